@@ -51,7 +51,8 @@ def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -
     if f"## [{version[1]}] - " in (ROOT / "CHANGELOG.md").read_text():
         pytest.skip("this version is released")
     done = release("--out", str(tmp_path))
-    assert (1, f"## [{version[1]}] - DATE" in done.stderr) == (done.returncode, True)
+    assert done.returncode == 1
+    assert f"## [{version[1]}] - DATE" in done.stderr
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

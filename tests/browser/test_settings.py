@@ -118,7 +118,8 @@ def test_the_settings_in_effect_are_shown(installations: Any, open_console: Open
     rows = house.json("configuration", "--source", "file")["configuration"]
     assert rows == console.ask("/configuration?source=file")["configuration"]
     offline = {row["name"]: row["value"] for row in stopped(house)}
-    assert ("9d", "info") == (offline["spool.retention"], offline["log.level"])
+    assert offline["spool.retention"] == "9d"
+    assert offline["log.level"] == "info"
 
 
 def stopped(house: Tollhouse) -> list[dict[str, Any]]:

@@ -61,7 +61,8 @@ def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) 
     """One record for each call and nothing else; the differences are shown, not the whole of both sides."""
     want, have = Counter(expected), Counter(of_record(record) for record in records)
     missing, unexpected = list((want - have).elements()), list((have - want).elements())
-    assert ([], []) == (missing, unexpected), f"missing: {missing}\nunexpected: {unexpected}"
+    assert missing == [], f"missing: {missing}\nunexpected: {unexpected}"
+    assert unexpected == [], f"missing: {missing}\nunexpected: {unexpected}"
 
 
 def without_names(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

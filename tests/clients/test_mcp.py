@@ -59,7 +59,8 @@ def test_the_official_sdk(stand: Stand, transport: str, mode: str) -> None:
         MCP_URL=f"{stand.url}/mcp", MCP_KEY=key, MCP_COMMAND=json.dumps(command(stand)),
     )  # fmt: skip
     told = json.loads(said)
-    assert (READ, False) == (told["tools"], told["is_error"])
+    assert told["tools"] == READ
+    assert told["is_error"] is False
     assert told["calls"] == stand.tollhouse.json("report", "--range", "last_30d")["total"]["calls"]
     assert [True, True] == [told["wrong"][0], "did you mean model" in told["wrong"][1]]
 

@@ -27,9 +27,9 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
     found = objects(rendered(*ALONE, "--set", "agentConfig.workload.resource=daemonsets"))
     pod = found["CronJob", NAME]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     words = dict(word.split("=", 1) for word in pod["containers"][0]["args"] if "=" in word)
-    assert ("production", "123456789012", "us-east-1") == (
-        words["--cluster"], words["--account"], words["--region"],
-    )  # fmt: skip
+    assert words["--cluster"] == "production"
+    assert words["--account"] == "123456789012"
+    assert words["--region"] == "us-east-1"
     kind, _, workload = words["--workload"].partition("/")
     wanted = [("configmaps", words["--config-map"]), (kind, workload)]
     assert "daemonsets" == kind

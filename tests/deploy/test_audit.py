@@ -57,7 +57,8 @@ def test_what_is_not_known_fails_where_it_could_be(
     ]
     environment = {**os.environ, "AUDIT": required}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (int(fails), "") == (done.returncode, done.stderr)
+    assert int(fails) == done.returncode
+    assert done.stderr == ""
 
 
 # Stands for cargo: the lock file says what `cargo audit` knows of it.
@@ -99,7 +100,8 @@ def test_crates_are_looked_up_where_that_can_be(
     command = [sys.executable, str(ROOT / "deploy/audit.py"), *programs, "--checkout", str(tmp_path)]
     environment = {**os.environ, "AUDIT": "required"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (int(fails), f"native/Cargo.lock: {said}") == (done.returncode, done.stdout.splitlines()[-1])
+    assert int(fails) == done.returncode
+    assert done.stdout.splitlines()[-1] == f"native/Cargo.lock: {said}"
 
 
 def test_continuous_integration_reaches_the_lists() -> None:

@@ -64,7 +64,8 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     """
     first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
     assert [first, first] == others
-    assert (True, ["ALL"]) == (first["read_only"], first["cap_drop"])
+    assert first["read_only"] is True
+    assert first["cap_drop"] == ["ALL"]
     built = first["build"]
     assert CONTAINERFILE == (SHARED / built["context"] / built["dockerfile"]).resolve()
     assert "psycopg==" in (ROOT / "deploy/locks" / built["args"]["REQUIREMENTS"]).read_text()
@@ -73,10 +74,8 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     for text in (inside, re.sub(r"^# (?=\[|\w+ = )", "", inside, flags=re.MULTILINE)):
         path.write_text(text)
         config = load(path, env=variables())
-    assert (secrets / "dsn", secrets / "installation_secret") == (
-        config.storage.dsn_file,
-        config.storage.secret_file,
-    )
+    assert config.storage.dsn_file == secrets / "dsn"
+    assert config.storage.secret_file == secrets / "installation_secret"
     assert 32 == len((secrets / "installation_secret").read_bytes())
     assert "host=primary,standby " in (secrets / "dsn").read_text()
 
@@ -190,11 +189,12 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
         config = load(path, env=variables())
         storage = replace(config.storage, dsn_file=dsn_file)
         made = await ADMINISTRATION.make(storage, config.spool)
-        assert (0, False) == (made["version_before"], made["secret_made"])
+        assert made["version_before"] == 0
+        assert made["secret_made"] is False
         found = await ADMINISTRATION.status(storage)
-        assert ("", 1, "standby") == (
-            found["problem"], found["synchronous_standbys"], found["synchronous_standby_names"]
-        )  # fmt: skip
+        assert found["problem"] == ""
+        assert found["synchronous_standbys"] == 1
+        assert found["synchronous_standby_names"] == "standby"
     finally:
         run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
 
@@ -204,7 +204,8 @@ def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> Non
     patroni = yaml.safe_load((SAMPLES / "patroni.yaml").read_text())
     cluster = yaml.safe_load((SAMPLES / "cloudnative-pg.yaml").read_text())["spec"]
     shared = patroni["bootstrap"]["dcs"]
-    assert (True, True) == (shared["synchronous_mode"], shared["synchronous_mode_strict"])
+    assert shared["synchronous_mode"] is True
+    assert shared["synchronous_mode_strict"] is True
     assert {"method": "any", "number": 1, "dataDurability": "required"} == cluster["postgresql"][
         "synchronous"
     ]

@@ -146,10 +146,8 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
 
     pod = objects(sidecar())["StatefulSet", "litellm"]["spec"]["template"]["spec"]
     agent = load(env=variables() | environment(pod["initContainers"][0]))
-    assert ("127.0.0.1:4318", "http://tollhouse.tollhouse.svc:4318") == (
-        agent.server.listen,
-        agent.agent.gateway,
-    )
+    assert agent.server.listen == "127.0.0.1:4318"
+    assert agent.agent.gateway == "http://tollhouse.tollhouse.svc:4318"
     assert agent.server.listen in environment(pod["containers"][0])["GENERIC_LOGGER_ENDPOINT"]
 
 
@@ -183,7 +181,8 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
     config = load(env=variables() | told | inside)
     storage = config.storage
     assert 60 << 30 == config.spool.max_bytes
-    assert ("postgres", secrets / "dsn") == (storage.engine, storage.dsn_file)
+    assert storage.engine == "postgres"
+    assert storage.dsn_file == secrets / "dsn"
     assert secrets / "installation.secret" == storage.secret_file
     ports = [
         each["port"]

@@ -15,7 +15,8 @@ def test_the_launch_agent_starts_the_agent(tmp_path: Path) -> None:
     assert "tollhouse.agent" == agent["Label"]
     assert 0o077 == agent["Umask"]
     program, *words, settings = agent["ProgramArguments"]
-    assert ("tollhouse", "agent.toml") == (Path(program).name, Path(settings).name)
+    assert Path(program).name == "tollhouse"
+    assert Path(settings).name == "agent.toml"
     (tmp_path / "agent.toml").write_text("")
     done = subprocess.run(
         [COMMAND, *words, tmp_path / "agent.toml"], capture_output=True, text=True, timeout=60

@@ -53,7 +53,8 @@ def test_each_alert_has_its_cases_and_its_runbook() -> None:
     fires = {one["alertname"] for case in cases for one in case["alert_rule_test"] if one.get("exp_alerts")}
     sections = {line.removeprefix("## ") for line in RUNBOOKS.splitlines() if line.startswith("## ")}
     names = {alert["alert"] for alert in ALERTS}
-    assert (names, names) == (fires, sections)
+    assert names == fires
+    assert names == sections
     for alert in ALERTS:
         assert {"summary", "description", "runbook_url"} == set(alert["annotations"])
         assert f"docs/runbooks.md#{alert['alert'].lower()}" == alert["annotations"]["runbook_url"]

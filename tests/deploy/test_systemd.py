@@ -58,7 +58,8 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
         text=True,
         env={"XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
     )
-    assert (0, "") == (done.returncode, done.stderr)
+    assert done.returncode == 0
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("name", SYSTEM_UNITS)

@@ -125,7 +125,8 @@ def test_usage_and_credits(row: dict[str, str]) -> None:
         assert not row["ConsumedQuantity"] or Decimal(row["ConsumedQuantity"]) > 0
     else:
         assert Decimal(row["BilledCost"]) < 0
-        assert ("", "") == (row["ConsumedQuantity"], row["PricingQuantity"])
+        assert row["ConsumedQuantity"] == ""
+        assert row["PricingQuantity"] == ""
     for quantity, unit in (("PricingQuantity", "PricingUnit"), ("ConsumedQuantity", "ConsumedUnit")):
         assert (row[quantity] == "") == (row[unit] == "")
 
@@ -147,14 +148,16 @@ def test_what_is_taken_back_is_usage(later_s: int, of_class: str, billed_in: str
     ]
     tokens, money = sorted(rows(back, later_s=later_s), key=lambda row: row["BilledCost"], reverse=True)
     for row in (tokens, money):
-        assert ("Usage", of_class, "Usage-Based", "") == (
-            row["ChargeCategory"], row["ChargeClass"], row["ChargeFrequency"], row["x_Corrects"],
-        )  # fmt: skip
+        assert row["ChargeCategory"] == "Usage"
+        assert row["ChargeClass"] == of_class
+        assert row["ChargeFrequency"] == "Usage-Based"
+        assert row["x_Corrects"] == ""
         assert billed_in == row["BillingPeriodStart"][:7]
         assert "2026-10-31T23:00:00Z" == row["ChargePeriodStart"]
-    assert ("-10", "-10", "Tokens", "0") == (
-        tokens["ConsumedQuantity"], tokens["PricingQuantity"], tokens["PricingUnit"], tokens["BilledCost"],
-    )  # fmt: skip
+    assert tokens["ConsumedQuantity"] == "-10"
+    assert tokens["PricingQuantity"] == "-10"
+    assert tokens["PricingUnit"] == "Tokens"
+    assert tokens["BilledCost"] == "0"
     assert "-0.75" == money["BilledCost"] == money["ListCost"] == money["EffectiveCost"]
     assert "Credit" in {row["ChargeCategory"] for row in rows()}
 
@@ -185,18 +188,19 @@ def test_a_correction_stands_with_the_record_that_it_changes(
     made = rows([*calls, cheaper, dearer, moved], later_s=later_s)
     of = {n: [row for row in made if row["x_Corrects"] == calls[n].id.hex()] for n in range(3)}
     [plain] = [row for row in made if not row["x_Corrects"]]
-    assert ("0.75", "3", "", "2026-10") == (
-        plain["BilledCost"], plain["x_Calls"], plain["ChargeClass"], plain["BillingPeriodStart"][:7],
-    )  # fmt: skip
+    assert plain["BilledCost"] == "0.75"
+    assert plain["x_Calls"] == "3"
+    assert plain["ChargeClass"] == ""
+    assert plain["BillingPeriodStart"][:7] == "2026-10"
     assert [["-0.15"], ["0.25"], ["-0.25", "0.25"]] == [
         sorted(row["BilledCost"] for row in of[n]) for n in range(3)
     ]
     assert [("", "-1"), ("search", "1")] == sorted((row["SubAccountId"], row["x_Calls"]) for row in of[2])
     assert "4" == of[1][0]["x_OutputTokens"]
     for row in [*of[0], *of[1], *of[2]]:
-        assert ("Usage", of_class, billed_in) == (
-            row["ChargeCategory"], row["ChargeClass"], row["BillingPeriodStart"][:7],
-        )  # fmt: skip
+        assert row["ChargeCategory"] == "Usage"
+        assert row["ChargeClass"] == of_class
+        assert row["BillingPeriodStart"][:7] == billed_in
     assert Decimal("0.1") + Decimal("0.5") + Decimal("0.25") == sum(
         Decimal(row["BilledCost"]) for row in made
     )
@@ -240,10 +244,8 @@ def test_periods_hold_each_other() -> None:
     for row in rows():
         start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))
         assert timedelta(hours=1) == end - start
-        assert ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z") == (
-            row["BillingPeriodStart"],
-            row["BillingPeriodEnd"],
-        )
+        assert row["BillingPeriodStart"] == "2026-10-01T00:00:00Z"
+        assert row["BillingPeriodEnd"] == "2026-11-01T00:00:00Z"
         assert end <= datetime.fromisoformat(row["BillingPeriodEnd"])
 
 
@@ -269,7 +271,8 @@ def test_regions_are_rows_of_their_own() -> None:
 def test_writes_for_an_hour_have_a_column() -> None:
     """A bill has a line of its own for them."""
     [row] = rows([paid(1, cache_write_tokens=3, cache_write_1h_tokens=2), paid(2, cache_write_tokens=4)])
-    assert ("7", "2") == (row["x_CacheWriteTokens"], row["x_CacheWriteOneHourTokens"])
+    assert row["x_CacheWriteTokens"] == "7"
+    assert row["x_CacheWriteOneHourTokens"] == "2"
 
 
 @pytest.mark.asyncio
@@ -309,7 +312,8 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     await exporter.send(later, [entry])
     await exporter.close()
     lines = path.read_text().splitlines()
-    assert (3, 1) == (len(lines), lines.count(focus.header().decode().strip()))
+    assert len(lines) == 3
+    assert lines.count(focus.header().decode().strip()) == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)

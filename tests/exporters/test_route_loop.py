@@ -132,7 +132,8 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
     await spool.add(calls(11, 20))
     clock.move(30)
     assert await route.forward_once()
-    assert ("running", 10) == ((await spool.state()).state, (await spool.terms())["delivered"])
+    assert (await spool.state()).state == "running"
+    assert (await spool.terms())["delivered"] == 10
     broken["is"] = False
     clock.move(120)
     assert await route.forward_once()
@@ -178,7 +179,9 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     await spool.add(calls(1, 10))
     exporter = Marking()
     assert await route_of(spool, exporter).forward_once()
-    assert ([], 1, {"queued": 10}) == (exporter.deliveries, spool.deliveries.fenced, await spool.terms())
+    assert exporter.deliveries == []
+    assert spool.deliveries.fenced == 1
+    assert await spool.terms() == {"queued": 10}
 
 
 @pytest.mark.asyncio
@@ -248,7 +251,9 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
         clock.move(61)
         await route.forward_once()
     state = await spool.state()
-    assert ("parked", 1, 3) == (state.state, state.dead, state.queued)
+    assert state.state == "parked"
+    assert state.dead == 1
+    assert state.queued == 3
     assert "spool.max_dead_letters" in (state.reason or "")
     await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead()])
     route.poke()
@@ -267,7 +272,8 @@ async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock
     await route.forward_once()
     await spool.add(calls(2, 9))
     state = await spool.state()
-    assert ("refusing", "400 bad") == (state.state, state.reason)
+    assert state.state == "refusing"
+    assert state.reason == "400 bad"
     for _ in range(3):
         clock.move(60)
         await route.forward_once()
@@ -325,7 +331,8 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
     """Only the first worker goes on, after the wait."""
     throttle = RouteThrottle(clock, Backoff())
     throttle.park(60)
-    assert (60, True) == (throttle.rest_s(0), throttle.rest_s(1) > 1e9)
+    assert throttle.rest_s(0) == 60
+    assert throttle.rest_s(1) > 1e9
     clock.move(60)
     assert 0 == throttle.rest_s(0)
 
@@ -347,7 +354,8 @@ async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch:
     for _ in range(3):
         await route.forward_once()
         states.append((await spool.state()).state)
-    assert (["parked", "parked", "running"], [60.0, 60.0]) == (states, waits)
+    assert states == ["parked", "parked", "running"]
+    assert waits == [60.0, 60.0]
     assert {"delivered": 10} == await spool.terms()
 
 

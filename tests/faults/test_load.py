@@ -163,9 +163,11 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
         while oracle.send(site.url, sent := oracle.make(1000, user_digits=USER_DIGITS)):
             pass
         answer = post(site.url, sent.body, oracle.key)
-        assert (503, True) == (answer.status, 1 <= int(answer.headers["Retry-After"]) <= 300)
+        assert answer.status == 503
+        assert 1 <= int(answer.headers["Retry-After"]) <= 300
         health = KEEP_ALIVE.request("GET", f"{site.url}/readyz")
-        assert (503, True) == (health.status, b"spool.max_bytes" in health.data)
+        assert health.status == 503
+        assert b"spool.max_bytes" in health.data
         assert [] == oracle.unexpected
         began = time.monotonic()
         site.upstream.up()

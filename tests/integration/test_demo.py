@@ -96,8 +96,10 @@ def test_every_detector_can_be_planted_for() -> None:
 async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
     done = await filled(tmp_path, seed=seed)
-    assert (0, ()) == (done.inspected.merged.new, tuple(done.inspected.failed))
-    assert (0, ()) == (done.look.merged.new, tuple(done.look.failed))
+    assert done.inspected.merged.new == 0
+    assert tuple(done.inspected.failed) == ()
+    assert done.look.merged.new == 0
+    assert tuple(done.look.failed) == ()
     assert done.duplicates > 50
 
 
@@ -276,7 +278,8 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
         }
         assert 0 == found.total.unexplained
         if found.provider == ANTHROPIC:
-            assert (0, []) == (found.total.difference, causes)
+            assert found.total.difference == 0
+            assert causes == []
         elif not words:
             assert found.total.billed_tokens == found.total.counted_tokens
             assert ["not_tokens"] == causes
@@ -404,7 +407,8 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(
         main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"]
     )
-    assert (2, False) == (wrong.exit_code, (tmp_path / "no").exists())
+    assert wrong.exit_code == 2
+    assert not (tmp_path / "no").exists()
     words = ("demo", "--data", str(tmp_path / "month"), "--days", "2", "--records", "200", "--serve")
     program, number = copying_command()
     command = (program, *words, "--listen", "127.0.0.1:0")

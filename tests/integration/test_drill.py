@@ -61,7 +61,8 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
     assert {"kill -9", "power cut", "full disk", "upstream outage", "poison record"} == set(rows)
     for fault in ("kill -9", "full disk", "upstream outage", "poison record"):
         row = rows[fault]
-        assert (0, 0) == (row["lost"], row["duplicates"]), row
+        assert row["lost"] == 0, row
+        assert row["duplicates"] == 0, row
         assert row["acknowledged"], row
         assert row["recovery_s"] is not None
     assert {"data", "tollhouse.toml"} == {path.name for path in tmp_path.iterdir()}
@@ -75,10 +76,14 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     copy = trial_config(
         load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0"
     )
-    assert ("", (), "") == (copy.upstream.base_url, copy.upstream.keys, copy.upstream.connection_id)
+    assert copy.upstream.base_url == ""
+    assert copy.upstream.keys == ()
+    assert copy.upstream.connection_id == ""
     assert ["http://127.0.0.1:1/"] == [destination.url for destination in copy.destinations]
-    assert ("127.0.0.1:0", "") == (copy.server.listen, copy.server.grpc_listen)
-    assert (0.05, tmp_path / "x" / "data") == (copy.spool.hold, copy.data_dir)
+    assert copy.server.listen == "127.0.0.1:0"
+    assert copy.server.grpc_listen == ""
+    assert copy.spool.hold == 0.05
+    assert copy.data_dir == tmp_path / "x" / "data"
 
 
 @pytest.mark.usefixtures("flushed")
@@ -119,5 +124,8 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     for sent, key in ((body, "1"), (body, "1"), (other, "2"), (other, "2")):
         assert 200 == receiver.take(sent, key)
     result = site.judge("kill -9", set())
-    assert (4, 1, 1, False) == (result.acknowledged, result.lost, result.duplicates, result.passed)
+    assert result.acknowledged == 4
+    assert result.lost == 1
+    assert result.duplicates == 1
+    assert result.passed is False
     receiver.close()

@@ -94,7 +94,9 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
             assert (503, "5") == await send(session, url, key)
         async with session.get(f"{url}/livez") as live, session.get(f"{url}/readyz") as ready:
             body = await ready.json()
-            assert (200, 503, False) == (live.status, ready.status, body["ready"])
+            assert live.status == 200
+            assert ready.status == 503
+            assert body["ready"] is False
             assert [f"the disk of {disk}/data is full"] == body["reasons"]
         async with grpc.aio.insecure_channel(grpc_address) as channel:
             export: Export = channel.stream_unary(f"/{next(iter(GRPC_SERVICES))}/Export")
@@ -104,7 +106,8 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
         filler.unlink()
         async with asyncio.timeout(120):
             await starting
-        assert (url, grpc_address) == (app.url, app.grpc_address)
+        assert app.url == url
+        assert app.grpc_address == grpc_address
         if not is_new:
             assert 1 == await accepted(app)
             assert (200, None) == await send(session, url, key)

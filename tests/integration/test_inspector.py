@@ -48,11 +48,9 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     listed = (await server.ask("GET", "/insights", sort_key="cost_impact")).payload
     [item] = listed["insights"]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
-    assert (f"The route {ROUTE} is parked", "delivery", "new") == (
-        item["title"],
-        item["category"],
-        item["status"],
-    )
+    assert item["title"] == f"The route {ROUTE} is parked"
+    assert item["category"] == "delivery"
+    assert item["status"] == "new"
     path = f"/insights/{item['id']}"
     assert (
         "addressed" == (await server.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
@@ -67,10 +65,8 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     await park(server)
     assert 1 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
     shown = (await server.ask("GET", path)).payload
-    assert ("new", ["new key"]) == (
-        shown["insight"]["status"],
-        [each["message"] for each in shown["comments"]],
-    )
+    assert shown["insight"]["status"] == "new"
+    assert [each["message"] for each in shown["comments"]] == ["new key"]
     assert 1 == (await server.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
 
 
@@ -139,7 +135,8 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     await inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     [anomaly] = [item for item in items if item["title"].startswith("The view")]
-    assert ("70.00", True) == (anomaly["cost_impact"], "The view search spent $80.00" in anomaly["title"])
+    assert anomaly["cost_impact"] == "70.00"
+    assert "The view search spent $80.00" in anomaly["title"]
     assert "the team search with $80.00" in anomaly["description"]
 
 

@@ -69,7 +69,8 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
                 await send(body)
         books = await log.verify()
         terms = books.topics[AI_TELEMETRY]
-        assert (60, 0) == (terms["accepted"], terms.get("expired", 0))
+        assert terms["accepted"] == 60
+        assert terms.get("expired", 0) == 0
         assert terms["received"] == 60 + terms["duplicates"]
         now = datetime.now(UTC)
         rows = await ledger.costs(
@@ -107,6 +108,7 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
             assert pytest.approx(moved_s, abs=1) == done["clock"]["moved_s"]
             assert pytest.approx(was_held_s, abs=60) == done["clock"]["was_held_s"]
         report = await app.services.status.health.report()
-        assert (0.0, 0.0) == (report["clock"]["step_s"], report["clock"]["held_s"])
+        assert report["clock"]["step_s"] == 0.0
+        assert report["clock"]["held_s"] == 0.0
     finally:
         await app.stop()

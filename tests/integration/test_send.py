@@ -65,11 +65,14 @@ async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Servi
     (directory / "lines.ndjson").write_bytes((CASES / "litellm/slp-stream-and-azure.ndjson").read_bytes())
     (directory / "span.json").write_bytes((CASES / "cloudflare/otel-span.json").read_bytes())
     first = await send(str(directory))
-    assert (0, "accepted 8, ignored 0, rejected 0") == (first.exit_code, counts(first))
+    assert first.exit_code == 0
+    assert counts(first) == "accepted 8, ignored 0, rejected 0"
     second = await send(str(directory))
-    assert (0, "accepted 0, ignored 0, rejected 0, sent before 7") == (second.exit_code, counts(second))
+    assert second.exit_code == 0
+    assert counts(second) == "accepted 0, ignored 0, rejected 0, sent before 7"
     again = await send(str(directory), "--again")
-    assert (0, "accepted 8, ignored 0, rejected 0") == (again.exit_code, counts(again))
+    assert again.exit_code == 0
+    assert counts(again) == "accepted 8, ignored 0, rejected 0"
     assert 8 == len(await serving.records())
 
 
@@ -78,7 +81,8 @@ async def test_an_example_is_a_first_record(send: Send, serving: Serving, format
     """Each time another one, under whatever answer the format has."""
     for _ in range(2):
         result = await send("--example", format)
-        assert (0, True) == (result.exit_code, result.stdout.startswith("accepted 1, ")), result.output
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("accepted 1, "), result.output
     assert 2 == len(await serving.records())
 
 
@@ -103,7 +107,9 @@ async def test_every_rejected_line_is_listed(send: Send, tmp_path: Path) -> None
     file.write_text("\n".join(lines))
     result = await send(str(file), "--json")
     told = json.loads(result.stdout)
-    assert (1, 3, {"implausible": 3}) == (result.exit_code, told["rejected"], told["reasons"])
+    assert result.exit_code == 1
+    assert told["rejected"] == 3
+    assert told["reasons"] == {"implausible": 3}
     assert [(str(file), f"line {n}") for n in (7, 600, 1100)] == [
         (each["file"], each["place"]) for each in told["items"]
     ]
@@ -117,7 +123,8 @@ async def test_what_a_report_of_this_month_does_not_show_is_said(send: Send, tmp
     result = await send(str(file))
     assert "2 of 2 are older than this month: tollhouse report --from 2025-12-17" in result.stdout
     told = json.loads((await send(str(file), "--again", "--json")).stdout)
-    assert (2, "2025-12-17") == (told["older_than_this_month"], told["oldest"])
+    assert told["older_than_this_month"] == 2
+    assert told["oldest"] == "2025-12-17"
     assert "accepted 1, ignored 0, rejected 0\n" == (await send("--example", "litellm")).stdout
 
 
@@ -130,7 +137,8 @@ async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving,
     packed.write_bytes(b"\x1f\x8b\x08\x00" + b"garbage" * 9)
     nowhere = str(tmp_path / ("long" * 100))  # no system can look there, as nobody can in a closed directory
     result = await send(nowhere, str(bad), str(tmp_path / "missing.json"), str(odd), str(packed), str(good))
-    assert (1, 1) == (result.exit_code, len(await serving.records()))
+    assert result.exit_code == 1
+    assert len(await serving.records()) == 1
     assert 5 == len(result.stderr.splitlines())
     assert "accepted 1, ignored 0, rejected 1" in result.stdout
 
@@ -140,7 +148,8 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     wrong = await send(str(file), key="th_wrong")
-    assert (1, True) == (wrong.exit_code, "401" in wrong.stderr)
+    assert wrong.exit_code == 1
+    assert "401" in wrong.stderr
     key_file = tmp_path / "key"
     key_file.write_text("th_wrong\n")
     assert "401" in (await send(str(file), "--key-file", str(key_file))).stderr
@@ -162,7 +171,8 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
 async def test_wrong_use_is_exit_2(send: Send, words: tuple[str, ...], said: str) -> None:
     """Nothing to send, two things at once, a format that there is not, an address that nobody can reach."""
     result = await send(*words)
-    assert (2, True) == (result.exit_code, said in result.stderr), result.stderr
+    assert result.exit_code == 2, result.stderr
+    assert said in result.stderr, result.stderr
 
 
 async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
@@ -171,7 +181,8 @@ async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
     key_file.write_text("one\ntwo\n")
     assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
     none = await send("--example", "kong", key=" ")
-    assert (1, True) == (none.exit_code, "put it into TOLLHOUSE_KEY" in none.stderr)
+    assert none.exit_code == 1
+    assert "put it into TOLLHOUSE_KEY" in none.stderr
 
 
 async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path) -> None:
@@ -183,7 +194,8 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
     _, result = await asyncio.gather(
         asyncio.to_thread(pipe.write_bytes, gzip.compress(content)), send(str(pipe))
     )
-    assert (0, "accepted 1, ignored 0, rejected 0") == (result.exit_code, counts(result))
+    assert result.exit_code == 0
+    assert counts(result) == "accepted 1, ignored 0, rejected 0"
     assert "sent before 1" in (await send(str(file))).stdout
 
 
@@ -223,7 +235,8 @@ async def test_what_cannot_be_remembered_is_sent_all_the_same(
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     file.write_text("\n".join(json.dumps(row | {"id": f"chatcmpl-{n:020d}"}) for n in range(1100)))
     result = await send(str(file))
-    assert (0, "accepted 1100, ignored 0, rejected 0") == (result.exit_code, counts(result))
+    assert result.exit_code == 0
+    assert counts(result) == "accepted 1100, ignored 0, rejected 0"
     assert 1 == result.stderr.count("left out of a repeat")
 
 
@@ -237,7 +250,8 @@ async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path)
     environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": serving.key}
     arguments = ["send", str(file), "--to", serving.url]
     result = await asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments)
-    assert (1, 99) == (result.exit_code, len(await serving.records()))
+    assert result.exit_code == 1
+    assert len(await serving.records()) == 99
     assert "accepted 99, ignored 0, rejected 1\n  rejected as refused: 1" == counts(result)
     assert 1 == result.stderr.count("413")
 
@@ -291,9 +305,12 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
         each.partition("; trying again in ")[0] for each in told
     ]
     assert ["(2 of 8)", "(3 of 8)", "(4 of 8)"] == [each.rpartition(" s ")[2] for each in told]
-    assert (3, 1, {"unnamed reason": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
+    assert answer.accepted == 3
+    assert answer.ignored == 1
+    assert dict(answer.rejected) == {"unnamed reason": 2}
     assert [b"{}"] * 4 == seen
-    assert (3, 7.0) == (len(slept), slept[1])
+    assert len(slept) == 3
+    assert slept[1] == 7.0
     assert 1.0 <= slept[0] <= 2.0 < 4.0 <= slept[2] <= 8.0  # a date that has passed hurries nobody
 
 
@@ -366,7 +383,8 @@ async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tm
     file = tmp_path / "rows.ndjson"
     file.write_text("\n".join(lines))
     result = await send(str(file))
-    assert (1, 1197) == (result.exit_code, len(await serving.records()))
+    assert result.exit_code == 1
+    assert len(await serving.records()) == 1197
     told = [line.removeprefix(f"tollhouse: {file}, ") for line in result.stderr.splitlines()]
     assert ["line 1101", "line 601", "line 602"] == sorted(line.partition(":")[0] for line in told)
     assert ["implausible", "malformed", "malformed"] == sorted(line.split(": ")[1] for line in told)

@@ -154,7 +154,8 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     await until(lambda: takes(node, second, node.key))  # once the standby has caught up
     pair.primary.stop()
     assert (await node.send(TRACES, first)).status == 503
-    assert (await probe(node, "/livez"), await probe(node, "/readyz")) == (200, 503)
+    assert await probe(node, "/livez") == 200
+    assert await probe(node, "/readyz") == 503
     assert (await metrics(node))["tollhouse_storage_answers"] == 0
     later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
     pair.promote()
@@ -244,7 +245,8 @@ async def test_streams_that_are_defined_twice_at_once(
         statuses.append((await gateways[gateway].send(path, body, key=keys[gateway])).status)
     assert [200, 400, 200] == statuses
     [total] = await gateways[0].app.services.storage.streams.totals("calls")
-    assert ("2", {"Region": ["eu"]}) == (total.value, total.dimensions)
+    assert total.value == "2"
+    assert total.dimensions == {"Region": ["eu"]}
 
 
 async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
@@ -268,4 +270,7 @@ async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving
     assert "missed_records" in {(each.finding or "").partition(":")[0] for each in first}
     for insights, again in found[1:]:
         assert [(each.id, each.status) for each in first] == [(each.id, each.status) for each in insights]
-        assert (0, merged.new, 0, 0) == (again.new, again.again, again.reopened, again.gone)
+        assert again.new == 0
+        assert merged.new == again.again
+        assert again.reopened == 0
+        assert again.gone == 0

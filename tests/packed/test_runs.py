@@ -19,4 +19,6 @@ def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], ot
     both = merge(one, other)
     assert both == merge(one, other, native)
     expected, found = marked(1, 2, 3.0, both), marked(1, 2, 3.0, both, native)
-    assert (expected.marks, expected.mask, expected.ids) == (found.marks, found.mask, found.ids)
+    assert expected.marks == found.marks
+    assert expected.mask == found.mask
+    assert expected.ids == found.ids

@@ -133,7 +133,9 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
     for first, later in ((hidden, known), (known, hidden)):
         found = amended(first, missing(first, later))
-        assert (288, "2", False) == (getattr(found, part), found.estimated_cost, disagree(first, later))
+        assert getattr(found, part) == 288
+        assert found.estimated_cost == "2"
+        assert disagree(first, later) is False
 
 
 @pytest.mark.parametrize(
@@ -223,9 +225,11 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
 def test_two_quantities_of_one_meter_are_a_conflict() -> None:
     """As of tokens; the first holds. The same quantity in two spellings is one."""
     first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
-    assert ({}, True) == (missing(first, later), disagree(first, later))
+    assert missing(first, later) == {}
+    assert disagree(first, later) is True
     seconds = report(meters={"audio_seconds": "12.5"}), report(meters={"audio_seconds": "12.50"})
-    assert ({}, False) == (missing(*seconds), disagree(*seconds))
+    assert missing(*seconds) == {}
+    assert disagree(*seconds) is False
     assert not disagree(first, report(meters={"storage_searches": 1}))
 
 

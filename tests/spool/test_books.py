@@ -19,7 +19,10 @@ BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {},
 def test_a_row_without_the_newest_term_is_read() -> None:
     """Terms are only ever added at the end, so a row without them has none of them."""
     (terms,) = unpack_terms(msgspec.msgpack.encode([BEFORE_LEFT_OUT]))
-    assert (5, 3, 7, 0) == (terms.received, terms.accepted, terms.first, terms.left_out)
+    assert terms.received == 5
+    assert terms.accepted == 3
+    assert terms.first == 7
+    assert terms.left_out == 0
     assert "left_out" not in dict(terms.counts())
 
 

@@ -89,7 +89,8 @@ def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, ne
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
     kept, looked = hours_of(record, HOUR * 100 * NS + 5)
-    assert (hour, near) == (kept, list(looked))
+    assert hour == kept
+    assert list(looked) == near
 
 
 def test_the_index_never_forgets_within_its_bounds() -> None:
@@ -122,7 +123,8 @@ def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
     index.fold(NOON)
-    assert (60, 0) == (len(index), len(index.runs()))
+    assert len(index) == 60
+    assert len(index.runs()) == 0
 
 
 def test_a_fold_is_planned_while_ids_are_added() -> None:
@@ -142,7 +144,9 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     oldest = index.oldest(NOON)
     add(30, 40)
     index.folded(oldest.fold())
-    assert (25, 40, 1) == (len(oldest.ids), len(index), len(index.runs()))
+    assert len(oldest.ids) == 25
+    assert len(index) == 40
+    assert len(index.runs()) == 1
     assert 1 == index.folds
     _, hours = hours_around(NOON * NS, NOON * NS)
     assert all(index.find((index.id_of(id),), hours, NOON) is not None for id in ids)

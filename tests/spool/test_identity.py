@@ -106,7 +106,8 @@ def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
 def test_a_short_id_without_a_start_is_known_by_itself() -> None:
     """No step, and none beside it: it is not the call of any moment."""
     lost = of_call(call(start_time=None), response_id="chatcmpl-0")
-    assert ((), True) == (lost.lookups, lost.certain)
+    assert lost.lookups == ()
+    assert lost.certain is True
     assert lost == of_call(call("litellm", start_time=None), shared_id="chatcmpl-0")
     assert lost.id not in of_call(call(start_time=0), response_id="chatcmpl-0")
 

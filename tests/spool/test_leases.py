@@ -42,17 +42,22 @@ async def test_work_runs_while_its_lease_is_held() -> None:
     held, work = HeldTasks(), Endless()
     task = asyncio.create_task(held.run("ledger", work.run))
     await settled()
-    assert (0, frozenset({"ledger"})) == (work.began, held.wanted)
+    assert work.began == 0
+    assert held.wanted == frozenset({"ledger"})
     held.gain("ledger")
     await work.running.wait()
     held.lose("ledger")
     await settled()
-    assert (1, 1, False) == (work.began, work.cut, task.done())
+    assert work.began == 1
+    assert work.cut == 1
+    assert not task.done()
     held.gain("ledger")
     await work.running.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert (2, 2, frozenset()) == (work.began, work.cut, held.wanted)
+    assert work.began == 2
+    assert work.cut == 2
+    assert held.wanted == frozenset()
 
 
 @pytest.mark.asyncio

@@ -64,7 +64,8 @@ def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
 @pytest.mark.parametrize(("quantity", "units"), [(3, 3_000_000), ("12.5", 12_500_000), ("0.000001", 1)])
 def test_quantities_are_exact(quantity: int | str, units: int) -> None:
     """Millionths of a unit, and back."""
-    assert (units, quantity) == (millionths(quantity), quantity_of(units))
+    assert millionths(quantity) == units
+    assert quantity_of(units) == quantity
 
 
 def test_a_record_without_meters_is_as_it_was() -> None:
@@ -74,7 +75,8 @@ def test_a_record_without_meters_is_as_it_was() -> None:
     assert pack([plain]).endswith(b"\x80")
     heard = call(**COUNTS)
     heard.meters = {"input_audio_tokens": 5, "audio_seconds": "1.5"}
-    assert ([heard], heard.meters) == (unpack(pack([heard])), as_json(heard)["meters"])
+    assert unpack(pack([heard])) == [heard]
+    assert heard.meters == as_json(heard)["meters"]
 
 
 def test_meters_of_a_tenth_of_the_calls_cost_a_fiftieth_of_the_spool() -> None:

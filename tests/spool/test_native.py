@@ -98,12 +98,11 @@ def packed_entry(native: Native, entry: Entry) -> Entry:
 def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """`server.native = false` imports nothing, also where the module is there."""
     monkeypatch.setitem(sys.modules, MODULE, module())
-    assert (True, "on, 9.9") == (use(True).is_on, use(True).words)
-    assert (False, "", "off: server.native is false") == (
-        use(False).is_on,
-        use(False).version,
-        use(False).words,
-    )
+    assert use(True).is_on is True
+    assert use(True).words == "on, 9.9"
+    assert use(False).is_on is False
+    assert use(False).version == ""
+    assert use(False).words == "off: server.native is false"
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +123,9 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
     log.add(CALLS)
     with caplog.at_level(logging.ERROR, logger="spool.packed.native"):
         assert 6 == await ledger.catch_up(log) == await plain.catch_up(log)
-    assert (MOST_FAULTS, False, MOST_FAULTS) == (native.faults, native.is_on, log.packed_reads)
+    assert native.faults == MOST_FAULTS
+    assert native.is_on is False
+    assert log.packed_reads == MOST_FAULTS
     assert [1, 2, 3] == [record.__dict__["faults"] for record in caplog.records]
     assert [] != await plain.usage_of_day(BEGIN) == await ledger.usage_of_day(BEGIN)
 
@@ -141,7 +142,8 @@ async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() ->
     entries = [packed_entry(native, entry)]
     for faults in (1, 2, 3, 3):
         assert Settlement(delivered=5) == await exporter.send(delivery, entries)
-        assert (expected, faults) == (client.body, native.faults)
+        assert client.body == expected
+        assert native.faults == faults
     await exporter.close()
 
 
@@ -151,5 +153,6 @@ def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
     assert merge(one, other) == merge(one, other, native)
     with_it, without = marked(1, 2, 3.0, one, native), marked(1, 2, 3.0, one)
-    assert (without.marks, without.mask) == (with_it.marks, with_it.mask)
+    assert without.marks == with_it.marks
+    assert without.mask == with_it.mask
     assert 2 == native.faults

@@ -42,7 +42,8 @@ def test_small_adjustments_are_followed() -> None:
         machine.go_on(60)
         machine.wall += 299
         assert machine.wall == clock.now()
-    assert (0.0, 0.0) == (clock.step_s, clock.held_s)
+    assert clock.step_s == 0.0
+    assert clock.held_s == 0.0
 
 
 @pytest.mark.parametrize("step", [8 * DAY, 400 * DAY, 301.0, -301.0, -DAY, -NOON])
@@ -90,7 +91,8 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
     walls = iter([machine.wall])
     machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
     clock.witness(int(NOON * NS))
-    assert (NOON, 0.0) == (clock.settled_now(), clock.held_s)
+    assert clock.settled_now() == NOON
+    assert clock.held_s == 0.0
     actions = [getattr(record, "action", "") for record in caplog.records]
     assert ["clock_stepped", "clock_back"] == actions
 
@@ -163,7 +165,8 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
     machine = WallClock()
     clock = machine.steady()
     clock.begin(NOON - 9 * DAY)
-    assert (NOON, NOON - 9 * DAY) == (clock.now(), clock.settled_now())
+    assert clock.now() == NOON
+    assert clock.settled_now() == NOON - 9 * DAY
     assert HOUR == clock.held_s
     machine.go_on(HOUR)
     assert machine.wall == clock.settled_now()

@@ -95,7 +95,9 @@ def test_a_cut_takes_closed_numbers_only(
         assert next >= closed_below or waiting >= MAX_WAITING
         return
     (delivery,) = change.added
-    assert (next, True, True) == (delivery.first, delivery.count <= max_records, delivery.last < closed_below)
+    assert delivery.first == next
+    assert delivery.count <= max_records
+    assert delivery.last < closed_below
     assert 0 == moved(change, [])
 
 

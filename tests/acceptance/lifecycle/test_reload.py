@@ -104,19 +104,19 @@ def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
     key = one.key("sender")
     one.start()
     record = send(one, key, "one")
-    assert ("first", "0.002") == (record["team"], record["estimated_cost"])
+    assert record["team"] == "first"
+    assert record["estimated_cost"] == "0.002"
     configure(one, team="second", price="3")
     printed = one.run("reload", "--as", "ada@example.com").splitlines()
     assert ["changed: prices.override", "changed: attribution"] == printed[:2]
     record = send(one, key, "two")
-    assert ("second", "0.003") == (record["team"], record["estimated_cost"])
+    assert record["team"] == "second"
+    assert record["estimated_cost"] == "0.003"
     assert "nothing has changed\n" == one.run("reload")
     rows = OperatorClient(load_config(one.config, env={}), "tests").request("GET", "/audit")["audit"]
     audited = next(row for row in rows if row["action"] == "configuration.reload")
-    assert ("ada@example.com", ["prices.override", "attribution"]) == (
-        audited["actor"],
-        audited["after"]["changed"][:2],
-    )
+    assert audited["actor"] == "ada@example.com"
+    assert audited["after"]["changed"][:2] == ["prices.override", "attribution"]
 
 
 def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
@@ -132,7 +132,8 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
         file.write('[prices]\nfile = "no-card.json"\n')
     with noted(one, "reload_refused"):
         done = one.attempt("reload", "--data", str(one.directory / "tollhouse-data"), config=False)
-    assert (2, "") == (done.returncode, done.stdout)
+    assert done.returncode == 2
+    assert done.stdout == ""
     for named in ("server.api_key_file", "server.tls_cert_file", "prices.file"):
         assert named in done.stderr, done.stderr
     hang_up(one, "reload_refused")
@@ -140,11 +141,9 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
     assert "first" == send(one, key, "one")["team"]
     one.config.write_text('listen = "nowhere"\n[upstream]\nbase_url = 7\n')
     done = one.attempt("reload", "--data", str(one.directory / "tollhouse-data"), config=False)
-    assert (2, True, True) == (
-        done.returncode,
-        "unknown key listen" in done.stderr,
-        "upstream.base_url" in done.stderr,
-    )
+    assert done.returncode == 2
+    assert "unknown key listen" in done.stderr
+    assert "upstream.base_url" in done.stderr
     assert "first" == send(one, key, "two")["team"]
 
 
@@ -177,7 +176,8 @@ def test_destinations_come_and_go(installations: Installations) -> None:
     wait_for(lambda: second.exists() and second.read_text().count("\n") == 1, 60, "the second file")
     assert 200 == post(one.url, request([span("chatcmpl-two-00000000000000")]), key).status
     wait_for(lambda: second.read_text().count("\n") == 2, 60, "the second record")
-    assert ("orphaned", 1) == (one.route("archive/ai-telemetry")["state"], one.queued("archive/ai-telemetry"))
+    assert one.route("archive/ai-telemetry")["state"] == "orphaned"
+    assert one.queued("archive/ai-telemetry") == 1
     configure(one, more=ARCHIVE + SECOND)
     hang_up(one)
     one.wait_until_drained()
@@ -189,7 +189,8 @@ def test_without_a_server_there_is_nothing_to_reload(installations: Installation
     """Exit 1: it reads its configuration when it starts."""
     one = installations()
     done = one.attempt("reload")
-    assert (1, True) == (done.returncode, "no server runs here" in done.stderr)
+    assert done.returncode == 1
+    assert "no server runs here" in done.stderr
 
 
 @pytest.mark.parametrize("how", ["signal", "command"])

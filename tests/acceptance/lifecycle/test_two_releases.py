@@ -64,7 +64,8 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
             migrated = run(new, following, "storage", "migrate", "--json")
             assert 0 == migrated.returncode, migrated.stderr
             told = json.loads(migrated.stdout)
-            assert (VERSION, NEXT_VERSION) == (told["version_before"], told["version"])
+            assert told["version_before"] == VERSION
+            assert told["version"] == NEXT_VERSION
             site.passes(TAKEN_S)  # the old one goes on with the new schema
             new.start(following, COMMAND)
             wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")

@@ -27,5 +27,7 @@ def test_a_short_round(tmp_path: Path) -> None:
 
 def test_a_quantile_is_the_bound_of_its_bucket() -> None:
     two = [(0.001, 5.0), (0.01, 9.0), (0.1, 10.0)] * 2
-    assert (0.001, 0.01, 0.1) == (quantile(two, 0.5), quantile(two, 0.9), quantile(two, 0.99))
+    assert quantile(two, 0.5) == 0.001
+    assert quantile(two, 0.9) == 0.01
+    assert quantile(two, 0.99) == 0.1
     assert 0.0 == quantile([], 0.5)

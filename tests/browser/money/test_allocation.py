@@ -88,7 +88,8 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
     assert published.startswith(DEFINITION_OF_DEMO.decode())
     rows = console.ask("/report?by=User:Defined:Team&range=last_90d&show=cost")["rows"]
     found = {row["User:Defined:Team"]: row["cost"] for row in rows}
-    assert (costs["search"], costs["support"]) == (found["search"], found["support"])
+    assert costs["search"] == found["search"]
+    assert costs["support"] == found["support"]
 
     page.get_by_label("Dimension").select_option("Team")
     expect(values.get_by_label("search", exact=True)).to_be_checked()

@@ -104,7 +104,8 @@ def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> N
     console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
     console.open("/notifications?tab=channels")
     expect(console.page.locator("main tbody tr")).to_contain_text("running")
-    assert ([], True) == (console.audit(), console.overhang() <= 0)
+    assert console.audit() == []
+    assert console.overhang() <= 0
     console.page.locator("main tbody tr").get_by_role("link").click()
     expect(console.page.get_by_role("dialog").get_by_role("button", name="Test")).to_have_count(0)
     console.screenshot("notifications-channels-phone-dark")

@@ -71,7 +71,8 @@ async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker
     assert Counter(range(1, victim.RECORDS + 1)) == await found(broker)
     (message, *_) = await broker.committed()
     record = orjson.loads(message.value)
-    assert (record["id"].encode(), "0.1") == (message.key, record["cost"])
+    assert record["id"].encode() == message.key
+    assert record["cost"] == "0.1"
 
 
 async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path: Path) -> None:
@@ -81,7 +82,8 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
         name="lake", type="kafka", url=broker.address, tls=False, transactions=False
     )
     said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
-    assert (OK, True) == (said.status, "without transactions: at least once" in (said.words or "")), said
+    assert said.status == OK, said
+    assert "without transactions: at least once" in (said.words or ""), said
     for place in ("mark", "settle", "end"):
         words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place, "plain")
         done = await asyncio.to_thread(
@@ -117,7 +119,8 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
     probe = TYPES["kafka"].probe
     said = await probe(settings, secret_of(settings), SystemClock())
-    assert (REFUSED, True) == (said.status, "no topic tollhouse.ai-telemetry" in (said.words or ""))
+    assert said.status == REFUSED
+    assert "no topic tollhouse.ai-telemetry" in (said.words or "")
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 5))
         async with house.forwarding(type="kafka", url=broker.address, tls=False):
@@ -125,10 +128,8 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
     assert state.reason is not None and "create it" in state.reason
     await broker.until_ready(*brokers.topics())
     said = await probe(settings, secret_of(settings), SystemClock())
-    assert (OK, True) == (
-        said.status,
-        "3 partitions, 1 replicas, min.insync.replicas 1" in (said.words or ""),
-    ), said
+    assert said.status == OK, said
+    assert "3 partitions, 1 replicas, min.insync.replicas 1" in (said.words or ""), said
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,8 @@ async def test_check_names_a_policy_that_would_forget(
     await broker.until_ready(*topics)
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
     said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
-    assert (REFUSED, True) == (said.status, words in (said.words or "")), said
+    assert said.status == REFUSED, said
+    assert words in (said.words or ""), said
 
 
 async def verified(broker: Broker, directory: Path, *more: str) -> list[str]:

@@ -43,7 +43,8 @@ async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int
         said, errors, status = await ending
         if said == "done\n":
             return killed, broker_killed
-        assert ("", -SIGKILL) == (said, status), errors
+        assert said == "", errors
+        assert -SIGKILL == status, errors
         killed += 1
 
 

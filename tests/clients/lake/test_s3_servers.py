@@ -103,9 +103,10 @@ def test_a_kill_at_any_place_leaves_every_row_once(
     given = {name: getattr(settings, name) for name in ("type", "url", "endpoint", "secret_file")}
     victim.kill_at_each_place(tmp_path / "data", format=format, **given)
     found = asyncio.run(verified(store, tmp_path / "scratch"))
-    assert ([], 10, victim.RECORDS, "9.5") == (
-        found.differences, found.deliveries, found.records if "focus" in format else found.rows, found.spend,
-    )  # fmt: skip
+    assert found.differences == []
+    assert found.deliveries == 10
+    assert (found.records if "focus" in format else found.rows) == victim.RECORDS
+    assert found.spend == "9.5"
     lake = OBJECTS[settings.endpoint] / tmp_path.name
     if format == "parquet":
         sums = query(lake, "SELECT count(*), count(DISTINCT number), sum(spend) FROM lake")

@@ -111,7 +111,9 @@ async def test_a_person_signs_in(house: OperatorServer) -> None:
     address, browser = await house.services.people.oidc.begin(place="here")
     answer = await brought_from(address)
     _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
-    assert (ADA, "operator", "ada") == (session.actor, session.role, session.subject)
+    assert session.actor == ADA
+    assert session.role == "operator"
+    assert session.subject == "ada"
     with pytest.raises(SignInProblem) as refused:
         await signed_in(house, code=answer["code"])
     assert "code" == refused.value.word

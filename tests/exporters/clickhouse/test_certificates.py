@@ -70,7 +70,8 @@ async def test_a_certificate_signs_in_a_user_without_a_password(
     async with served(table, tls=asking(own)) as url:
         found = await checked(settings(url, own, secret_file=file if secret else None))
     assert OK == found.status, found
-    assert ({signed}, {secret.partition("\n")[0] or None}) == (table.signed, table.users)
+    assert table.signed == {signed}
+    assert {secret.partition("\n")[0] or None} == table.users
 
 
 async def test_one_that_is_refused_is_named(own: Certificates, others: Certificates, tmp_path: Path) -> None:
@@ -91,7 +92,8 @@ async def test_one_that_is_refused_is_named(own: Certificates, others: Certifica
             while found.status == UNAVAILABLE:  # cut off while it still wrote: what the server said is gone
                 found = await checked(settings(url, own, **changes))
             said = (found.words or "").lower().replace("_", " ")
-            assert (REFUSED, True) == (found.status, words.replace("_", " ") in said), (words, found)
+            assert found.status == REFUSED, (words, found)
+            assert words.replace("_", " ") in said, (words, found)
 
 
 async def test_one_that_is_exchanged_wakes_the_route(

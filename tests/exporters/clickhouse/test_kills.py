@@ -71,7 +71,8 @@ async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
         said, errors, status = await asyncio.to_thread(ended, process)
         if said == "done\n":
             return killed
-        assert ("", -SIGKILL) == (said, status), errors
+        assert said == "", errors
+        assert -SIGKILL == status, errors
         killed += 1
 
 

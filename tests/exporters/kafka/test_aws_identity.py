@@ -57,7 +57,8 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
     elif who == "pod":
         assert "a-token" == told["authorization"]
     else:
-        assert (ROLE, "a-token") == (told["RoleArn"], told["WebIdentityToken"])
+        assert told["RoleArn"] == ROLE
+        assert told["WebIdentityToken"] == "a-token"
 
 
 @pytest.mark.asyncio

@@ -55,7 +55,8 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
         name="stream", type="kafka", url="b:9098", sasl="aws-msk-iam", region="eu-west-1", secret_file=file
     )
     options = options_of(settings, SecretSource("stream", file=file, most_lines=3))
-    assert ("SASL_SSL", "OAUTHBEARER") == (options["security_protocol"], options["sasl_mechanism"])
+    assert options["security_protocol"] == "SASL_SSL"
+    assert options["sasl_mechanism"] == "OAUTHBEARER"
     for id in ("one", "another"):
         file.write_text(f"{id}\nsecret\nsession\n")
         token = await options["sasl_oauth_token_provider"].token()

@@ -20,7 +20,8 @@ def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
     """Those that follow are in hand, or of the next delivery."""
     found = kept([*range(1, 10), *range(12, 100_000), 100_002])
     assert [(10, 12), (100_000, 100_001)] == list(found.absent(100_001))
-    assert (99_997, 0) == (found.count_below(100_001), found.twice)
+    assert found.count_below(100_001) == 99_997
+    assert found.twice == 0
     found.add(0, 12)
     assert 1 == found.twice
 

@@ -53,12 +53,14 @@ async def test_a_stream_of_container_metrics() -> None:
     clock = StoppedClock()
     sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
     assert 60 == await sync.send_due()
-    assert ("parked", "container-upload: fault: ValueError") == (sync.state().state, sync.state().reason)
+    assert sync.state().state == "parked"
+    assert sync.state().reason == "container-upload: fault: ValueError"
     assert 3 == len(asked)
     fault.is_there = False
     clock.move(60)
     await sync.send_due()
-    assert ("running", None) == (sync.state().state, sync.state().reason)
+    assert sync.state().state == "running"
+    assert sync.state().reason is None
 
 
 async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

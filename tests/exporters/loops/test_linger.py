@@ -94,5 +94,6 @@ async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: Move
 
 
 async def test_a_time_far_ahead_is_long_ago() -> None:
-    assert (5.0, -AHEAD_S) == (elapsed_s(10.0, 15.0), elapsed_s(10.0 + AHEAD_S, 10.0))
+    assert elapsed_s(10.0, 15.0) == 5.0
+    assert -AHEAD_S == elapsed_s(10.0 + AHEAD_S, 10.0)
     assert float("inf") == elapsed_s(11.0 + AHEAD_S, 10.0)

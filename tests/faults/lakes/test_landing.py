@@ -75,5 +75,7 @@ def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Pat
                 acknowledged=victim.RECORDS, lost=victim.RECORDS - there, duplicates=len(found.ids) - there
             )
             assert [] == found.differences
-            assert (victim.RECORDS, victim.RECORDS) == (there, len(found.ids))
-            assert (victim.RECORDS, "9.5") == (found.verified.rows, found.verified.spend)
+            assert there == victim.RECORDS
+            assert len(found.ids) == victim.RECORDS
+            assert found.verified.rows == victim.RECORDS
+            assert found.verified.spend == "9.5"

@@ -44,4 +44,5 @@ def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: 
     done = subprocess.run(
         ("bash", "-c", script), env=environ, pass_fds=[number], capture_output=True, text=True
     )
-    assert (completed, "") == (done.stdout.strip(), done.stderr)
+    assert done.stdout.strip() == completed
+    assert done.stderr == ""

@@ -91,10 +91,8 @@ def test_a_command_begins_no_data_directory(name: str, empty: Path, tmp_path: Pa
     )
     result = run(*name.split(), *words, code=2)
     assert "data directory" in result.stderr or 'storage.engine is "sqlite"' in result.stderr, result.stderr
-    assert ([], ["empty", "file"]) == (
-        list(empty.iterdir()),
-        sorted(path.name for path in tmp_path.iterdir()),
-    )
+    assert list(empty.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
 def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:

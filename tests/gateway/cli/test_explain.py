@@ -31,14 +31,16 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     result = CliRunner().invoke(explain, [str(path) for path in (cut, good, damaged, missing, packed)])
     explained = [json.loads(line) for line in result.stdout.splitlines()]
-    assert (1, [str(good), str(packed)]) == (result.exit_code, [each["file"] for each in explained])
+    assert result.exit_code == 1
+    assert [str(good), str(packed)] == [each["file"] for each in explained]
     assert 3 == result.stderr.count("cannot be read")
 
 
 def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
     """Wrong use, before anything is read."""
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
-    assert (2, True) == (result.exit_code, "did you mean 'bedrock'?" in result.stderr)
+    assert result.exit_code == 2
+    assert "did you mean 'bedrock'?" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,8 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
     file.write_text(json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
     result = CliRunner().invoke(explain, [str(file), "--why"])
     (record,) = json.loads(result.stdout)["records"]
-    assert ("0.5", True) == (record["value"], why in record["why"]["value"])
+    assert record["value"] == "0.5"
+    assert why in record["why"]["value"]
 
 
 NUMBERS = [name for name in AMENDABLE if name.endswith("_tokens")] + ["cost", "value"]
@@ -155,7 +158,9 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
         told["traceId"] = trace_id
     result = asyncio.run(explained(in_json(traces(*spans, scope="litellm")), None, Config(), why=True))
     first, second = result["records"]
-    assert (False, True, first["id"]) == (first["shadow"], second["shadow"], second["counted_by"])
+    assert first["shadow"] is False
+    assert second["shadow"] is True
+    assert first["id"] == second["counted_by"]
     assert f"the same call as this one and as record {first['id']}, which counts" in second["why"]["shadow"]
     assert [{"reason": "duplicate", "count": 1}] == [
         {name: row[name] for name in ("reason", "count")} for row in result["ignored"]
@@ -218,5 +223,7 @@ def test_tags_left_out_are_counted(tmp_path: Path) -> None:
         file.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": pairs}]}]}]}))
     result = CliRunner().invoke(explain, [str(file) for file in files])
     fits, does_not = (json.loads(line) for line in result.stdout.splitlines())
-    assert ({"plan": "gold"}, {}) == (fits["records"][0]["tags"], does_not["records"][0]["tags"])
-    assert (False, 1) == ("left_out" in fits, does_not["left_out"])
+    assert fits["records"][0]["tags"] == {"plan": "gold"}
+    assert does_not["records"][0]["tags"] == {}
+    assert "left_out" not in fits
+    assert does_not["left_out"] == 1

@@ -18,7 +18,10 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
     """The month begins in UTC: its first moment belongs to it, and the one before does not."""
     older = OlderCalls("otlp/traces", NOW)
     older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
-    assert (1, 0, None, "") == (older.calls, older.older, older.oldest, older.words)
+    assert older.calls == 1
+    assert older.older == 0
+    assert older.oldest is None
+    assert older.words == ""
     older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
     assert "1 of 2 is older than this month: tollhouse report --from 2026-02-28" == older.words
     older.add(example("otlp/traces", ExampleCall(end_ns=LATE_NS)))
@@ -30,11 +33,13 @@ def test_calls_of_a_format_are_counted(format: str) -> None:
     """Recognised by itself, as the gateway does."""
     older = OlderCalls(None, NOW)
     older.add(example(format, ExampleCall(end_ns=LATE_NS)))
-    assert (1, "2025-12-17") == (older.older, older.oldest)
+    assert older.older == 1
+    assert older.oldest == "2025-12-17"
 
 
 def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
     """Its answer says what is wrong."""
     older = OlderCalls(None, NOW)
     older.add(b"not json")
-    assert (0, "") == (older.calls, older.words)
+    assert older.calls == 0
+    assert older.words == ""

@@ -83,7 +83,8 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
     _, help = run("--help")
     for line in ("--name TEXT", "Unique.  [required]", "--weight KG", "Where it goes; may repeat."):
         assert line in help, help
-    assert ("parts" not in help, "seals" not in help) == (True, True)
+    assert "parts" not in help
+    assert "seals" not in help
     assert "did you mean 'large'" in run("--name", "one", "--size", "larg")[1]
 
 
@@ -117,7 +118,8 @@ def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_
     ] == ASKED
     assert "Missing option '--name'" in asks("create")[1]
     code, output = asks("edit", "1")
-    assert (2, True) == (code, "tollhouse crates edit --help" in output)
+    assert code == 2
+    assert "tollhouse crates edit --help" in output
     few = click.Group("crates")
     resource_commands(few, NewCrate, noun="crate", path="/crates", help={"delete": "Delete one."})
     assert ["delete"] == list(few.commands)

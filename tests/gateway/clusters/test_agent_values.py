@@ -36,8 +36,10 @@ def test_each_name_has_its_value_or_is_named() -> None:
 
 def test_what_is_not_set_is_left_to_the_chart() -> None:
     """Nothing sets nothing; labels of no kind switch their collection off."""
-    assert ({}, []) == (values_of({}), without_value({}))
+    assert values_of({}) == {}
+    assert without_value({}) == []
     off = {"enabled": False, "resources": {"pods": False, "namespaces": False}}
     assert {"insightsController": {"labels": off}} == values_of({"labels": {}})
     pods = values_of({"labels": {"pods": ["a"]}})["insightsController"]["labels"]
-    assert ({"pods": True, "namespaces": False}, ["a"]) == (pods["resources"], pods["patterns"])
+    assert pods["resources"] == {"pods": True, "namespaces": False}
+    assert pods["patterns"] == ["a"]

@@ -39,14 +39,19 @@ async def test_a_key_that_is_newer_than_what_is_known() -> None:
     secret, later = keys.key_of(device), keys.key_of(replace(device, generation=began + 1))
     assert 503 == answer(keys, secret)
     await table.keep(device)
-    assert (503, 503) == (answer(keys, secret), answer(keys, later))
+    assert answer(keys, secret) == 503
+    assert answer(keys, later) == 503
     await table.keep(replace(device, has_key=True))
-    assert (200, 503) == (answer(keys, secret), answer(keys, later))
+    assert answer(keys, secret) == 200
+    assert answer(keys, later) == 503
     await table.keep(replace(device, generation=began + 1))
-    assert (401, 503) == (answer(keys, secret), answer(keys, later))
+    assert answer(keys, secret) == 401
+    assert answer(keys, later) == 503
     await table.keep(replace(device, generation=began + 1, state=REVOKED))
-    assert (401, 401) == (answer(keys, secret), answer(keys, later))
+    assert answer(keys, secret) == 401
+    assert answer(keys, later) == 401
     await table.delete(["laptop"], [])
     clock.move(NEWS_S + 1)
-    assert (401, 401) == (answer(keys, secret), answer(keys, later))
+    assert answer(keys, secret) == 401
+    assert answer(keys, later) == 401
     await table.close()

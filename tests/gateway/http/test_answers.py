@@ -39,7 +39,8 @@ def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None
     """google.rpc.Status with the code of the protocol's table, readable by Google's own classes."""
     error = Refusal(status, "type", "Send it as Ünïcode.")
     said = Status.FromString(body_of(answers.otlp_refusal(error, json=False)))
-    assert (code, "Send it as Ünïcode.") == (said.code, said.message)
+    assert said.code == code
+    assert said.message == "Send it as Ünïcode."
     assert {"code": code, "message": "Send it as Ünïcode."} == json.loads(
         body_of(answers.otlp_refusal(error, json=True))
     )

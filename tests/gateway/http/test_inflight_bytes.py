@@ -39,7 +39,8 @@ def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> N
     """There is nothing to be fair about as long as there is room."""
     for _ in range(10):
         senders.ask("large", 10)
-    assert (100, []) == (senders.inflight.held, senders.cut)
+    assert senders.inflight.held == 100
+    assert senders.cut == []
     with pytest.raises(Refusal, match="in flight"):
         senders.ask("large", 1)
 
@@ -51,7 +52,8 @@ def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> No
     assert ["large"] == senders.cut
     with pytest.raises(Refusal) as refused:
         large.take(1)
-    assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
+    assert refused.value.status == 503
+    assert refused.value.retry_after_s == 1
     assert 50 == senders.inflight.held
 
 
@@ -93,7 +95,8 @@ def test_small_bodies_are_held_in_the_reserve() -> None:
         growing = senders.ask("third", 4)
         with pytest.raises(Refusal):
             growing.take(1)
-        assert (100, 8) == (senders.inflight.general.held, senders.inflight.reserve.held)
+        assert senders.inflight.general.held == 100
+        assert senders.inflight.reserve.held == 8
     assert 0 == senders.inflight.held
 
 
@@ -122,7 +125,8 @@ def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
         assert senders.inflight.reserve is growing.pool
         first.give(10)
         growing.take(2)
-        assert (5, 0) == (senders.inflight.general.held, senders.inflight.reserve.held)
+        assert senders.inflight.general.held == 5
+        assert senders.inflight.reserve.held == 0
 
 
 def test_every_upload_can_be_ended(senders: Senders) -> None:
@@ -130,4 +134,5 @@ def test_every_upload_can_be_ended(senders: Senders) -> None:
     senders.ask("a", 10)
     senders.ask("b", 10, arrived=True)
     senders.inflight.cut_uploads(Refusal(503, "stopping", "stopping"))
-    assert (["a"], 10) == (senders.cut, senders.inflight.held)
+    assert senders.cut == ["a"]
+    assert senders.inflight.held == 10

@@ -238,11 +238,9 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
     """page_count is the total under the filters divided by the limit, rounded up."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 1, "color": COLORS[id % 3]} for id in range(10)])
     page = await shop.get(("limit", "3"), ("color", "blue"), ("color", "red"))
-    assert (7, 3, 3) == (
-        page["pagination"]["total_count"],
-        page["pagination"]["page_count"],
-        page["pagination"]["item_count"],
-    )
+    assert page["pagination"]["total_count"] == 7
+    assert page["pagination"]["page_count"] == 3
+    assert page["pagination"]["item_count"] == 3
 
 
 @pytest.mark.asyncio
@@ -289,7 +287,8 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
         await shop.get(("cursor", change(await a_cursor(shop))))
-    assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
+    assert caught.value.status == 400
+    assert caught.value.type == "invalid_cursor"
 
 
 @pytest.mark.asyncio
@@ -301,7 +300,8 @@ async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest
     monkeypatch.undo()
     with pytest.raises(Refusal, match="begin again") as caught:
         await shop.get(("cursor", cursor))
-    assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
+    assert caught.value.status == 400
+    assert caught.value.type == "invalid_cursor"
 
 
 @pytest.mark.asyncio
@@ -410,9 +410,8 @@ async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
     ]
     query = [("color", "Ann@example.com"), ("limit", "2")]
     first = await envelope(listed, MemoryRows(rows), query, secret=SECRET, people=PEOPLE)
-    assert ({"color": ["Ann@example.com"]}, 3) == (
-        first["filtering"]["current"], first["pagination"]["total_count"],
-    )  # fmt: skip
+    assert first["filtering"]["current"] == {"color": ["Ann@example.com"]}
+    assert first["pagination"]["total_count"] == 3
     cursor = [("cursor", first["pagination"]["cursor"]["next_cursor"])]
     second = await envelope(listed, MemoryRows(rows), cursor, secret=SECRET, people=PEOPLE)
     assert [hashed] == [row["color"] for row in second[listed.root]]

@@ -81,7 +81,9 @@ def payload(*, uncertain: int = 0) -> Outcome:
 async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
     """The receipt speaks of the whole request, to the sender and to the operator, and the books balance."""
     receipt = await intake(log).take(payload(), BEARER)
-    assert (MANY, 1, 1) == (receipt.records, receipt.ignored, receipt.rejected)
+    assert receipt.records == MANY
+    assert receipt.ignored == 1
+    assert receipt.rejected == 1
     expected = {
         "received": MANY + 2, "records": MANY, "new": MANY, "duplicates": 0, "ignored": {NOT_AI: 1},
         "rejected": {"malformed": 1}, "first_number": 1, "last_number": MANY, "state": "kept",
@@ -152,8 +154,10 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
     outcome.pack()
 
     packed, rest = outcome.parts()
-    assert ({0: "device-0", 1: "device-2"}, {1}) == (packed.named, packed.forwarded)
-    assert ({0: "device-1", 1: "device-3"}, {1}) == (rest.named, rest.forwarded)
+    assert packed.named == {0: "device-0", 1: "device-2"}
+    assert packed.forwarded == {1}
+    assert rest.named == {0: "device-1", 1: "device-3"}
+    assert rest.forwarded == {1}
     assert [PART // 2, PART // 2] == [len(part.records) for part in (packed, rest)]
     assert PART == packed.received + rest.received
 
@@ -175,7 +179,8 @@ def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
     assert [set(), {0}, set(), set()] == [part.forwarded for part in parts]
     assert [4, 4, 1, 3] == [part.received for part in parts]
     assert [False, False, False, True] == [part.is_last for part in parts]
-    assert ([], 1) == (parts[0].rejects, len(parts[-1].rejects))
+    assert parts[0].rejects == []
+    assert len(parts[-1].rejects) == 1
     assert 10 == outcome.count + len(outcome.records)
 
 
@@ -265,7 +270,9 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
         await taking.take(outcome, bearer)
     call, shadow, counted = await all_kept(log)
-    assert ("acc-1", True, False) == (call.user, shadow.shadow, counted.shadow)
+    assert call.user == "acc-1"
+    assert shadow.shadow is True
+    assert counted.shadow is False
 
 
 @pytest.mark.asyncio
@@ -279,7 +286,9 @@ async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(lo
     ):
         await taking.take(outcome, BEARER)
     call, shadow, counted = await all_kept(log)
-    assert ("chat", True, False) == (call.session, shadow.shadow, counted.shadow)
+    assert call.session == "chat"
+    assert shadow.shadow is True
+    assert counted.shadow is False
 
 
 def growing() -> Outcome:
@@ -303,5 +312,6 @@ async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None
     receipt = await intake(log).take(growing(), BEARER)
     counted = [record for entry in await log.read(AI_TELEMETRY, 1, MANY) for record in entry.records]
     assert [1] * MANY == [record.value for record in counted if isinstance(record, UsageMetric)]
-    assert (10, 2 * PART) == (receipt.records, receipt.ignored)
+    assert receipt.records == 10
+    assert receipt.ignored == 2 * PART
     assert [] == list((await log.verify()).imbalances)

@@ -119,9 +119,11 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
     await b.merge(create())
     (record,) = await a.records()
     assert isinstance(record, Inference)
-    assert ("gpt-4o-mini", 10) == (record.request_model, record.input_tokens)
+    assert record.request_model == "gpt-4o-mini"
+    assert record.input_tokens == 10
     books = await b.storage.log.verify()
-    assert ([], 0) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+    assert list(books.imbalances) == []
+    assert books.topics[AI_TELEMETRY].get("pending", 0) == 0
 
 
 async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
@@ -129,18 +131,22 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)
-    assert (1, True) == ((found := await b.storage.partial_reports.count(COUNTERS))[0], found[1] > 0)
+    assert (found := await b.storage.partial_reports.count(COUNTERS))[0] == 1
+    assert found[1] > 0
     await b.intake.take(call(CLAUDE_CODE, 1, began), ALICE)
     await a.intake.take(counters(CLAUDE_CODE, 2, began), ALICE)
-    assert (1, 0) == (await b.counters.release() // 2, await a.counters.release())
+    assert await b.counters.release() // 2 == 1
+    assert await a.counters.release() == 0
     metrics = [record for record in await b.records() if isinstance(record, UsageMetric)]
-    assert (4, {True}) == (len(metrics), {metric.shadow for metric in metrics})
+    assert len(metrics) == 4
+    assert {metric.shadow for metric in metrics} == {True}
 
     assert 0 == await a.storage.heard.forget(clock.now() - WINDOW_S)
     clock.move(KEEP_EVERY_S)
     assert 0 < await a.storage.heard.forget(clock.now())
     books = await a.storage.log.verify()
-    assert ([], 0) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+    assert list(books.imbalances) == []
+    assert books.topics[AI_TELEMETRY].get("pending", 0) == 0
 
 
 async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:

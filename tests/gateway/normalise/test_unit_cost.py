@@ -99,7 +99,9 @@ def test_times_become_utc(written: str, stored: str) -> None:
 def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
     """Old names and new, any case of a granularity, up to 5 dimensions and 20 values."""
     taken = read(record)
-    assert ("new", "allocation", "acme") == (taken.stream, taken.stream_type, taken.element_name)
+    assert taken.stream == "new"
+    assert taken.stream_type == "allocation"
+    assert taken.element_name == "acme"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,8 @@ def test_allocation_records_that_are_refused(record: Any, words: str) -> None:
     """The whole request is a 400 whose message names the record, the field and the rule, never a value."""
     with pytest.raises(Refusal) as caught:
         read(record)
-    assert (400, "invalid_records") == (caught.value.status, caught.value.type)
+    assert caught.value.status == 400
+    assert caught.value.type == "invalid_records"
     assert "record 0: " in caught.value.message
     assert words in caught.value.message
 
@@ -167,7 +170,9 @@ def test_metric_records(record: Any, words: str | None) -> None:
     """A metric record has one value a dimension, is of a day, and has no element."""
     if words is None:
         taken = read(record, type="metric")
-        assert ("metric", "DAILY", None) == (taken.stream_type, taken.granularity, taken.element_name)
+        assert taken.stream_type == "metric"
+        assert taken.granularity == "DAILY"
+        assert taken.element_name is None
         return
     with pytest.raises(Refusal, match=words):
         read(record, type="metric")
@@ -258,7 +263,8 @@ def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: st
     """The body is an object with records: at least one, at most 3,000, in at most 5 MB."""
     with pytest.raises(Refusal) as caught:
         read_all(body, type="metric", stream="s")
-    assert (status, type) == (caught.value.status, caught.value.type)
+    assert caught.value.status == status
+    assert caught.value.type == type
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 257])

@@ -118,7 +118,8 @@ async def test_versions(manager: Manager) -> None:
     assert 404 == (await manager.ask("GET", f"{VERSIONS}/latest"))[0]
     for number, text in enumerate((OWNER, REGION, OWNER), start=1):
         status, said = await manager.publish(text)
-        assert (200, str(number)) == (status, said["version"]["version"]), said
+        assert status == 200, said
+        assert str(number) == said["version"]["version"], said
     assert ["Owner"] == manager.dimensions
     assert "3" == manager.services.money.published.version
     status, said = await manager.ask("GET", VERSIONS)
@@ -126,17 +127,20 @@ async def test_versions(manager: Manager) -> None:
         (each["version"], each["is_in_force"]) for each in said["versions"]
     ]
     status, said = await manager.ask("GET", f"{VERSIONS}?sort_key=version&sort_order=asc&limit=1")
-    assert (["2"], 2) == ([each["version"] for each in said["versions"]], said["pagination"]["total_count"])
+    assert [each["version"] for each in said["versions"]] == ["2"]
+    assert said["pagination"]["total_count"] == 2
     version = (await manager.ask("GET", f"{VERSIONS}/latest"))[1]["version"]
     assert {
         "version": "3",
         "namespace": None,
         "dimensions": ["User:Defined:Owner"],
     }.items() <= version.items()
-    assert (OWNER.decode(), "manager 0") == (version["definition"], version["last_updated_by"])
+    assert OWNER.decode() == version["definition"]
+    assert version["last_updated_by"] == "manager 0"
     assert version == (await manager.ask("GET", f"{VERSIONS}/3"))[1]["version"]
     sent = await manager.serving.send(version["uri"], b"", None, method="GET", key=manager.key)
-    assert (200, OWNER) == (sent.status, sent.body)
+    assert sent.status == 200
+    assert sent.body == OWNER
     for word in ("1", "4", "0", "x", "9" * 40, "-1", "%00"):
         assert 404 == (await manager.ask("GET", f"{VERSIONS}/{word}"))[0], word
 
@@ -151,11 +155,14 @@ async def test_the_older_name_of_the_group(manager: Manager) -> None:
 async def test_validation_keeps_nothing(manager: Manager) -> None:
     """The version that it would be, with the border; neither a version nor a job comes of it."""
     status, said = await manager.publish(OWNER, "?validate_only=true")
-    assert (200, "1", None, False) == (
-        status, said["version"]["version"], said["version"]["uri"], said["version"]["is_in_force"],
-    )  # fmt: skip
+    assert status == 200
+    assert said["version"]["version"] == "1"
+    assert said["version"]["uri"] is None
+    assert said["version"]["is_in_force"] is False
     assert {"kept_since": None, "tags": {}} == said["version"]["border"]
-    assert ([], [], []) == (manager.table.versions(), manager.table.jobs(), manager.dimensions)
+    assert manager.table.versions() == []
+    assert manager.table.jobs() == []
+    assert manager.dimensions == []
     assert 400 == (await manager.publish(OWNER, "?validate_only=yes"))[0]
 
 
@@ -163,19 +170,20 @@ async def test_validation_keeps_nothing(manager: Manager) -> None:
 async def test_every_fault_is_told(manager: Manager, query: str) -> None:
     """422 with each fault, its value and its path; no job and no version is left."""
     status, said = await manager.publish(WRONG, query)
-    assert (422, "invalid_definition") == (status, said["error"]["type"])
+    assert status == 422
+    assert said["error"]["type"] == "invalid_definition"
     assert [
         ("modle", ["Dimensions", "D", "Rules", 0, "Source"]),
         ("Grop", ["Dimensions", "D", "Rules", 1, "Type"]),
     ] == [(each["value"], each["path"]) for each in said["errors"]]
-    assert ([], []) == (manager.table.versions(), manager.table.jobs())
+    assert manager.table.versions() == []
+    assert manager.table.jobs() == []
     for text in (b" ", b"\xff", b"a: &a [*a]", b"[", b"x" * 2049):
         status, said = await manager.publish(text, query)
-        assert (422, True) == (status, bool(said["errors"][0]["error"])), text
-    assert (413, 415) == (
-        (await manager.publish(b"x" * 40_000, query))[0],
-        (await manager.ask("POST", VERSIONS + query, OWNER, "application/json"))[0],
-    )
+        assert status == 422, text
+        assert bool(said["errors"][0]["error"]), text
+    assert (await manager.publish(b"x" * 40_000, query))[0] == 413
+    assert (await manager.ask("POST", VERSIONS + query, OWNER, "application/json"))[0] == 415
 
 
 async def test_a_form(manager: Manager) -> None:
@@ -212,7 +220,8 @@ async def test_a_stale_base(manager: Manager) -> None:
     assert 200 == (await manager.publish(OWNER, "?base_version=0"))[0]
     assert 200 == (await manager.publish(REGION, "?base_version=1"))[0]
     status, said = await manager.publish(OWNER, "?base_version=1")
-    assert (409, True) == (status, "version 2 is in force" in said["error"]["message"])
+    assert status == 409
+    assert "version 2 is in force" in said["error"]["message"]
     assert 409 == (await manager.ask("POST", f"{DEFINITIONS}?base_version=1", OWNER))[0]
     for text in ("x", "-1", "9" * 30):
         assert 400 == (await manager.publish(OWNER, f"?base_version={text}"))[0]
@@ -224,21 +233,19 @@ async def test_jobs(manager: Manager) -> None:
     turn = manager.services.money.require_publishing()._turn
     async with turn:
         first, second = await manager.job(DEFINITIONS, OWNER), await manager.job(DEFINITIONS, REGION)
-        assert ("queued", None) == (first["state"], first["base_version"])
+        assert first["state"] == "queued"
+        assert first["base_version"] is None
         assert {"queued"} == {each.state for each in manager.table.jobs()}
     first, second = await manager.over(first["id"]), await manager.over(second["id"])
-    assert ("done", "1", {"kept_since": None, "tags": {}}) == (
-        first["state"],
-        first["version"],
-        first["border"],
-    )
-    assert ("failed", None, True) == (
-        second["state"],
-        second["version"],
-        "version 1 is in force" in second["error"],
-    )
+    assert first["state"] == "done"
+    assert first["version"] == "1"
+    assert first["border"] == {"kept_since": None, "tags": {}}
+    assert second["state"] == "failed"
+    assert second["version"] is None
+    assert "version 1 is in force" in second["error"]
     wrong = await manager.over((await manager.job(DEFINITIONS, WRONG))["id"])
-    assert ("failed", 2) == (wrong["state"], len(wrong["errors"]))
+    assert wrong["state"] == "failed"
+    assert len(wrong["errors"]) == 2
     assert ["Owner"] == manager.dimensions
     listed = (await manager.ask("GET", f"{JOBS}?state=failed&sort_key=submitted&sort_order=asc"))[1][
         "publish_jobs"
@@ -254,12 +261,14 @@ async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
     async with manager.services.money.require_publishing()._turn:
         queued, validating, publishing = [(await manager.job(DEFINITIONS, OWNER))["id"] for _ in range(3)]
         status, said = await manager.ask("POST", DEFINITIONS, OWNER)
-        assert (409, True) == (status, "allocation.max_jobs" in said["error"]["message"])
+        assert status == 409
+        assert "allocation.max_jobs" in said["error"]["message"]
         await table.advance(validating, VALIDATING)
         await table.advance(publishing, PUBLISHING)
         for id in (queued, validating):
             status, said = await manager.ask("POST", f"{JOBS}/{id}/cancel")
-            assert (200, "cancelled") == (status, said["publish_job"]["state"])
+            assert status == 200
+            assert said["publish_job"]["state"] == "cancelled"
             assert 409 == (await manager.ask("POST", f"{JOBS}/{id}/cancel"))[0]
         assert 409 == (await manager.ask("POST", f"{JOBS}/{publishing}/cancel"))[0]
     assert "done" == (await manager.over(publishing))["state"]
@@ -282,14 +291,21 @@ async def test_namespaces(manager: Manager) -> None:
     assert 200 == (await manager.ask("POST", f"{NAMESPACES}/ops"))[0]
     assert 409 == (await manager.ask("POST", f"{NAMESPACES}/more"))[0]
     clash = await manager.over((await manager.job(f"{NAMESPACES}/ml/definitions", OWNER))["id"])
-    assert ("failed", True) == (clash["state"], "belongs to the default namespace" in clash["error"])
+    assert clash["state"] == "failed"
+    assert "belongs to the default namespace" in clash["error"]
     done = await manager.over((await manager.job(f"{NAMESPACES}/ml/definitions", REGION))["id"])
-    assert ("done", "ml", "1") == (done["state"], done["namespace"], done["version"])
-    assert (["Owner", "Region"], "1, ml 1") == (manager.dimensions, manager.services.money.published.version)
+    assert done["state"] == "done"
+    assert done["namespace"] == "ml"
+    assert done["version"] == "1"
+    assert manager.dimensions == ["Owner", "Region"]
+    assert manager.services.money.published.version == "1, ml 1"
     one = (await manager.ask("GET", f"{NAMESPACES}/ml"))[1]["namespace"]
-    assert ("1", REGION.decode(), None) == (one["version"], one["definition"], one["broken"])
+    assert one["version"] == "1"
+    assert REGION.decode() == one["definition"]
+    assert one["broken"] is None
     status, said = await manager.ask("PATCH", f"{NAMESPACES}/ml", {"name": "Learning"})
-    assert ("Learning", "Models") == (said["namespace"]["name"], said["namespace"]["description"])
+    assert said["namespace"]["name"] == "Learning"
+    assert said["namespace"]["description"] == "Models"
     assert 400 == (await manager.ask("PATCH", f"{NAMESPACES}/ml", {"name": " "}))[0]
     listed = (await manager.ask("GET", f"{NAMESPACES}?sort_key=id&sort_order=desc"))[1]["namespaces"]
     assert ["ops", "ml"] == [each["id"] for each in listed]
@@ -297,7 +313,8 @@ async def test_namespaces(manager: Manager) -> None:
     assert 409 == (await manager.ask("DELETE", f"{NAMESPACES}/ml"))[0]
     await manager.over((await manager.job(f"{NAMESPACES}/ml/definitions", NOTHING))["id"])
     assert {"namespace": {"id": "ml"}} == (await manager.ask("DELETE", f"{NAMESPACES}/ml"))[1]
-    assert (["Owner"], 1) == (manager.dimensions, len(manager.table.versions()))
+    assert manager.dimensions == ["Owner"]
+    assert len(manager.table.versions()) == 1
     for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/definitions")):
         body: Any = {"name": "x"} if method == "PATCH" else OWNER if path else b""
         assert 404 == (await manager.ask(method, f"{NAMESPACES}/ml{path}", body))[0], method
@@ -330,7 +347,8 @@ async def test_a_restart(tmp_path: Path) -> None:
     assert False is (await manager.ask("GET", f"{VERSIONS}/latest"))[1]["version"]["is_in_force"]
     taken = BY_SERVICE.replace(b"tag:service", b"team")
     clash = await manager.over((await manager.job(f"{NAMESPACES}/ml/definitions", taken))["id"])
-    assert ("failed", True) == (clash["state"], "belongs to the default namespace" in clash["error"])
+    assert clash["state"] == "failed"
+    assert "belongs to the default namespace" in clash["error"]
     assert 200 == (await manager.publish(taken))[0]
     assert ["Owner", "Region"] == manager.dimensions
     await stop(manager)
@@ -341,7 +359,8 @@ async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
     viewing = await manager.serving.make_key("views", scopes=["views:create_view"])
     for path, key in ((f"{NAMESPACES}/ml", manager.key), ("/v2/views", viewing)):
         sent = await manager.serving.send(path, b'{"name":"\xff"}', key=key)
-        assert (400, True) == (sent.status, b"not UTF-8" in sent.body), path
+        assert sent.status == 400, path
+        assert b"not UTF-8" in sent.body, path
     socket = UnixConnector(str(manager.serving.app.config.data_dir / "operator.sock"))
     async with ClientSession("http://localhost", connector=socket) as client:
         headers = {"X-Tollhouse-As": "ada@example.com", "Content-Type": "application/json"}

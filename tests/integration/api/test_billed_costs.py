@@ -53,11 +53,15 @@ async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
         {"usage_date": DAY, "cost": "2", "charge": "usage", "basis": "value"},
     ] == payload["costs"]
     told = payload["billed"]
-    assert ("2026-09-21", {"closed": 1, "provisional": 0, "open": 22}) == (told["through"], told["days"])
-    assert ("0.1", {"other": "0.1"}, {"EUR": 1}) == (told["unallocated"], told["by_reason"], told["foreign"])
+    assert told["through"] == "2026-09-21"
+    assert told["days"] == {"closed": 1, "provisional": 0, "open": 22}
+    assert told["unallocated"] == "0.1"
+    assert told["by_reason"] == {"other": "0.1"}
+    assert told["foreign"] == {"EUR": 1}
     assert [{"provider": "openai", "real_cost": "0.0006"}] == told["without_statement"]
     [source] = told["sources"]
-    assert ("openai", "openai_costs") == (source["provider"], source["source"])
+    assert source["provider"] == "openai"
+    assert source["source"] == "openai_costs"
     within = await read.costs(*SEPTEMBER, ("cost_type", "discounted_cost"), ("group_by", "model"))
     assert {"gpt-4o": "1.8", None: "0.1"} == {row["model"]: row["cost"] for row in within["costs"]}
     net = await read.costs(

@@ -91,9 +91,10 @@ async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
     )
     budget = made["budget"]
     assert {"monthly": {month: {"amount": "1000.00"}}} == budget["planned_limits"]
-    assert ({"80": "N", "100": "Y"}, "real_cost", "monthly", {"id": asking.view}) == (
-        budget["alerts"], budget["cost_type"], budget["granularity"], budget["view"],
-    )  # fmt: skip
+    assert budget["alerts"] == {"80": "N", "100": "Y"}
+    assert budget["cost_type"] == "real_cost"
+    assert budget["granularity"] == "monthly"
+    assert {"id": asking.view} == budget["view"]
     assert re.fullmatch(r"\d+(\.\d+)?", budget["created"])
     changed = (await asking.ask("PATCH", f"/{budget['id']}", {"name": "Find", "time_zone": "Europe/Berlin"}))[
         "budget"
@@ -112,10 +113,15 @@ async def test_actual_is_what_the_calls_cost(asking: Asking) -> None:
     assert [80, 100] == made["already_past"]
     id = made["budget"]["id"]
     shown = (await asking.ask("GET", f"/{id}", None, ("expand", "current")))["budget"]["current"]
-    assert (CALL * 3, "0.001", 180) == (Decimal(shown["actual"]), shown["planned"], shown["percent"])
-    assert (3, 0, True) == (shown["calls"], shown["unpriced_calls"], shown["is_whole"])
+    assert Decimal(shown["actual"]) == CALL * 3
+    assert shown["planned"] == "0.001"
+    assert shown["percent"] == 180
+    assert shown["calls"] == 3
+    assert shown["unpriced_calls"] == 0
+    assert shown["is_whole"] is True
     [listed] = (await asking.ask("GET", "", None, ("expand", "current")))["budgets"]
-    assert (shown["actual"], 180) == (listed["current"]["actual"], listed["percent"])
+    assert shown["actual"] == listed["current"]["actual"]
+    assert listed["percent"] == 180
     assert "current" not in (await asking.ask("GET"))["budgets"][0]
 
 
@@ -127,7 +133,8 @@ async def test_a_month_has_a_history_and_a_burnup(asking: Asking) -> None:
     path = f"/{made['budget']['id']}"
     shown = (await asking.ask("GET", path, None, ("expand", "history"), ("expand", "burnup")))["budget"]
     monthly, quarterly = shown["history"]["monthly"], shown["history"]["quarterly"]
-    assert ("0.001", CALL * 2) == (monthly[month]["planned"], Decimal(monthly[month]["actual"]))
+    assert monthly[month]["planned"] == "0.001"
+    assert Decimal(monthly[month]["actual"]) == CALL * 2
     assert {"actual": "0", "planned": "7"} == monthly[before]
     assert 4 == len(quarterly)
     assert CALL * 2 == Decimal(list(quarterly.values())[-1]["actual"])
@@ -141,7 +148,8 @@ async def test_a_forecast_needs_a_week(asking: Asking) -> None:
     await asking.calls(1)
     path = f"/{(await asking.create())['budget']['id']}"
     shown = (await asking.ask("GET", path, None, ("expand", "forecast")))["budget"]["forecast"]
-    assert (None, True) == (shown["total"], "too early to tell" in shown["reason"])
+    assert shown["total"] is None
+    assert "too early to tell" in shown["reason"]
     for days_ago in range(1, 9):
         await asking.calls(10, days_ago=days_ago)
     await asking.evaluate()
@@ -149,7 +157,8 @@ async def test_a_forecast_needs_a_week(asking: Asking) -> None:
     assert shown["reason"] is None
     assert Decimal(shown["low"]) <= Decimal(shown["total"]) <= Decimal(shown["high"])
     [listed] = (await asking.ask("GET", "", None, ("expand", "forecast")))["budgets"]
-    assert (shown, False) == (listed["forecast"], "current" in listed)
+    assert listed["forecast"] == shown
+    assert "current" not in listed
 
 
 async def test_owners_are_a_list(asking: Asking) -> None:
@@ -158,18 +167,19 @@ async def test_owners_are_a_list(asking: Asking) -> None:
     await asking.calls(1, model="o3")
     made = (await asking.create(per="model", alerts={"100": "Y"}))["budget"]
     page = await asking.ask("GET", f"/{made['id']}/owners")
-    assert (made["id"], ["actual", "owner", "percent"]) == (
-        page["budget"]["id"],
-        page["sorting"]["available"],
-    )
+    assert made["id"] == page["budget"]["id"]
+    assert page["sorting"]["available"] == ["actual", "owner", "percent"]
     first, second = page["owners"]
-    assert ("gpt-4o", CALL * 3, 180, [100]) == (
-        first["owner"], Decimal(first["actual"]), first["percent"], first["fired"],
-    )  # fmt: skip
-    assert ("o3", []) == (second["owner"], second["fired"])
+    assert first["owner"] == "gpt-4o"
+    assert Decimal(first["actual"]) == CALL * 3
+    assert first["percent"] == 180
+    assert first["fired"] == [100]
+    assert second["owner"] == "o3"
+    assert second["fired"] == []
     assert [] == (await asking.ask("GET", f"/{made['id']}/owners", None, ("owner", "nobody")))["owners"]
     current = (await asking.ask("GET", f"/{made['id']}", None, ("expand", "current")))["budget"]["current"]
-    assert (None, {"count": 2, "past": 1, "left_out": 0}) == (current["planned"], current["owners"])
+    assert current["planned"] is None
+    assert current["owners"] == {"count": 2, "past": 1, "left_out": 0}
 
 
 async def test_alerts_are_a_list(asking: Asking) -> None:

@@ -156,7 +156,8 @@ async def test_usage_by_meter(serve: Serve) -> None:
             Decimal(quantity) for (_, meter), quantity in found.items() if meter == name
         )
     [one] = (await read.costs(*usage, ("meter", "web_searches")))["costs"]
-    assert ("web_searches", "3") == (one["meter"], one["usage_amount"])
+    assert one["meter"] == "web_searches"
+    assert one["usage_amount"] == "3"
     pages: list[Any] = []
     query: Sequence[tuple[str, str]] = (*usage, ("group_by", "model"), ("limit", "4"))
     while query:
@@ -218,11 +219,9 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
 async def test_nothing_yet(serve: Serve) -> None:
     """An empty ledger answers with an empty list in a whole envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)
-    assert ([], 0, 0) == (
-        payload["costs"],
-        payload["pagination"]["page_count"],
-        payload["pagination"]["total_count"],
-    )
+    assert payload["costs"] == []
+    assert payload["pagination"]["page_count"] == 0
+    assert payload["pagination"]["total_count"] == 0
 
 
 @pytest.mark.asyncio
@@ -347,19 +346,21 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
     await ledger.put_billed([(day, rows)])
     listed = {each["id"]: each for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]}
     assert ["tag:a", "tag:centre", "tag:service"] == sorted(listed)
-    assert (["k-1", "k-2", "k-3"], 0, ["billing"]) == (
-        listed["tag:centre"]["values"], listed["tag:centre"]["more_values"], listed["tag:centre"]["sources"]
-    )  # fmt: skip
+    assert listed["tag:centre"]["values"] == ["k-1", "k-2", "k-3"]
+    assert listed["tag:centre"]["more_values"] == 0
+    assert listed["tag:centre"]["sources"] == ["billing"]
     found = (await read.costs(*ask))["costs"]
     assert {"k-1": "3", "k-2": "3", "k-3": "3"} == {each["tag:centre"]: each["cost"] for each in found}
     for only in (("tag:centre", "k-2"), ("filters", '{"!tag:centre": ["k-1", "k-3"]}')):
         [row] = (await read.costs(*ask, only))["costs"]
-        assert ("k-2", "3") == (row["tag:centre"], row["cost"])
+        assert row["tag:centre"] == "k-2"
+        assert row["cost"] == "3"
     assert [] == (await read.costs(*SEPTEMBER, ("tag:centre", "k-2")))["costs"]
     monkeypatch.setattr(costs, "MAX_VALUES", 2)
     monkeypatch.setattr(BillingConnections, "max_tags", 2)
     cut = await read.get("/v2/billing/resource_tags")
-    assert (1, ["tag:a", "tag:service"]) == (cut["more_tags"], [each["id"] for each in cut["resource_tags"]])
+    assert cut["more_tags"] == 1
+    assert [each["id"] for each in cut["resource_tags"]] == ["tag:a", "tag:service"]
     await read.costs(*SEPTEMBER, ("tag:a", "b"))
     told = await read.get("/v2/billing/costs", *SEPTEMBER, ("tag:centre", "k-2"), status=400)
     assert "unknown parameter" in told["error"]["message"]
@@ -369,7 +370,8 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
         for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]
         if each["id"] == "tag:centre"
     ]
-    assert (["k-1", "k-2"], 1) == (many["values"], many["more_values"])
+    assert many["values"] == ["k-1", "k-2"]
+    assert many["more_values"] == 1
 
 
 @pytest.mark.asyncio
@@ -476,9 +478,11 @@ def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
     filled(tmp_path / "store", *(call(at, request_model=name, **said) for at, name in enumerate(names)))
     asked = ("report", "--from", "2026-09-01", "--to", "2026-09-30")
     [head, row] = run(tmp_path / "store", *asked).splitlines()
-    assert (["MODEL", "CALLS"], ["gpt-4o", "2"]) == (head.split()[:2], row.split()[:2])
+    assert head.split()[:2] == ["MODEL", "CALLS"]
+    assert row.split()[:2] == ["gpt-4o", "2"]
     [head, *rows] = run(tmp_path / "store", *asked, "--by", "model").splitlines()
-    assert ("MODEL", {*names, "total"}) == (head.split()[0], {line.split()[0] for line in rows})
+    assert head.split()[0] == "MODEL"
+    assert {*names, "total"} == {line.split()[0] for line in rows}
     [head, *_] = run(tmp_path / "store", *asked, "--by", "model_family,model").splitlines()
     assert head.startswith("MODEL, ALL SPELLINGS  MODEL ")
 
@@ -497,7 +501,8 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         main, [*span, "--tag", "User:Defined:Nobody", "--data", str(tmp_path / "store")]
     )
-    assert (2, True) == (done.exit_code, "Use one of: " in done.output)
+    assert done.exit_code == 2
+    assert "Use one of: " in done.output
 
 
 def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
@@ -712,7 +717,8 @@ def test_ledger_commands(tmp_path: Path) -> None:
     told = json.loads(run(tmp_path / "store", "ledger", "reprice", "--from", "2026-09-01", "--json"))[
         "reprice"
     ]
-    assert ("0.25", "0.0105") == (told["before"], told["after"])
+    assert told["before"] == "0.25"
+    assert told["after"] == "0.0105"
     rows = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model_family"]: row["cost"] for row in rows}
 

@@ -91,5 +91,6 @@ def test_every_json_is_as_lists_are(directory: Path) -> None:
         roots = [root for root, value in found.items() if isinstance(value, list)]
         if roots and not ENVELOPE <= found.keys():
             bare.add(name)
-    assert ([], DOCUMENTS) == (wrong, bare)
+    assert wrong == []
+    assert bare == DOCUMENTS
     assert {"keys list", "report", "spool dead list"} <= set(asked)

@@ -75,11 +75,11 @@ async def test_from_calls_to_a_list(desk: Desk) -> None:
     assert [] == await desk.page()
     await desk.look()
     first, second = await desk.page()
-    assert ("8.4", "6.3") == (first["monthly_savings"], second["monthly_savings"])
+    assert first["monthly_savings"] == "8.4"
+    assert second["monthly_savings"] == "6.3"
     assert "$19.6 as priority - $11.2 as standard" == first["formula"]
-    assert ({"model": "gpt-4.1", "provider": "openai", "mode": "priority"}, "") == (
-        first["current"], first["recommended"]["mode"],
-    )  # fmt: skip
+    assert first["current"] == {"model": "gpt-4.1", "provider": "openai", "mode": "priority"}
+    assert first["recommended"]["mode"] == ""
     assert first == (await desk.ask("GET", f"{ALL}/{first['id']}"))["recommendation"]
     assert [second] == await desk.page(team="search")
     assert [] == await desk.page(type="newer_model")
@@ -137,7 +137,8 @@ async def test_comments(desk: Desk) -> None:
     added = await desk.ask("POST", comments, {"comments": [{"message": "two"}, {"message": "three"}]})
     assert ["2", "3"] == [each["id"] for each in added["comments"]]
     changed = await desk.ask("PATCH", f"{comments}/2", {"message": "second"})
-    assert ("second", "desk") == (changed["comment"]["message"], changed["comment"]["author"])
+    assert changed["comment"]["message"] == "second"
+    assert changed["comment"]["author"] == "desk"
     assert {"comment": {"id": "1"}} == await desk.ask("DELETE", f"{comments}/1")
     listed = (await desk.ask("GET", f"{comments}?sort_key=created"))["comments"]
     assert ["second", "three"] == [each["message"] for each in listed]
@@ -157,7 +158,8 @@ async def test_types(desk: Desk) -> None:
         await desk.ask("GET", one)
     )
     off = (await desk.ask("PATCH", one, {"enabled": False}))["recommendation_type"]
-    assert (False, {"least_savings": "5", "least_share": "1"}) == (off["enabled"], off["thresholds"])
+    assert off["enabled"] is False
+    assert off["thresholds"] == {"least_savings": "5", "least_share": "1"}
     assert 2 == len(await desk.page(open="false"))
     assert 0 == (await desk.ask("POST", "/v2/optimize/check", {}))["check"]["count"]
     await desk.look()
@@ -172,7 +174,8 @@ async def test_one_look_at_a_time(desk: Desk) -> None:
     adviser = desk.serving.app.services.operators.money.require_adviser()
     async with adviser._turn:
         answer = await desk.serving.send("/v2/optimize/check", b"{}", key=desk.key)
-        assert (429, "5") == (answer.status, answer.headers["Retry-After"])
+        assert answer.status == 429
+        assert answer.headers["Retry-After"] == "5"
     await desk.ask("POST", "/v2/optimize/check", {})
 
 

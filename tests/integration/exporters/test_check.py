@@ -38,10 +38,11 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
     found = {one.stream: one for one in await check(settings, clock=CLOCK)}
-    assert ("ok", "telemetry", False) == (
-        found["traces"].status, found["traces"].key, found["traces"].published,
-    )  # fmt: skip
-    assert ("refused", "403 no scope for sec-1") == (found["metrics"].status, found["metrics"].words)
+    assert found["traces"].status == "ok"
+    assert found["traces"].key == "telemetry"
+    assert found["traces"].published is False
+    assert found["metrics"].status == "refused"
+    assert found["metrics"].words == "403 no scope for sec-1"
     assert {"traces", "metrics"} == found.keys()
     assert {b""} == {request.body for request in upstream.requests}
     every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in STREAMS.values()))
@@ -49,9 +50,9 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
         one.stream: one
         for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
     }
-    assert ("unverified", "all", True) == (
-        found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
-    )  # fmt: skip
+    assert found["unit-cost"].status == "unverified"
+    assert found["unit-cost"].key == "all"
+    assert found["unit-cost"].published is True
     assert (
         f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
     )
@@ -66,18 +67,22 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     )
     found = {one.stream: one for one in await check(settings, clock=CLOCK)}
     events = found["usage-events"]
-    assert ("unverified", "cost", found["unit-cost"].url) == (events.status, events.key, events.url)
+    assert events.status == "unverified"
+    assert events.key == "cost"
+    assert found["unit-cost"].url == events.url
     assert "events of the types api_call become unit cost" in (events.words or "")
     assert {"traces", "metrics", "usage-events", "unit-cost"} == found.keys()
     unmapped = replace(settings, events={}, paths={"unit-cost": "", "traces": ""})
     found = {one.stream: one for one in await check(unmapped, clock=CLOCK)}
-    assert ("unused", "refused") == (found["traces"].status, found["unit-cost"].status)
+    assert found["traces"].status == "unused"
+    assert found["unit-cost"].status == "refused"
     ingest = UpstreamKey(name="t", secret_env="HOME", scopes=(INGEST,))
     telemetry = UpstreamSettings(ai_telemetry_url=upstream.url, keys=(ingest,))
     found = {one.stream: one for one in await check(telemetry, clock=CLOCK)}
     assert {"traces": "ok", "metrics": "ok"} == {one.stream: one.status for one in found.values()}
     published = await check(replace(settings, events={}, keys=()), clock=CLOCK, used=["unit-cost"])
-    assert ("unit-cost", "refused") == (published[-1].stream, published[-1].status)
+    assert published[-1].stream == "unit-cost"
+    assert published[-1].status == "refused"
 
 
 @pytest.mark.asyncio
@@ -92,7 +97,8 @@ async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, sta
     streams = {one.stream: one.status for one in await check(settings, clock=CLOCK)}
     collector = DestinationSettings(name="collector", type="otlp", url=f"{upstream.url}/secret")
     (destination,) = await check_destinations([collector], clock=CLOCK)
-    assert (found, found) == (streams["traces"], destination.status)
+    assert streams["traces"] == found
+    assert destination.status == found
     assert upstream.url == destination.to.rstrip("/")
 
 
@@ -225,7 +231,8 @@ async def test_check_sends_one_marked_call(
     upstream.answers.extend(replies)
     collector = DestinationSettings(name="collector", type="otlp", url=upstream.url, headers={"k": "sec-1"})
     (destination,) = await check_destinations([collector], clock=CLOCK, send=send)
-    assert (found[0], found[1] is None) == (destination.status, destination.words is None)
+    assert found[0] == destination.status
+    assert (found[1] is None) == (destination.words is None)
     upstream.requests.clear()
     own = DestinationSettings(name="own", type="otlp", url=upstream.url, topics=("metrics", "traces"))
     await check_destinations([own], clock=CLOCK, send=True)

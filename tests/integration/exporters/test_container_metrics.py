@@ -81,19 +81,20 @@ async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> Non
     await server.send(BASE + agent.query(), b"s" * 2000, content_type=protobuf, key=key, headers=snappy)
     async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)) as sync:
         await until(lambda: sync.state().delivered == 8)
-        assert (data, {1}) == (service.objects, set(service.puts.values()))
+        assert service.objects == data
+        assert set(service.puts.values()) == {1}
         assert {None} == service.keys_seen
         [query] = service.queries
         told = ("prod", "123456789012", "us-east-1", "5", agent.SHIPPER, "3600")
         names = ("cluster_name", "cloud_account_id", "region", "count", "shipper_id", "expiration")
         assert told == tuple(query[name] for name in names)
         posted = {path: body for path, _, body in service.posted}
-        assert (agent.status(), agent.config()) == (
-            posted[f"{BASE}/status"],
-            posted[f"{BASE}/status?type=configLoad"],
-        )
+        assert agent.status() == posted[f"{BASE}/status"]
+        assert agent.config() == posted[f"{BASE}/status?type=configLoad"]
         assert b"s" * 2000 == posted[f"{BASE}{agent.query()} snappy"]
-        assert ("running", None, 0) == (sync.state().state, sync.state().reason, sync.state().queued)
+        assert sync.state().state == "running"
+        assert sync.state().reason is None
+        assert sync.state().queued == 0
     assert () == (await kept(server).verify()).imbalances
 
 
@@ -106,7 +107,8 @@ async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
         service.replays = ["one", "never-seen"]
         await agent.ship(server, {"two": b"second"}, key)
         await until(lambda: service.puts["one"] == 2 and service.abandoned)
-        assert ({"one": b"first", "two": b"second"}, ["never-seen"]) == (service.objects, service.abandoned)
+        assert service.objects == {"one": b"first", "two": b"second"}
+        assert service.abandoned == ["never-seen"]
 
 
 async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
@@ -150,7 +152,8 @@ async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: 
     async with running(service), syncing(server, upstream(service.url, tmp_path)) as sync:
         await agent.ship(server, {"one": b"metrics"}, key)
         await until(lambda: service.objects)
-        assert (3, "running") == (len(service.queries), sync.state().state)
+        assert len(service.queries) == 3
+        assert sync.state().state == "running"
 
 
 async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> None:
@@ -193,4 +196,6 @@ async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
     await until(lambda: kept(near).sums.number("delivered", FILE) == 2)
     assert 2 == kept(far).sums.number("uploaded", FILE)
     [route] = [one for one in near.app.services.operators.spool.syncs() if one.topic == "container-metrics"]
-    assert ("upstream/container-metrics", "running", 0) == (route.name, route.state, route.queued)
+    assert route.name == "upstream/container-metrics"
+    assert route.state == "running"
+    assert route.queued == 0

@@ -149,8 +149,10 @@ async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upst
     async with forwarding(spool, destination):
         await settled(spool, "hook/ai-telemetry")
     first, second, third, *halves = upstream.requests
-    assert (first.raw, first.key) == (second.raw, second.key)
-    assert (first.raw, first.key) == (third.raw, third.key)
+    assert first.raw == second.raw
+    assert first.key == second.key
+    assert first.raw == third.raw
+    assert first.key == third.key
     assert [call(n).id.hex() for n in range(4)] == sorted(
         (row["id"] for half in halves for row in orjson.loads(half.raw)["records"]),
         key=[call(n).id.hex() for n in range(4)].index,
@@ -259,7 +261,8 @@ async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
     async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
         await client.send("http://cost.example/v1/traces", b"{}", content_type="application/json")
     (request,) = upstream.requests
-    assert ("cost.example", "/v1/traces") == (request.headers["host"], request.path)
+    assert request.headers["host"] == "cost.example"
+    assert request.path == "/v1/traces"
 
 
 @pytest.mark.asyncio
@@ -268,7 +271,8 @@ async def test_what_never_arrived_is_no_answer() -> None:
     async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
         with pytest.raises(Retryable) as failure:
             await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
-    assert (None, False) == (failure.value.answer, failure.value.ambiguous)
+    assert failure.value.answer is None
+    assert failure.value.ambiguous is False
     assert "s3cret" not in str(failure.value)
 
 
@@ -350,4 +354,5 @@ async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
     ):
         await settled(spool, "hook/ai-telemetry")
     sent = [request.key for request in upstream.requests]
-    assert (2, keys) == (len(sent), len(set(sent)))
+    assert len(sent) == 2
+    assert len(set(sent)) == keys

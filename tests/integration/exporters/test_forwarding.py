@@ -165,7 +165,9 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
     assert {record_id(n).hex() for n in range(1, 1001) if n != poison} == set(site.upstream.ids)
     assert 999 == len(site.upstream.ids)
     (letter,) = await site.server.deliveries.dead()
-    assert (poison, "400 no such model, said to [key]", "400") == (letter.number, letter.error, letter.status)
+    assert letter.number == poison
+    assert letter.error == "400 no such model, said to [key]"
+    assert letter.status == "400"
     assert {"delivered": 999, "dead": 1} == await site.server.terms()
 
 
@@ -225,11 +227,13 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
     site.upstream.judge = judge
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
-        assert ("403 User is not authorized (key telemetry)", 100) == (state.reason, state.queued)
+        assert state.reason == "403 User is not authorized (key telemetry)"
+        assert state.queued == 100
         asked = len(site.upstream.requests)
         site.secret_file.write_text("upstream-secret-2\n")
         state = await site.until(lambda state: state.state == "running")
-    assert (None, 0) == (state.reason, state.queued)
+    assert state.reason is None
+    assert state.queued == 0
     assert asked + 1 == len(site.upstream.requests)
     assert ids(calls(1, 100)) == site.upstream.ids
 
@@ -284,7 +288,8 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     monkeypatch.setattr(deliveries, "retry", retry_with_others)
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
-    assert (10, 1) == (state.queued, len(site.upstream.requests))
+    assert state.queued == 10
+    assert len(site.upstream.requests) == 1
 
 
 @pytest.mark.asyncio
@@ -427,7 +432,10 @@ async def test_a_partial_success_settles(site: Site) -> None:
     assert 1 == len(site.upstream.requests)
     assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
     (refusal,) = await site.server.deliveries.partial_refusals()
-    assert (1, 10, 3, "too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
+    assert refusal.first == 1
+    assert refusal.last == 10
+    assert refusal.count == 3
+    assert refusal.words == "too old"
 
 
 @pytest.mark.asyncio
@@ -456,7 +464,8 @@ async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
     async with site.forwarding():
         await site.until_settled()
     first, second = site.upstream.requests
-    assert (first.key, first.raw) == (second.key, second.raw)
+    assert first.key == second.key
+    assert first.raw == second.raw
 
 
 @pytest.mark.asyncio
@@ -498,7 +507,8 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
         await site.until_settled()
     assert {"delivered": 8, "dead": 1} == await site.server.terms()
     (letter,) = await site.server.deliveries.dead()
-    assert (5, "unsendable") == (letter.number, letter.status)
+    assert letter.number == 5
+    assert letter.status == "unsendable"
     assert "cannot be written as OTLP" in letter.error
 
 
@@ -553,7 +563,9 @@ async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) 
         await site.upstream.until(lambda: len(site.upstream.requests) >= 40)
         assert len(await open_deliveries(site)) <= 20
         state = await site.server.state()
-        assert ("running", "503", 5000) == (state.state, state.reason, state.queued)
+        assert state.state == "running"
+        assert state.reason == "503"
+        assert state.queued == 5000
         site.upstream.judge = lambda request: None
         await site.until_settled()
         await site.until(lambda state: state.reason is None)
@@ -615,9 +627,9 @@ async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(s
         await site.until_settled()
         await site.until(lambda state: state.state == "running")
     (letter,) = await site.server.deliveries.dead()
-    assert (11, "200, but 1 of 1 items are rejected: not taken", "200") == (
-        letter.number, letter.error, letter.status,
-    )  # fmt: skip
+    assert letter.number == 11
+    assert letter.error == "200, but 1 of 1 items are rejected: not taken"
+    assert letter.status == "200"
     assert {"delivered": 11, "refused_upstream": 1, "dead": 1} == await site.server.terms()
     assert [] == list((await site.server.log.books()).imbalances)
 

@@ -114,7 +114,10 @@ async def test_charges_are_in_a_lake_once(
     async with filled(tmp_path, **fields) as lake:
         files = await lake.files()
         found = await lake.verified()
-        assert (25, "2.3", 23, []) == (found.records, found.spend, found.calls, found.differences)
+        assert found.records == 25
+        assert found.spend == "2.3"
+        assert found.calls == 23
+        assert found.differences == []
         assert [] == (await recount(lake.store, lake.house.context(), ROUTE)).differences
         assert 25 == (await lake.house.terms())["delivered"]
         team = "=b" if format == "focus-parquet" else "'=b"
@@ -192,7 +195,9 @@ def test_a_kill_at_any_place_leaves_every_charge_once(
         return found, charges, [text for (text,) in numbers]
 
     found, charges, numbers = asyncio.run(look())
-    assert ([], victim.RECORDS, "9.5") == (found.differences, found.records, found.spend)
+    assert found.differences == []
+    assert found.records == victim.RECORDS
+    assert found.spend == "9.5"
     assert [(None, Decimal("9.5"), victim.RECORDS)] == [row[:3] for row in charges]
     assert sorted(f"{first}-{min(first + 9, victim.RECORDS)}" for first in range(1, 96, 10)) == numbers
 
@@ -242,7 +247,8 @@ def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
         return result.output
 
     found = json.loads(run("verify", "--data", "--json"))
-    assert (25, []) == (found["records"], found["differences"])
+    assert found["records"] == 25
+    assert found["differences"] == []
     (tmp_path / "old.ndjson").write_text("{}\n")
     for words in (("import", str(tmp_path / "old.ndjson")), ("adopt",)):
         assert "has charges in the format focus-parquet" in run(*words, code=2)

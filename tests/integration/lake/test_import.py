@@ -75,9 +75,12 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
                 done = await asyncio.to_thread(run, tmp_path, str(source), "--json")
                 assert 0 == done.exit_code, done.output
                 [found] = json.loads(done.stdout)["imported"]
-                assert (8, 5, 2) == (found["rows"], found["known"], found["left_out"])
+                assert found["rows"] == 8
+                assert found["known"] == 5
+                assert found["left_out"] == 2
             seen = await recount(Folder(tmp_path / "lake"), house.context(), ROUTE)
-            assert (13, 8) == (seen.rows, seen.imported)
+            assert seen.rows == 13
+            assert seen.imported == 8
             return [each.kind for each in seen.differences]
 
     extra: list[Record] = [counter(30, start_time=BEGIN_NS), call(31), call(32), older(5, 5)[0]]
@@ -85,10 +88,14 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
     assert [] == asyncio.run(fill())
     before = objects(tmp_path / "lake")
     again = run(tmp_path, str(source))
-    assert (0, "archive.ndjson: 8 rows, 5 known already, 2 left out\n") == (again.exit_code, again.output)
+    assert again.exit_code == 0
+    assert again.output == "archive.ndjson: 8 rows, 5 known already, 2 left out\n"
     assert before == objects(tmp_path / "lake")
     found = verified(tmp_path / "lake", tmp_path / "scratch")
-    assert ([], 13, 8, 12) == (found.differences, found.rows, found.imported, found.calls)
+    assert found.differences == []
+    assert found.rows == 13
+    assert found.imported == 8
+    assert found.calls == 12
     assert PLANTED not in str(query(tmp_path / "lake", "SELECT CAST(lake AS text) FROM lake"))
     assert [(13, 13, 5, Decimal("1.2"))] == query(
         tmp_path / "lake", "SELECT count(*), count(DISTINCT id), count(number), sum(spend) FROM lake"
@@ -120,7 +127,9 @@ def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
     assert found[0] == found[1]
     assert [(6, 0), (3, 3)] == [(each["rows"], each["known"]) for each in found[0]["imported"]]
     seen = done("verify", "--data", "--without-books")
-    assert (9, 9, []) == (seen["rows"], seen["imported"], seen["differences"])
+    assert seen["rows"] == 9
+    assert seen["imported"] == 9
+    assert seen["differences"] == []
 
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])

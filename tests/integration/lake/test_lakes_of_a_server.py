@@ -148,10 +148,13 @@ def test_a_command_lands_what_waits(tmp_path: Path) -> None:
             await app.stop()
 
     done, away = asyncio.run(served())
-    assert (0, f"{ROUTE}: everything that was committed before has landed\n") == (done.exit_code, done.output)
+    assert done.exit_code == 0
+    assert done.output == f"{ROUTE}: everything that was committed before has landed\n"
     assert [(10,)] == query(tmp_path / "away", "SELECT count(*) FROM lake")
     found = json.loads(away.stdout)
-    assert (1, False, 2) == (away.exit_code, found["landed"], found["route"]["queued"])
+    assert away.exit_code == 1
+    assert found["landed"] is False
+    assert found["route"]["queued"] == 2
     without = land()
     assert 1 == without.exit_code
     assert "no server runs" in without.output

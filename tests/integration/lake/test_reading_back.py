@@ -106,7 +106,10 @@ async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_p
     assert ["20.5", "18.5", "16.5"] == await listed(server, team="search", **span, **dearest)
     assert ["3.5"] == await listed(server, user="user-3", date="2026-09")
     [row] = (await server.ask("GET", "/records", date="2026-09", user="user-3")).payload["records"]
-    assert (3, "closed", "ads", {"service": "s"}) == (row["number"], row["state"], row["team"], row["tags"])
+    assert row["number"] == 3
+    assert row["state"] == "closed"
+    assert row["team"] == "ads"
+    assert row["tags"] == {"service": "s"}
     assert [] == list((tmp_path / "read").iterdir())
 
 
@@ -117,9 +120,11 @@ async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
     dearest = {"sort_key": "cost", "sort_order": "desc", "range": "last_30d"}
     assert ["1000", "30.5", "29.5", "28.5", "27.5", "26.5"] == await listed(server, **dearest)
     looked = (await server.ask("GET", "/records", **dearest)).payload["looked_through"]
-    assert (6, "2026-09-03") == (looked["records"], looked["since"][:10])
+    assert looked["records"] == 6
+    assert looked["since"][:10] == "2026-09-03"
     looked = (await server.ask("GET", "/records", date="2026-09")).payload["looked_through"]
-    assert ("2026-09-01", "2026-09-01") == (looked["since"][:10], looked["until"][:10])
+    assert looked["since"][:10] == "2026-09-01"
+    assert looked["until"][:10] == "2026-09-01"
 
 
 async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str]:
@@ -173,7 +178,9 @@ async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: P
     own, other = record_id(12).hex(), record_id(13).hex()
     assert 404 == (await server.ask("GET", f"/records/{own}")).status
     shown = (await server.ask("GET", f"/records/{own}", since="2026-09-02")).payload
-    assert (12, "12.5", "search") == (shown["number"], shown["record"]["cost"], shown["record"]["team"])
+    assert shown["number"] == 12
+    assert shown["record"]["cost"] == "12.5"
+    assert shown["record"]["team"] == "search"
     assert 404 == (await server.ask("GET", f"/records/{own}", since="2026-09-03")).status
     eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))
     answers = [

@@ -132,7 +132,9 @@ async def test_each_topic_has_a_table(
             if format == "ndjson" and "value" in row:
                 row["value"] = Decimal(row["value"])
             assert shown == {name: row[name] for name in shown}
-            assert (1, RECORDS[topic].id.hex(), False) == (row["number"], row["id"], row["counted"])
+            assert row["number"] == 1
+            assert RECORDS[topic].id.hex() == row["id"]
+            assert row["counted"] is False
         for topic, table in TABLES.items():
             [name] = [each.name async for each in store.names(names.data_of(table.name))]
             assert name.startswith(f"{table.name}/v1/date=2026-09-21/lake-")

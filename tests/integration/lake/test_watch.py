@@ -123,5 +123,7 @@ async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.Monk
         async with house.forwarding(path=tmp_path / "lake"), asyncio.timeout(60):
             while (verdict := await kept_verdict(verdicts, ROUTE)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert (1, 10, {}) == (verdict.files, verdict.rows, verdict.differences)
+        assert verdict.files == 1
+        assert verdict.rows == 10
+        assert verdict.differences == {}
         assert not [task for task in asyncio.all_tasks() if task.get_name() == f"beside {ROUTE}"]

@@ -60,9 +60,11 @@ async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: 
             await seen(house, {})
             gone = table.rows.pop(4)
             first = await seen(house, {"hole": 1, "missing": 1}, "1 numbers of 1 to 30 have no row")
-            assert (0, 29) == (first.files, first.rows)
+            assert first.files == 0
+            assert first.rows == 29
             [state] = await lake_states(Config(data_dir=tmp_path, destinations=(settings,)), house.storage)
-            assert (ROUTE, first.differences) == (state.route, state.verdict and state.verdict.differences)
+            assert state.route == ROUTE
+            assert first.differences == (state.verdict and state.verdict.differences)
             assert state.landed_at is not None and began <= state.landed_at <= house.clock.now()
             table.rows.append(gone)
             await seen(house, {})
@@ -194,5 +196,6 @@ async def test_a_table_is_tried_by_doctor(columns: bool, status: str, words: str
     [found] = [
         each for each in json.loads(tried.stdout)["doctor"]["found"] if each["about"] == "destination house"
     ]
-    assert (status, True) == (found["status"], words in found["words"]), found
+    assert found["status"] == status, found
+    assert words in found["words"], found
     assert [] == table.inserts

@@ -50,15 +50,20 @@ async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> 
     versions = [(each["namespace"], each["version"], each["is_in_force"]) for each in found["versions"]]
     assert [("default", 2, True), ("ml", 1, True)] == versions
     owner, family = found["dimensions"]
-    assert ("User:Defined:Owner", "Who pays", "Nobody") == (owner["id"], owner["name"], owner["default"])
+    assert owner["id"] == "User:Defined:Owner"
+    assert owner["name"] == "Who pays"
+    assert owner["default"] == "Nobody"
     assert ['"Old" if model begins with "gpt"', "the value of team"] == owner["rules"]
-    assert ("ml", None, 1) == (family["namespace"], family["default"], family["rule_count"])
+    assert family["namespace"] == "ml"
+    assert family["default"] is None
+    assert family["rule_count"] == 1
     text = (await assistant.call(TOOL))["content"][0]["text"]
     assert '| User:Defined:Owner | Who pays | 1 | "Old" if model begins with "gpt" |' in text
     of_one = await assistant.content(TOOL, namespace="default")
     assert [2, 1] == [each["version"] for each in of_one["versions"]]
     (before,) = (await assistant.content(TOOL, version=1))["dimensions"]
-    assert (1, "No one") == (before["version"], before["default"])
+    assert before["version"] == 1
+    assert before["default"] == "No one"
     for name in ("Family", "User:Defined:Family"):
         (only,) = (await assistant.content(TOOL, dimension=name))["dimensions"]
         assert "User:Defined:Family" == only["id"]
@@ -90,7 +95,8 @@ async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> 
         result = await assistant.call(TOOL, **asked)
         assert len(json.dumps(result, ensure_ascii=False).encode()) <= MAX_BYTES + 1000
         content = result["structuredContent"]
-        assert (2, 200) == (content["dimension_count"], content["rule_count"])
+        assert content["dimension_count"] == 2
+        assert content["rule_count"] == 200
         for each in content["dimensions"]:
             seen += [(each["id"], each["first_rule"] + place) for place in range(len(each["rules"]))]
         assert content["truncated"] is (content["next_cursor"] is not None)
@@ -105,6 +111,6 @@ async def test_many_versions_are_cut(assistant: Assistant) -> None:
     for n in range(MOST_VERSIONS + 1):
         await publish(assistant, MODEL.replace("Family", f"Family{n}"))
     found = await assistant.content(TOOL, namespace="default")
-    assert (MOST_VERSIONS, MOST_VERSIONS + 1, True) == (
-        len(found["versions"]), found["version_count"], found["truncated"],
-    )  # fmt: skip
+    assert len(found["versions"]) == MOST_VERSIONS
+    assert found["version_count"] == MOST_VERSIONS + 1
+    assert found["truncated"] is True

@@ -45,18 +45,21 @@ async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
     await assistant.calls("gpt-4o", "gpt-4o", "gpt-4o")
     cost = (await assistant.content("get_cost_data", date_range="month_to_date"))["total"]["cost"]
     (found,) = (await assistant.content("get_budgets", name="Search"))["budgets"]
-    assert (cost, "0.001", "USD") == (found["spent"], found["planned"], found["unit"])
+    assert found["spent"] == cost
+    assert found["planned"] == "0.001"
+    assert found["unit"] == "USD"
     assert int(Decimal(cost) / Decimal("0.001") * 100) == found["percent"]
-    assert (True, None) == ("history" in found["no_forecast_because"], found["forecast"])
+    assert "history" in found["no_forecast_because"]
+    assert found["forecast"] is None
     (found,) = (await assistant.content("get_budgets", name="By model"))["budgets"]
-    assert ("model", None, 1, 1) == (
-        found["per"],
-        found["planned"],
-        found["owner_count"],
-        found["owners_past"],
-    )
+    assert found["per"] == "model"
+    assert found["planned"] is None
+    assert found["owner_count"] == 1
+    assert found["owners_past"] == 1
     cut = await assistant.content("get_budgets", limit=1)
-    assert (1, 2, True) == (len(cut["budgets"]), cut["budget_count"], cut["truncated"])
+    assert len(cut["budgets"]) == 1
+    assert cut["budget_count"] == 2
+    assert cut["truncated"] is True
     assert "did you mean Search" in await assistant.mistake("get_budgets", name="serach")
 
 
@@ -74,7 +77,8 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     found = result["structuredContent"]
     assert ["insight", "recommendation", "insight"] == [each["kind"] for each in found["insights"]]
     assert ["spike", SAVING.type, "other"] == [each["category"] for each in found["insights"]]
-    assert ("1000000.5", SAVING.monthly_savings) == (found["insights"][0]["impact"], found["monthly_savings"])
+    assert found["insights"][0]["impact"] == "1000000.5"
+    assert SAVING.monthly_savings == found["monthly_savings"]
     assert "| insight | Spike \\| ofsearch | spike | new | 1000000.50 |" in result["content"][0]["text"]
 
     async def ids(**asked: Any) -> list[str]:
@@ -106,9 +110,9 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     assert ["batch", SAVING.type] == [each["type"] for each in found["recommendations"]]
     assert "13.4" == found["total_monthly_savings"]
     shown = found["recommendations"][1]
-    assert (SAVING.formula, SAVING.assumptions, "exact") == (
-        shown["formula"], shown["assumptions"], shown["confidence"],
-    )  # fmt: skip
+    assert SAVING.formula == shown["formula"]
+    assert SAVING.assumptions == shown["assumptions"]
+    assert shown["confidence"] == "exact"
     assert {"model": "m", "provider": None, "mode": "priority"} == shown["current"]
     assert [SAVING.type] == await types(filters={"team": ["search"]})
     assert ["batch"] == await types(type="batch")
@@ -139,5 +143,6 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     found = await assistant.content("get_plan_costs")
     total = found["total"]
     assert total["overage"] == "0.00075"  # 0.0006 less what is included, times 1.5
-    assert ("0.0001", "0.0006") == (total["included_value"], total["metered"])
+    assert total["included_value"] == "0.0001"
+    assert total["metered"] == "0.0006"
     assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]

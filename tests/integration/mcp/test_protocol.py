@@ -27,14 +27,14 @@ async def test_discovery_says_what_the_server_can(assistant: Assistant) -> None:
     """server/discover is there, and its answer may be kept for a while."""
     answer = await assistant.ask("server/discover")
     result = json.loads(answer.body)["result"]
-    assert (200, [MODERN], CAN) == (
-        answer.status,
-        result["supportedVersions"],
-        result["capabilities"],
-    )
+    assert answer.status == 200
+    assert result["supportedVersions"] == [MODERN]
+    assert result["capabilities"] == CAN
     assert "application/json" == answer.headers["Content-Type"].partition(";")[0]
     assert len(result["instructions"]) < 1024
-    assert ("complete", "private", True) == (result["resultType"], result["cacheScope"], result["ttlMs"] >= 0)
+    assert result["resultType"] == "complete"
+    assert result["cacheScope"] == "private"
+    assert result["ttlMs"] >= 0
     assert "tollhouse" == result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"]
 
 
@@ -64,7 +64,8 @@ async def test_what_is_no_single_request_is_refused(assistant: Assistant) -> Non
     """400 with an error of JSON-RPC, and nothing breaks."""
     for body, expected in NO_REQUEST:
         answer = await assistant.post(body, HEADERS)
-        assert (400, expected) == (answer.status, code(answer.body)), (body[:80], answer.body)
+        assert answer.status == 400, (body[:80], answer.body)
+        assert code(answer.body) == expected, (body[:80], answer.body)
 
 
 DISAGREEING: list[tuple[dict[str, str], dict[str, Any], int]] = [
@@ -84,7 +85,8 @@ async def test_headers_and_body_of_a_modern_request_agree(assistant: Assistant) 
     """400 with the code that the specification names for it."""
     for headers, meta, expected in DISAGREEING:
         answer = await assistant.post({**TOOLS_LIST, "params": {"_meta": meta}}, headers)
-        assert (400, expected) == (answer.status, code(answer.body)), (headers, meta, answer.body)
+        assert answer.status == 400, (headers, meta, answer.body)
+        assert code(answer.body) == expected, (headers, meta, answer.body)
 
 
 async def test_an_unknown_revision_is_told_which_are_known(assistant: Assistant) -> None:
@@ -111,7 +113,8 @@ async def test_an_unknown_method_is_not_found(assistant: Assistant) -> None:
     """404 for modern clients, with an error that tells it from a missing address; 200 for legacy ones."""
     for method in ("unheard/of", "initialize", "ping", "logging/setLevel", "subscriptions/listen"):
         answer = await assistant.ask(method)
-        assert (404, -32601) == (answer.status, code(answer.body))
+        assert answer.status == 404
+        assert code(answer.body) == -32601
     assert -32601 == (await assistant.ask_legacy("server/discover"))["error"]["code"]
 
 
@@ -119,20 +122,23 @@ async def test_a_notification_gets_no_answer(assistant: Assistant) -> None:
     """202 without a body, whatever it says."""
     for method in ("notifications/initialized", "notifications/cancelled", "unheard/of"):
         answer = await assistant.post({"jsonrpc": "2.0", "method": method})
-        assert (202, b"") == (answer.status, answer.body)
+        assert answer.status == 202
+        assert answer.body == b""
 
 
 async def test_nothing_but_post_is_taken(assistant: Assistant) -> None:
     """405: there is no stream to open and no session to end."""
     for method in ("GET", "DELETE", "PUT"):
         answer = await assistant.serving.send("/mcp", b"", None, method=method, key=assistant.key)
-        assert (405, "POST") == (answer.status, answer.headers["Allow"])
+        assert answer.status == 405
+        assert answer.headers["Allow"] == "POST"
 
 
 async def test_nothing_is_remembered_between_requests(assistant: Assistant) -> None:
     """No session is made, and ids of sessions and events are ignored."""
     answer = await assistant.post(TOOLS_LIST, {**HEADERS, "Mcp-Session-Id": "s", "Last-Event-ID": "9"})
-    assert (200, False) == (answer.status, "Mcp-Session-Id" in answer.headers)
+    assert answer.status == 200
+    assert "Mcp-Session-Id" not in answer.headers
 
 
 async def test_tools_are_listed_in_one_order(assistant: Assistant) -> None:
@@ -157,7 +163,8 @@ async def test_legacy_clients_begin_with_initialize(assistant: Assistant) -> Non
         result = (await assistant.ask_legacy("initialize", {"protocolVersion": asked, "capabilities": {}}))[
             "result"
         ]
-        assert (got, CAN) == (result["protocolVersion"], result["capabilities"])
+        assert result["protocolVersion"] == got
+        assert result["capabilities"] == CAN
         assert {"name", "title", "version"} == set(result["serverInfo"])
     answer = await assistant.ask_legacy("initialize", {"protocolVersion": "1999-01-01"})
     assert LEGACY[0] == answer["result"]["protocolVersion"]

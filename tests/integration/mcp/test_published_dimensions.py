@@ -35,7 +35,8 @@ async def test_a_published_dimension(assistant: Assistant) -> None:
     assert OWNER in (await assistant.ask("tools/list")).body.decode()
     listed = (await assistant.content("get_available_dimensions"))["dimensions"]
     [shown] = [each for each in listed if each["name"] == OWNER]
-    assert ("Who pays, as the organization defines it", 2) == (shown["meaning"], shown["value_count"])
+    assert shown["meaning"] == "Who pays, as the organization defines it"
+    assert shown["value_count"] == 2
     found = await assistant.content("get_dimension_values", dimension=OWNER, date_range="today")
     assert {"Old", "Nobody"} == {each["value"] for each in found["values"]}
     grouped = await assistant.content("get_cost_data", group_by=[OWNER], date_range="today")

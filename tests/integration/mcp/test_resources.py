@@ -42,15 +42,18 @@ async def test_every_resource_that_is_listed_is_read(assistant: Assistant) -> No
     (view,) = await make_views(assistant, ["Only o3"], filter={"model": ("o3",)}, range="last_30d")
     await assistant.calls("o3", "o3", "gpt-4o")
     listed = await result(assistant, "resources/list")
-    assert ("private", True) == (listed["cacheScope"], listed["ttlMs"] >= 0)
+    assert listed["cacheScope"] == "private"
+    assert listed["ttlMs"] >= 0
     assert [CONTEXT_URI, f"{VIEW_URI}{view}"] == [each["uri"] for each in listed["resources"]]
     assert ["context", "Only o3"] == [each["name"] for each in listed["resources"]]
     texts = {}
     for each in listed["resources"]:
         read = await result(assistant, "resources/read", uri=each["uri"])
-        assert ("private", True) == (read["cacheScope"], read["ttlMs"] >= 0)
+        assert read["cacheScope"] == "private"
+        assert read["ttlMs"] >= 0
         (content,) = read["contents"]
-        assert (each["uri"], each["mimeType"]) == (content["uri"], content["mimeType"])
+        assert each["uri"] == content["uri"]
+        assert each["mimeType"] == content["mimeType"]
         texts[each["uri"]] = content["text"]
     assert "3 calls" in texts[CONTEXT_URI]
     assert "in 2 calls" in texts[f"{VIEW_URI}{view}"]
@@ -74,9 +77,11 @@ async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant:
     """With the address that was asked for."""
     for uri in ("tollhouse://nothing", f"{VIEW_URI}none", "file:///etc/passwd", VIEW_URI):
         told = await error(assistant, "resources/read", uri=uri)
-        assert (-32602, uri) == (told["code"], told["data"]["uri"])
+        assert told["code"] == -32602
+        assert told["data"]["uri"] == uri
         legacy = (await assistant.ask_legacy("resources/read", {"uri": uri}, LEGACY[0]))["error"]
-        assert (-32002, uri) == (legacy["code"], legacy["data"]["uri"])
+        assert legacy["code"] == -32002
+        assert legacy["data"]["uri"] == uri
     assert -32602 == (await assistant.ask_legacy("resources/read", {}))["error"]["code"]
     assert {"contents"} == set((await assistant.ask_legacy("resources/read", {"uri": CONTEXT_URI}))["result"])
 
@@ -85,7 +90,8 @@ async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> Non
     """Its tag left the configuration."""
     (view,) = await make_views(assistant, ["Broken"], principal_dimension="tag:x")
     told = await error(assistant, "resources/read", uri=f"{VIEW_URI}{view}")
-    assert (-32602, True) == (told["code"], "tag:x" in told["message"])
+    assert told["code"] == -32602
+    assert "tag:x" in told["message"]
 
 
 async def test_reading_counts_as_a_call(open_assistant: OpenAssistant) -> None:

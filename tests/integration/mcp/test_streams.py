@@ -57,7 +57,8 @@ async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> No
     """What does not exist is answered with the nearest."""
     await send(assistant, hours_ago(1, value=2), hours_ago(1, value=3, filter={"Region": ["us"]}))
     part = await assistant.content("get_telemetry_data", stream="api-calls", dimensions={"Region": ["us"]})
-    assert (1, "3") == (part["record_count"], part["total"])
+    assert part["record_count"] == 1
+    assert part["total"] == "3"
     old = {"start": "2020-01-01", "end": "2020-01-31"}
     assert (
         0
@@ -93,6 +94,7 @@ async def test_many_streams_stay_within_the_bound(assistant: Assistant) -> None:
         assert 200 == (await assistant.serving.send(path, body(usage()), key=key)).status
     result = await assistant.call("get_telemetry_streams", limit=100)
     found = result["structuredContent"]
-    assert (120, True) == (found["stream_count"], found["truncated"])
+    assert found["stream_count"] == 120
+    assert found["truncated"] is True
     assert len(json.dumps(result, ensure_ascii=False).encode()) <= MAX_BYTES + 1000
     assert 1 == (await assistant.content("get_telemetry_streams", match="STREAM-119"))["stream_count"]

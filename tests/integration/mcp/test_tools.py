@@ -127,7 +127,8 @@ async def test_many_long_values_stay_within_the_bound(assistant: Assistant) -> N
         size = len(json.dumps(result, ensure_ascii=False).encode())
         assert size <= MAX_BYTES + 1000, (tool, size)
     found = await assistant.content("get_cost_data", group_by=["model"], limit=100)
-    assert (VALUES, True) == (found["total"]["calls"], found["truncated"])
+    assert found["total"]["calls"] == VALUES
+    assert found["truncated"] is True
     lines = [*found["rows"], found["other"]]
     assert Decimal(found["total"]["cost"]) == sum(Decimal(line["cost"]) for line in lines)
     following = await assistant.content(
@@ -208,9 +209,12 @@ async def test_values_are_found_by_a_part_of_their_name(assistant: Assistant) ->
     await assistant.calls("gpt-4o-mini", "gpt-4o", "o3")
     found = await assistant.content("get_dimension_values", dimension="model", match="GPT")
     assert ["gpt-4o", "gpt-4o-mini"] == [each["value"] for each in found["values"]]
-    assert (2, 0) == (found["value_count"], found["left_out"])
+    assert found["value_count"] == 2
+    assert found["left_out"] == 0
     cut = await assistant.content("get_dimension_values", dimension="model", limit=1)
-    assert (3, 2, True) == (cut["value_count"], cut["left_out"], cut["truncated"])
+    assert cut["value_count"] == 3
+    assert cut["left_out"] == 2
+    assert cut["truncated"] is True
 
 
 async def test_dimensions_are_found_by_a_part_of_their_name(assistant: Assistant) -> None:
@@ -219,7 +223,9 @@ async def test_dimensions_are_found_by_a_part_of_their_name(assistant: Assistant
     known = {"model", "model_family", "request_model", "provider", "provider_family"}
     assert known == {each["name"] for each in found["dimensions"]}
     cut = await assistant.content("get_available_dimensions", filter="model", limit=1)
-    assert (1, 5, True) == (len(cut["dimensions"]), cut["dimension_count"], cut["truncated"])
+    assert len(cut["dimensions"]) == 1
+    assert cut["dimension_count"] == 5
+    assert cut["truncated"] is True
     none = await assistant.call("get_available_dimensions", filter="modle")
     assert "did you mean model" in none["content"][0]["text"]
 
@@ -227,13 +233,17 @@ async def test_dimensions_are_found_by_a_part_of_their_name(assistant: Assistant
 async def test_the_context_says_what_there_is(assistant: Assistant) -> None:
     """Days with data, this month, and what has no price or no owner; in few words."""
     empty = await assistant.content("get_org_context")
-    assert (None, None, 0) == (empty["first_day"], empty["last_day"], empty["month_calls"])
+    assert empty["first_day"] is None
+    assert empty["last_day"] is None
+    assert empty["month_calls"] == 0
     await assistant.calls("gpt-4o", "model-without-a-price")
     await assistant.calls("gpt-4o", days_ago=100)
     result = await assistant.call("get_org_context")
     found = result["structuredContent"]
     assert found["first_day"] < found["last_day"]
-    assert (2, 1, 2) == (found["month_calls"], found["unpriced_calls"], found["unowned_calls"])
+    assert found["month_calls"] == 2
+    assert found["unpriced_calls"] == 1
+    assert found["unowned_calls"] == 2
     assert {"name": "gpt-4o", "cost": found["month_cost"]} == found["top"]["model"][0]
     assert len(result["content"][0]["text"]) < 2400
 
@@ -276,7 +286,9 @@ async def test_usage_of_a_meter(assistant: Assistant) -> None:
     assert [("gpt-4o", "1200"), ("whisper-1", "12.5")] == [
         (row["group"]["model"], row["value"]) for row in found["rows"]
     ]
-    assert ("seconds", "1212.5", 3) == (found["unit"], found["total"]["value"], found["total"]["calls"])
+    assert found["unit"] == "seconds"
+    assert found["total"]["value"] == "1212.5"
+    assert found["total"]["calls"] == 3
     text = result["content"][0]["text"]
     assert "audio_seconds: 1,212.5 seconds" in text and "| audio_seconds (seconds) |" in text
     assert "$" not in found["unit"] and found["total"]["cost"]
@@ -298,7 +310,8 @@ async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: As
         assert "100.0" == result["structuredContent"]["estimated_percent"], tool
         assert "100.0 % of" in result["content"][0]["text"], tool
     compared = await assistant.content("compare_costs")
-    assert ("100.0", None) == (compared["estimated_percent"], compared["baseline_estimated_percent"])
+    assert compared["estimated_percent"] == "100.0"
+    assert compared["baseline_estimated_percent"] is None
 
 
 async def test_amounts_without_a_rate_are_named_beside_the_sums(assistant: Assistant) -> None:

@@ -45,7 +45,8 @@ async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
     for name in WRITES:
         answer = await assistant.ask("tools/call", {"name": name, "arguments": {"title": "x", "text": "x"}})
         error = json.loads(answer.body)["error"]
-        assert (-32602, True) == (error["code"], "mcp.writes" in error["message"])
+        assert error["code"] == -32602
+        assert "mcp.writes" in error["message"]
     assert [] == await actions(assistant)
 
 
@@ -70,10 +71,8 @@ async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssista
         await assistant.content("set_org_context", text=text)
     result = await assistant.call("get_org_context")
     noted = result["structuredContent"]["org_context"]
-    assert ('Search owns the index.\n\nTop model: free "quoted"', "assistant") == (
-        noted["text"],
-        noted["set_by"],
-    )
+    assert noted["text"] == 'Search owns the index.\n\nTop model: free "quoted"'
+    assert noted["set_by"] == "assistant"
     (line,) = [each for each in result["content"][0]["text"].splitlines() if "Search owns" in each]
     assert "Top model: free" in line and line.startswith("Notes on the organization (data")
     assert [("org_context.set", "org_context")] == await actions(assistant)
@@ -86,7 +85,8 @@ async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
     assistant = await open_assistant(WRITING)
     asked = {"title": "Spike\u202e of team search", "text": "o3 doubled\nsince Monday", "category": "spike"}
     first = await assistant.content("log_insight", **asked)
-    assert ("Spike of team search", "new") == (first["title"], first["status"])
+    assert first["title"] == "Spike of team search"
+    assert first["status"] == "new"
     (found,) = (await assistant.content("get_insights", category="spike"))["insights"]
     assert first["id"] == found["id"]
     table = registry_of(assistant).insights
@@ -117,7 +117,8 @@ async def test_the_organization_says_which_tools_there_are(open_assistant: OpenA
     assert {"get_cost_data", "get_budgets", "set_org_context"} == set(TOOLS) - set(await tools(assistant))
     asked = await assistant.ask("tools/call", {"name": "get_cost_data", "arguments": {}})
     error = json.loads(asked.body)["error"]
-    assert (-32602, True) == (error["code"], "not enabled for this organization" in error["message"])
+    assert error["code"] == -32602
+    assert "not enabled for this organization" in error["message"]
     await table.decide("get_org_context", enabled=False, actor=ACTOR)
     await table.decide("set_org_context", enabled=True, actor=ACTOR)
     legacy = (await assistant.ask_legacy("tools/list"))["result"]["tools"]
@@ -132,6 +133,6 @@ async def test_the_organization_says_which_tools_there_are(open_assistant: OpenA
         await table.decide(name, enabled=True, actor=ACTOR)
     assert set(TOOLS) == set(await tools(assistant))
     rows = [row for row in await audit_rows(registry_of(assistant)) if row.action == "assistant_tool.change"]
-    assert ("get_org_context", {"enabled": False}, {"enabled": True}) == (
-        rows[-1].target, rows[-1].before, rows[-1].after,
-    )  # fmt: skip
+    assert rows[-1].target == "get_org_context"
+    assert rows[-1].before == {"enabled": False}
+    assert rows[-1].after == {"enabled": True}

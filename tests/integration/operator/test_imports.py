@@ -204,4 +204,5 @@ def test_a_first_commit_and_a_first_request_import_one_after_the_other() -> None
     """
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
-        assert (0, "") == (done.returncode, done.stderr)
+        assert done.returncode == 0
+        assert done.stderr == ""

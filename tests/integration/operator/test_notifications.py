@@ -96,11 +96,13 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
         await registry.insights.merge([finding], looked_for=["x"])
     await console.receiver.until(lambda: len(console.receiver.accepted) == 1)
     body = verified(console.receiver.accepted[0])
-    assert ("insight.opened", "a route is parked", "critical") == (
-        body["type"], body["data"]["title"], body["data"]["severity"]
-    )  # fmt: skip
+    assert body["type"] == "insight.opened"
+    assert body["data"]["title"] == "a route is parked"
+    assert body["data"]["severity"] == "critical"
     shown = await console.until(f"one:{body['data']['id']}", SENT)
-    assert ("one", 1, None) == (shown["channel"], shown["attempts"], shown["error"])
+    assert shown["channel"] == "one"
+    assert shown["attempts"] == 1
+    assert shown["error"] is None
     async with aiohttp.ClientSession() as client, client.get(f"{console.app.operator_url}/metrics") as answer:
         metrics = await answer.text()
     for line in (
@@ -118,11 +120,9 @@ async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console
         Reply(404, b"gone", "text/plain") if request.path == "/hook" else None
     )
     answer = await console.ask("POST", "/notification-channels/one/test", {})
-    assert (201, "waiting", "test") == (
-        answer["http"],
-        answer["notification"]["state"],
-        answer["notification"]["kind"],
-    )
+    assert answer["http"] == 201
+    assert answer["notification"]["state"] == "waiting"
+    assert answer["notification"]["kind"] == "test"
     channel = await console.parked()
     assert {
         "name": "one",
@@ -148,9 +148,8 @@ async def test_failed_ones_are_listed_retried_and_discarded(console: Console) ->
     await registry.notices.add([notice(id) for id in "abc"], ["one"])
     await console.until("one:c", "failed")
     listed = await console.ask("GET", "/notifications", state="failed", sort_key="attempts")
-    assert ({"one:a", "one:b", "one:c"}, 3) == (
-        {each["id"] for each in listed["notifications"]}, listed["pagination"]["total_count"]
-    )  # fmt: skip
+    assert {each["id"] for each in listed["notifications"]} == {"one:a", "one:b", "one:c"}
+    assert listed["pagination"]["total_count"] == 3
     for body in ({}, {"all": True, "channel": "one"}, {"ids": ["one:a"], "all": True}):
         assert 400 == (await console.ask("POST", "/notifications/retry", body))["http"]
     assert 404 == (await console.ask("POST", "/notifications/discard", {"ids": ["one:a", "one:x"]}))["http"]
@@ -196,4 +195,6 @@ def test_without_a_server_a_test_waits_for_it(tmp_path: Path) -> None:
 
     assert "waiting" == run("test", "am")["notification"]["state"]
     [channel] = run("channels")["notification_channels"]
-    assert ("am", "running", 1) == (channel["name"], channel["state"], channel["waiting"])
+    assert channel["name"] == "am"
+    assert channel["state"] == "running"
+    assert channel["waiting"] == 1

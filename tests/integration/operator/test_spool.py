@@ -60,8 +60,12 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert words == status["native"]
     assert [] == status["nodes"]  # one gateway has the storage for itself
     [topic] = status["topics"]
-    assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
-    assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
+    assert topic["topic"] == AI_TELEMETRY
+    assert topic["received"] == 2
+    assert topic["accepted"] == 2
+    # a script finds them when there are none, too
+    assert topic["duplicates"] == 0
+    assert topic["pending"] == 0
     [route] = status["routes"]
     assert {
         "route",
@@ -77,12 +81,10 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
         "refusal",
     } == set(route)
     assert moment(server.clock.now()) == route["since"]
-    assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
-        route["route"],
-        route["state"],
-        route["reason"],
-        route["queued"],
-    )
+    assert route["route"] == ROUTE
+    assert route["state"] == "parked"
+    assert route["reason"] == "403: the key lacks the scope"
+    assert route["queued"] == 2
 
 
 @pytest.mark.asyncio
@@ -137,7 +139,8 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
     await server.services.spool.deliveries.declare([])
     assert (409, "not_allowed") == (await server.ask("POST", f"/routes/{ROUTE}/try", {})).error[:2]
     [row] = (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]
-    assert ("route.try", {"state": "parked"}) == (row["action"], row["after"])
+    assert row["action"] == "route.try"
+    assert row["after"] == {"state": "parked"}
     assert [ROUTE] == server.woken
 
 
@@ -148,14 +151,12 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(server: Operator
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert {"id", "route", "number", "record_id", "error", "status", "at"} == set(row)
     record, known_as = call(0)
-    assert (ROUTE, 1, known_as.id.hex(), "no such model", "400", "2026-09-21T14:13:20.000Z") == (
-        row["route"],
-        row["number"],
-        row["record_id"],
-        row["error"],
-        row["status"],
-        row["at"],
-    )
+    assert row["route"] == ROUTE
+    assert row["number"] == 1
+    assert known_as.id.hex() == row["record_id"]
+    assert row["error"] == "no such model"
+    assert row["status"] == "400"
+    assert row["at"] == "2026-09-21T14:13:20.000Z"
     shown = (await server.ask("GET", f"/dead/{row['id']}")).payload["dead"]
     assert record.input_tokens == shown["record"]["input_tokens"]
 
@@ -206,12 +207,14 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
         await server.services.spool.deliveries.settle(await due(server), Settlement(delivered=1))
     body = {"route": ROUTE, "since": "2026-09-21T14:00:00Z", "until": "2026-09-21T15:00:00+00:00"}
     dry = (await server.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
-    assert (2, True) == (dry["records"], dry["dry_run"])
+    assert dry["records"] == 2
+    assert dry["dry_run"] is True
     assert await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=10) is None
     assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
     assert (await due(server)).replay
     [row] = (await server.ask("GET", "/audit", action="route.replay")).payload["audit"]
-    assert (ROUTE, "2026-09-21T14:00:00.000Z") == (row["target"], row["after"]["since"])
+    assert row["target"] == ROUTE
+    assert row["after"]["since"] == "2026-09-21T14:00:00.000Z"
 
 
 @pytest.mark.asyncio
@@ -239,8 +242,10 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
     again = await add(server.services.spool.log, call(2), call(3))
     first = (await server.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
     second = (await server.ask("GET", f"/receipts/{again.id}")).payload["receipt"]
-    assert (2, 0) == (first["new"], first["duplicates"])
-    assert (1, 1) == (second["new"], second["duplicates"])
+    assert first["new"] == 2
+    assert first["duplicates"] == 0
+    assert second["new"] == 1
+    assert second["duplicates"] == 1
     assert "2026-09-21T14:13:20.000Z" == first["at"]
     assert 404 == (await server.ask("GET", "/receipts/forged")).status
 
@@ -251,7 +256,9 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     shape = ("gen_ai.strange", "llm.odd")
     await server.services.spool.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
-    assert (list(shape), 1, "2026-09-21T14:13:20.000Z") == (row["names"], row["count"], row["last_seen"])
+    assert list(shape) == row["names"]
+    assert row["count"] == 1
+    assert row["last_seen"] == "2026-09-21T14:13:20.000Z"
     assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
 
 
@@ -263,14 +270,13 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
     await add(log, call(1))
     await add(log, call(1, cost="0.25", cost_source="reported"))
     shown = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
-    assert ("0.2", None, "0.25") == (
-        shown["record"]["estimated_cost"],
-        shown["record"]["output_tokens"],
-        shown["corrected_cost"],
-    )
+    assert shown["record"]["estimated_cost"] == "0.2"
+    assert shown["record"]["output_tokens"] is None
+    assert shown["corrected_cost"] == "0.25"
     assert [("0", 10), ("0.05", 0)] == [(one["cost"], one["output_tokens"]) for one in shown["corrections"]]
     newest = (await server.ask("GET", f"/records/{shown['corrections'][-1]['id']}")).payload
-    assert ("correction", []) == (newest["record"]["kind"], newest["price_lines"])
+    assert newest["record"]["kind"] == "correction"
+    assert newest["price_lines"] == []
 
 
 @pytest.mark.asyncio
@@ -281,17 +287,13 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
     await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
-    assert (AI_TELEMETRY, 2, "0.25", []) == (
-        shown["topic"],
-        shown["number"],
-        shown["record"]["cost"],
-        shown["dead"],
-    )
+    assert shown["topic"] == AI_TELEMETRY
+    assert shown["number"] == 2
+    assert shown["record"]["cost"] == "0.25"
+    assert shown["dead"] == []
     assert [("unknown", "no answer")] == [(each["state"], each["last_error"]) for each in shown["deliveries"]]
-    assert (f"reported by {record.source}", "the reported cost counts") == (
-        shown["why"]["cost"],
-        shown["why"]["cost_source"],
-    )
+    assert shown["why"]["cost"] == f"reported by {record.source}"
+    assert shown["why"]["cost_source"] == "the reported cost counts"
     assert shown["why"]["estimated_cost"].startswith(
         "calculated from its tokens with the list prices old; the list prices of"
     )
@@ -299,9 +301,11 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]
     assert [] == shown["price_lines"]
     first = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
-    assert ([ROUTE], []) == ([each["route"] for each in first["dead"]], first["deliveries"])
+    assert [each["route"] for each in first["dead"]] == [ROUTE]
+    assert first["deliveries"] == []
     on_route = [{"route": ROUTE, "state": "dead", "last_error": "no"}]
-    assert (on_route, "unknown") == (first["routes"], shown["routes"][0]["state"])
+    assert first["routes"] == on_route
+    assert shown["routes"][0]["state"] == "unknown"
     assert (404, "not_found") == (await server.ask("GET", f"/records/{'0' * 32}")).error[:2]
     assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
 
@@ -379,12 +383,10 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
             "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20.000Z",
             "sent_as": "unit-cost stream calls", "unmapped": False,
         } == api_call  # fmt: skip
-        assert ("login", 1, None, True) == (
-            login["type"],
-            login["count"],
-            login["sent_as"],
-            login["unmapped"],
-        )
+        assert login["type"] == "login"
+        assert login["count"] == 1
+        assert login["sent_as"] is None
+        assert login["unmapped"] is True
         assert None is login["amount"]
         await server.ask("POST", "/insights/run", {})
         [insight] = (await server.ask("GET", "/insights")).payload["insights"]
@@ -398,8 +400,11 @@ async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> No
     await add(server.services.spool.log, call(1, source="gateway"))
     await add(server.services.spool.log, call(1, source="sdk", input_tokens=999))
     [row] = (await server.ask("GET", "/conflicts")).payload["conflicts"]
-    assert ("gateway", "sdk", 1) == (row["first_source"], row["second_source"], row["count"])
-    assert (100, 999) == (row["first"]["input_tokens"], row["second"]["input_tokens"])
+    assert row["first_source"] == "gateway"
+    assert row["second_source"] == "sdk"
+    assert row["count"] == 1
+    assert row["first"]["input_tokens"] == 100
+    assert row["second"]["input_tokens"] == 999
 
 
 @pytest.mark.asyncio
@@ -410,13 +415,11 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
         await due(server), Settlement(delivered=0, refused=1, words="too old")
     )
     [row] = (await server.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
-    assert (ROUTE, 1, 1, 1, "too old") == (
-        row["route"],
-        row["first"],
-        row["last"],
-        row["count"],
-        row["words"],
-    )
+    assert row["route"] == ROUTE
+    assert row["first"] == 1
+    assert row["last"] == 1
+    assert row["count"] == 1
+    assert row["words"] == "too old"
 
 
 @pytest.mark.asyncio
@@ -425,7 +428,9 @@ async def test_the_books_balance(server: OperatorServer) -> None:
     await bury(server, 2)
     for path in ("/books", "/verify"):
         books = (await server.ask("GET", path)).payload
-        assert (True, [], 2) == (books["balanced"], books["imbalances"], books["routes"][ROUTE]["dead"])
+        assert books["balanced"] is True
+        assert books["imbalances"] == []
+        assert books["routes"][ROUTE]["dead"] == 2
 
 
 @pytest.mark.asyncio

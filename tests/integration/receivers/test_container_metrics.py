@@ -70,12 +70,10 @@ async def test_files_are_announced_and_sent(serve: Serve) -> None:
     assert [200] * 3 == [(await agent.put(server, given[name], body)).status for name, body in data.items()]
     assert data == await waiting(server)
     [file, *_] = await kept(server).due(FILE, limit=1)
-    assert (CLUSTER, "agent", agent.SHIPPER, "1.2.12") == (
-        file.identity,
-        file.key,
-        file.shipper,
-        file.agent_version,
-    )
+    assert file.identity == CLUSTER
+    assert file.key == "agent"
+    assert file.shipper == agent.SHIPPER
+    assert file.agent_version == "1.2.12"
 
 
 async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
@@ -205,7 +203,9 @@ async def test_too_many_files_are_refused(serve: Serve) -> None:
     assert b"container.max_files" in answer.body
     assert 50 == len(urls(await agent.announce(server, [f"last-{n}" for n in range(50)], key)))
     [share] = await server.app.services.operators.senders.shares()
-    assert ("container.max_files", 250, 300) == (share.limit, share.held, share.most)
+    assert share.limit == "container.max_files"
+    assert share.held == 250
+    assert share.most == 300
 
 
 @pytest.mark.parametrize("missing", ["cluster_name", "cloud_account_id", "region"])
@@ -261,7 +261,8 @@ async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
     sent = await server.send(
         f"{BASE}/status", agent.status(), content_type="application/x-protobuf", headers=bearer
     )
-    assert (200, b"{}") == (sent.status, sent.body)
+    assert sent.status == 200
+    assert sent.body == b"{}"
     loaded = await server.send(
         f"{BASE}/status?type=configLoad",
         agent.config(),
@@ -273,7 +274,9 @@ async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
     assert {"status": agent.status(), "config": agent.config()} == await waiting(server, STATUS)
     cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
     assert cluster is not None
-    assert ("init_ok", "1.31", "cz-agent") == (cluster.state, cluster.k8s_version, cluster.release_name)
+    assert cluster.state == "init_ok"
+    assert cluster.k8s_version == "1.31"
+    assert cluster.release_name == "cz-agent"
     assert [("api_key_valid", False, "401")] == [(one.name, one.passing, one.error) for one in cluster.checks]
     told = [
         await server.send(f"{BASE}/status{agent.query()}", b"", method="GET", key=one) for one in (key, other)
@@ -337,7 +340,8 @@ async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
     writer.close()
     while list(directory.glob("*.part")):  # noqa: ASYNC110 - another task removes it
         await asyncio.sleep(0.01)
-    assert (0, {}) == (kept(server).sums.size, await waiting(server))
+    assert kept(server).sums.size == 0
+    assert await waiting(server) == {}
     assert 200 == (await agent.put(server, url, b"metrics")).status
 
 
@@ -354,7 +358,8 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
     assert 404 == (await config()).status
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
     first = await config()
-    assert (200, {"version": None, "config": {}}) == (first.status, json.loads(first.body))
+    assert first.status == 200
+    assert json.loads(first.body) == {"version": None, "config": {}}
     cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
     assert cluster is not None
     given = {"scrape_interval": "60s", "labels": {"pods": ["team"]}}
@@ -362,9 +367,11 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
     changed = await server.send(one, json.dumps({"config": given}).encode(), method="PATCH", key=manager)
     version = json.loads(changed.body)["cluster"]["config_version"]
     told = await config(**{"If-None-Match": first.headers["ETag"]})
-    assert (200, {"version": version, "config": given}) == (told.status, json.loads(told.body))
+    assert told.status == 200
+    assert json.loads(told.body) == {"version": version, "config": given}
     again = await config(**{"If-None-Match": told.headers["ETag"]})
-    assert (304, b"") == (again.status, again.body)
+    assert again.status == 304
+    assert again.body == b""
     assert 404 == (await config(by=other)).status
     assert 403 == (await config(by=manager)).status
 
@@ -405,7 +412,8 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     assert "pending" == await state()
     assert 200 == await runs(first, "no room") and "failed" == await state()
     [unapplied] = server.app.services.topics.clusters.unapplied()
-    assert ("failed", "no room") == (unapplied.state, unapplied.problem)
+    assert unapplied.state == "failed"
+    assert unapplied.problem == "no room"
     assert first == await change("60s") and "applied" == await state()
     assert second == await change("90s") and 200 == await runs(second)
     registry = server.app.services.operators.installation.require_registry()

@@ -81,8 +81,10 @@ async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> No
     key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1", "hostname": "mill"}, key)
     expected = {"device": {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 60}}
-    assert (200, expected) == (answer.status, said(answer))
-    assert ("mill", "fleet") == (found(serving).hostname, found(serving).enrolled_by)
+    assert answer.status == 200
+    assert said(answer) == expected
+    assert found(serving).hostname == "mill"
+    assert found(serving).enrolled_by == "fleet"
     assert [("key fleet", "device.enrol", "laptop-1")] == await audited(serving)
 
 
@@ -141,14 +143,17 @@ async def test_policy_approve(serve: Serve) -> None:
     key = await server.make_key("fleet", scopes=ALL)
     wants = {"device_id": "laptop-1", "want_key": True}
     answer = await ask(server, "enroll", wants, key)
-    assert (200, "pending", False) == (answer.status, said(answer)["device"]["state"], "key" in said(answer))
+    assert answer.status == 200
+    assert said(answer)["device"]["state"] == "pending"
+    assert "key" not in said(answer)
     assert (
         "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
     )
     await server.send("/v1/traces", traces("laptop-1"), key=key)
     await server.app.services.topics.devices.approve("laptop-1", ACTOR)
     answer = await ask(server, "enroll", wants, key)
-    assert ("enrolled", True) == (said(answer)["device"]["state"], "key" in said(answer))
+    assert said(answer)["device"]["state"] == "enrolled"
+    assert "key" in said(answer)
     await server.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
     assert [None, "laptop-1"] == [record.device for record in await server.records()]
 
@@ -206,7 +211,8 @@ async def test_names_of_one_key_push_out_no_name_of_another(
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with Retry-After after the burst; another key may, and telemetry under the first is taken."""
-    assert (2000, 1.0) == (rules.ENROLMENTS, rules.ENROLMENTS_PER_S)
+    assert rules.ENROLMENTS == 2000
+    assert rules.ENROLMENTS_PER_S == 1.0
     limits = serving.app.services.topics.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
     monkeypatch.setattr(limits, "_per_s", 0.001)  # however long the requests take
@@ -244,7 +250,8 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
     key = await serving.make_key("fleet", scopes=ALL)
     bare = {"device_id": "bare", "want_key": True}
     told = [said(await ask(serving, "enroll", bare, key)).get("key") for _ in range(2)]
-    assert (True, None) == (told[0].startswith("thd_bare_"), told[1])
+    assert told[0].startswith("thd_bare_")
+    assert told[1] is None
     known = {"device_id": "known", "want_key": True, "fingerprint": "f"}
     first, again = [said(await ask(serving, "enroll", known, key)).get("key") for _ in range(2)]
     assert first == again
@@ -260,9 +267,12 @@ async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving
     theirs = {**mine, "labels": {"team": "ads"}, "user": "eve", "hostname": "evil"}
     for what in ("enroll", "heartbeat"):
         answer = await ask(serving, what, {**theirs, "want_key": True}, fleet)
-        assert (200, False) == (answer.status, "key" in said(answer))
+        assert answer.status == 200
+        assert "key" not in said(answer)
     device = found(serving)
-    assert ({"team": "search"}, "ada", "mill") == (device.labels, device.user, device.hostname)
+    assert device.labels == {"team": "search"}
+    assert device.user == "ada"
+    assert device.hostname == "mill"
     await ask(serving, "heartbeat", {**mine, "user": "cid", "fingerprint": "a"}, fleet)
     assert "cid" == found(serving).user
     await ask(serving, "heartbeat", {**mine, "user": "ben"}, own)
@@ -284,7 +294,8 @@ async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Se
             await ask(serving, what, mine | {"agent_version": "2"}, fleet)
         )
     await ask(serving, "heartbeat", {**mine, "device_id": "laptop-2"}, fleet)
-    assert (before, [cluster]) == (found(serving), clusters.table.all())
+    assert found(serving) == before
+    assert clusters.table.all() == [cluster]
     assert (409, "another_fingerprint") == error(
         await ask(serving, "enroll", {**mine, "fingerprint": "b"}, fleet)
     )
@@ -379,7 +390,8 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     assert "1" == said(answer)["partialSuccess"]["rejectedSpans"]
     assert ["good"] == [record.device for record in await serving.records()]
     books = await serving.app.services.storage.log.books()
-    assert ([], 1) == (list(books.imbalances), books.topics["ai-telemetry"]["rejected.device_revoked"])
+    assert list(books.imbalances) == []
+    assert books.topics["ai-telemetry"]["rejected.device_revoked"] == 1
 
 
 async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -> None:
@@ -421,7 +433,9 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
     (name,) = serving.app.services.topics.devices.table.unenrolled()
-    assert ("laptop-1", 2, "sender") == (name.name, name.count, name.key)
+    assert name.name == "laptop-1"
+    assert name.count == 2
+    assert name.key == "sender"
     assert [(None, "laptop-1")] * 2 == [
         (record.device, record.tags["device"]) for record in await serving.records()
     ]
@@ -523,12 +537,10 @@ async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
     }  # fmt: skip
     assert 200 == (await ask(serving, "heartbeat", body, key)).status
     device = found(serving)
-    assert ("mill", "linux", "9.9", "ada") == (
-        device.hostname,
-        device.platform,
-        device.agent_version,
-        device.user,
-    )
+    assert device.hostname == "mill"
+    assert device.platform == "linux"
+    assert device.agent_version == "9.9"
+    assert device.user == "ada"
     kept = json.loads(device.heartbeat)
     assert {name: body[name] for name in ("sent_at", "spool", "sources")} == kept
     assert device.clock_offset_s is not None and device.clock_offset_s < -86400 * 365
@@ -557,7 +569,8 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
     """A body without device_id is completed by `X-Device-Id`."""
     key = await serving.make_key("fleet", scopes=ALL)
     answer = await ask(serving, "heartbeat", {}, key, **{"X-Device-Id": "by-header"})
-    assert (200, "by-header") == (answer.status, said(answer)["device"]["id"])
+    assert answer.status == 200
+    assert said(answer)["device"]["id"] == "by-header"
 
 
 async def test_silent_and_mute_devices(serve: Serve) -> None:
@@ -616,7 +629,8 @@ async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
         await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)
     users = [found(serving, id).user for id in "abc"]
     assert users[0].startswith("email:")
-    assert (users[0], "anna") == (users[1], users[2])
+    assert users[0] == users[1]
+    assert users[2] == "anna"
     assert users[0] == found(serving, "a").labels["owner"]
 
 

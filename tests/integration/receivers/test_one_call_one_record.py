@@ -251,7 +251,8 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
     elif format == "langfuse":
         body = {"batch": items}
     (outcome, _), _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
-    assert ([], len(items)) == (outcome.rejects, len(outcome.records))
+    assert outcome.rejects == []
+    assert len(items) == len(outcome.records)
     return outcome
 
 

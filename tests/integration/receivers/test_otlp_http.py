@@ -51,7 +51,8 @@ def empty(encoding: str) -> bytes:
 
 async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
     """1: 4318 for HTTP and 4317 for gRPC, reachable from this machine alone."""
-    assert ("127.0.0.1:4318", "127.0.0.1:4317") == (ServerSettings().listen, ServerSettings().grpc_listen)
+    assert ServerSettings().listen == "127.0.0.1:4318"
+    assert ServerSettings().grpc_listen == "127.0.0.1:4317"
 
 
 @ON_ONE_SERVER
@@ -60,7 +61,9 @@ async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
 async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path: str, encoding: str) -> None:
     """2, 6, 13, 40: an empty request is a full success, and a full success is empty."""
     answer = await one_server.send(path, empty(encoding), encoding)
-    assert (200, encoding, empty(encoding)) == (answer.status, answer.headers["Content-Type"], answer.body)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == encoding
+    assert empty(encoding) == answer.body
 
 
 @ON_ONE_SERVER
@@ -68,7 +71,8 @@ async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path
 async def test_profiles_are_taken_and_dropped(one_server: Serving, encoding: str) -> None:
     """3: a sender that exports all signals is not told off, but it needs a key."""
     answer = await one_server.send("/v1development/profiles", empty(encoding), encoding)
-    assert (200, empty(encoding)) == (answer.status, answer.body)
+    assert answer.status == 200
+    assert empty(encoding) == answer.body
     assert (
         401 == (await one_server.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
     )
@@ -93,7 +97,8 @@ async def test_other_addresses_are_404_and_never_a_redirect(one_server: Serving,
 async def test_other_methods_are_405(one_server: Serving, path: str, method: str) -> None:
     """5, 55: the answer says what is allowed, before type, key and body are looked at."""
     answer = await one_server.send(path, b"", "text/plain", method=method, key=None)
-    assert (405, "POST") == (answer.status, answer.headers["Allow"])
+    assert answer.status == 405
+    assert answer.headers["Allow"] == "POST"
 
 
 @ON_ONE_SERVER
@@ -105,14 +110,16 @@ async def test_media_types_match_whatever_their_case_and_parameters(
 ) -> None:
     """7, 9: parsed as a media type, answered with the plain one."""
     answer = await one_server.send("/v1/traces", traces(JSON), content_type)
-    assert (200, JSON) == (answer.status, answer.headers["Content-Type"])
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == JSON
 
 
 @ON_ONE_SERVER
 async def test_protobuf_with_parameters(one_server: Serving) -> None:
     """7: the same for protobuf."""
     answer = await one_server.send("/v1/traces", traces(PROTOBUF), "Application/X-Protobuf; proto=x")
-    assert (200, PROTOBUF) == (answer.status, answer.headers["Content-Type"])
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == PROTOBUF
 
 
 @ON_ONE_SERVER
@@ -121,7 +128,8 @@ async def test_other_media_types_are_415(one_server: Serving, content_type: str 
     """8: the message lists the two types."""
     answer = await one_server.send("/v1/traces", b"{}", content_type)
     code, message = status_of(answer)
-    assert (415, 2) == (answer.status, code)
+    assert answer.status == 415
+    assert code == 2
     assert PROTOBUF in message
     assert JSON in message
 
@@ -133,7 +141,8 @@ async def test_the_order_of_checks(serving: Serving) -> None:
     assert 405 == (await serving.send("/v1/traces", b"", None, method="GET", key=None, headers=wrong)).status
     assert 401 == (await serving.send("/v1/traces", b"x", "text/plain", key=None, headers=wrong)).status
     coded = await serving.send("/v1/traces", b"x", "text/plain", headers=wrong)
-    assert (415, True) == (coded.status, b"Content-Encoding" in coded.body)
+    assert coded.status == 415
+    assert b"Content-Encoding" in coded.body
     assert 415 == (await serving.send("/v1/traces", b"x", "text/plain")).status
     for authorization, status in (("Authorization: th_wrong", 401), (f"Authorization: {serving.key}", 413)):
         head = ["POST /v1/traces HTTP/1.1", "Host: t", f"Content-Length: {huge}", f"Content-Type: {JSON}"]
@@ -164,7 +173,9 @@ async def test_json_that_is_no_request_is_400(one_server: Serving, path: str, bo
     """14, 15, 44: code 3, in JSON, and no value of the body in the message."""
     answer = await one_server.send(path, body)
     code, message = status_of(answer)
-    assert (400, 3, JSON) == (answer.status, code, answer.headers["Content-Type"])
+    assert answer.status == 400
+    assert code == 3
+    assert answer.headers["Content-Type"] == JSON
     assert message
     assert len(message) <= 1000
 
@@ -180,7 +191,8 @@ async def test_unknown_fields_are_ignored_at_every_level(serving: Serving) -> No
         **new,
     }
     answer = await serving.send("/v1/traces", json.dumps(request).encode())
-    assert (200, b"{}") == (answer.status, answer.body)
+    assert answer.status == 200
+    assert answer.body == b"{}"
     assert 1 == len(await serving.records())
 
 
@@ -190,7 +202,8 @@ async def test_ids_are_hex_of_any_case(serving: Serving) -> None:
     assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
     [record] = await serving.records()
     assert isinstance(record, Inference)
-    assert ("5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174") == (record.trace_id, record.span_id)
+    assert record.trace_id == "5b8efff798038103d269b633813fc60c"
+    assert record.span_id == "eee19b7ec3c1b174"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +213,8 @@ async def test_base64_ids_are_400_and_the_field_is_named(serving: Serving, ids: 
     """17: the answer names the field and never the value."""
     answer = await serving.send("/v1/traces", json_traces(json_span(**ids)))
     code, message = status_of(answer)
-    assert (400, 3) == (answer.status, code)
+    assert answer.status == 400
+    assert code == 3
     assert next(iter(ids)) in message
     assert next(iter(ids.values())) not in message
     assert [] == await serving.records()
@@ -212,7 +226,8 @@ async def test_zero_and_empty_ids_are_no_ids(serving: Serving, ids: dict[str, An
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span(**ids)))).status
     [record] = await serving.records()
     assert isinstance(record, Inference)
-    assert (None, None) == (record.trace_id, record.span_id)
+    assert record.trace_id is None
+    assert record.span_id is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +271,8 @@ async def test_lenient_forms_are_taken(serving: Serving, changes: dict[str, Any]
     """19 to 25: what the specification or real senders allow is understood."""
     span = {**json_span(), **changes}
     answer = await serving.send("/v1/traces", json_traces(span))
-    assert (200, b"{}") == (answer.status, answer.body)
+    assert answer.status == 200
+    assert answer.body == b"{}"
     assert 1 == len(await serving.records())
 
 
@@ -284,14 +300,17 @@ async def test_snake_case_names_are_understood(serving: Serving) -> None:
 async def test_bad_protobuf_is_400(serving: Serving, path: str, body: bytes) -> None:
     """26 to 28, 9: garbage, truncation and JSON under the protobuf type, refused in protobuf."""
     answer = await serving.send(path, body, PROTOBUF)
-    assert (400, 3, PROTOBUF) == (answer.status, status_of(answer)[0], answer.headers["Content-Type"])
+    assert answer.status == 400
+    assert status_of(answer)[0] == 3
+    assert answer.headers["Content-Type"] == PROTOBUF
 
 
 async def test_truncated_protobuf_is_400(serving: Serving) -> None:
     """27: half a request keeps nothing."""
     body = traces(PROTOBUF, 3)
     answer = await serving.send("/v1/traces", body[: len(body) // 2], PROTOBUF)
-    assert (400, 3) == (answer.status, status_of(answer)[0])
+    assert answer.status == 400
+    assert status_of(answer)[0] == 3
     assert [] == await serving.records()
 
 
@@ -333,7 +352,8 @@ async def test_the_same_request_again_is_the_same_record(serving: Serving, encod
         await serving.send("/v1/traces", body, encoding),
         await serving.send("/v1/traces", body, encoding),
     )
-    assert (200, first.body) == (again.status, again.body)
+    assert again.status == 200
+    assert first.body == again.body
     assert "records=1; ignored=0; rejected=0" in again.headers["Tollhouse-Receipt"]
     assert 1 == len(await serving.records())
 
@@ -399,10 +419,13 @@ async def test_a_bad_id_costs_a_log_record_nothing(serving: Serving) -> None:
     }
     logs = [{"scope": {"name": "com.anthropic.claude_code.events"}, "logRecords": [event]}]
     answer = await serving.send("/v1/logs", json.dumps({"resourceLogs": [{"scopeLogs": logs}]}).encode())
-    assert (200, b"{}") == (answer.status, answer.body)
+    assert answer.status == 200
+    assert answer.body == b"{}"
     [record] = await serving.records()
     assert isinstance(record, Inference)
-    assert (12, None, None) == (record.input_tokens, record.trace_id, record.span_id)
+    assert record.input_tokens == 12
+    assert record.trace_id is None
+    assert record.span_id is None
 
 
 async def test_spans_that_are_no_ai_calls_are_a_plain_success(serving: Serving) -> None:
@@ -411,7 +434,8 @@ async def test_spans_that_are_no_ai_calls_are_a_plain_success(serving: Serving) 
         attributes=[{"key": "http.request.method", "value": {"stringValue": "GET"}}], name="GET /"
     )
     answer = await serving.send("/v1/traces", json_traces(span))
-    assert (200, b"{}") == (answer.status, answer.body)
+    assert answer.status == 200
+    assert answer.body == b"{}"
     assert "records=0; ignored=1; rejected=0; durability=fsync" in answer.headers["Tollhouse-Receipt"]
 
 
@@ -441,7 +465,9 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
 
     monkeypatch.setattr(serving.app.services.receivers.intake, "take", fail)
     answer = await serving.send("/v1/traces", traces(encoding), encoding)
-    assert (status, code, wait) == (answer.status, status_of(answer)[0], answer.headers.get("Retry-After"))
+    assert answer.status == status
+    assert status_of(answer)[0] == code
+    assert answer.headers.get("Retry-After") == wait
     assert encoding == answer.headers["Content-Type"]
     assert "th_secret" not in str([vars(record) for record in caplog.records]) + answer.body.decode(
         errors="replace"
@@ -454,7 +480,8 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
 async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str, key: str | None) -> None:
     """50: never retryable, and nothing is kept."""
     answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
-    assert (401, 16) == (answer.status, status_of(answer)[0])
+    assert answer.status == 401
+    assert status_of(answer)[0] == 16
     assert "Retry-After" not in answer.headers
     assert [] == await serving.records()
 
@@ -468,7 +495,8 @@ async def test_a_bearer_prefix_is_401_and_the_message_says_what_to_do(
         "/v1/traces", traces(encoding), encoding, headers={"Authorization": f"Bearer {serving.key}"}
     )
     code, message = status_of(answer)
-    assert (401, 16) == (answer.status, code)
+    assert answer.status == 401
+    assert code == 16
     assert "Authorization" in message
     assert serving.key not in message
 
@@ -488,7 +516,8 @@ async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -
     key = await serving.make_key("pinger", scopes=[PING])
     answer = await serving.send("/v1/traces", traces(encoding), encoding, key=key)
     code, message = status_of(answer)
-    assert (403, 7) == (answer.status, code)
+    assert answer.status == 403
+    assert code == 7
     assert "ai-telemetry-ingest:ingest-ai-telemetry" in message
     assert "Send AI Telemetry" in message
 
@@ -516,7 +545,8 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     """The id of a receipt reveals nothing to the sender and is resolved by the operator."""
     answer = await serving.send("/v1/traces", traces(JSON, 3))
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
-    assert ("3", "fsync") == (fields["records"], fields["durability"])
+    assert fields["records"] == "3"
+    assert fields["durability"] == "fsync"
     assert await serving.app.services.storage.log.receipt(fields["id"])
 
 
@@ -524,7 +554,8 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
 async def test_every_item_malformed_is_400(serving: Serving) -> None:
     """A request of which nothing could be read is not a success."""
     answer = await serving.send("/v1/traces", json_traces(json_span(name=5), json_span(attributes="x")))
-    assert (400, 3) == (answer.status, status_of(answer)[0])
+    assert answer.status == 400
+    assert status_of(answer)[0] == 3
 
 
 async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving) -> None:
@@ -551,7 +582,8 @@ async def test_keep_alive_serves_many_requests(serving: Serving) -> None:
         head = (f"Content-Type: {JSON}", f"Authorization: {serving.key}")
         writer.write(raw.post("/v1/traces", b"{}", *head, close=False))
         answer = raw.parsed(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
-        assert (200, b"{}") == (answer.status, answer.body)
+        assert answer.status == 200
+        assert answer.body == b"{}"
     writer.close()
 
 

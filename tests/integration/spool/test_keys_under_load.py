@@ -120,4 +120,6 @@ async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates:
     ):
         assert 201 == response.status
         cookie = response.cookies["__Secure-tollhouse"]
-        assert (True, True, "Strict") == (cookie["secure"], cookie["httponly"], cookie["samesite"])
+        assert cookie["secure"] is True
+        assert cookie["httponly"] is True
+        assert cookie["samesite"] == "Strict"

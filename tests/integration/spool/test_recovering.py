@@ -123,7 +123,8 @@ async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) 
         done = await asyncio.to_thread(CliRunner().invoke, main, words)
         assert 0 == done.exit_code, done.output
         fields = dict(line.split() for line in done.output.splitlines() if len(line.split()) == 2)
-        assert (str(added), str(known)) == (fields["added"], fields["known"])
+        assert str(added) == fields["added"]
+        assert str(known) == fields["known"]
     assert "the data directory can be opened" in done.output
     done = await asyncio.to_thread(CliRunner().invoke, main, [*words[:2], "gone", *words[3:]])
     assert 2 == done.exit_code

@@ -102,7 +102,8 @@ async def test_the_file_is_its_owners_alone(registry: Registry, tmp_path: Path) 
 def test_the_installations_secret_is_made_once(tmp_path: Path) -> None:
     """32 random bytes, for their owner alone, the same ever after; each use has its own."""
     secret = installation_secret(tmp_path)
-    assert (32, secret) == (len(secret), installation_secret(tmp_path))
+    assert len(secret) == 32
+    assert installation_secret(tmp_path) == secret
     assert 0o600 == (tmp_path / FILE).stat().st_mode & 0o777
     assert 3 == len({secret, derived(secret, "a"), derived(secret, "b")})
 

@@ -36,7 +36,8 @@ async def test_one_process_has_it_until_it_is_closed(tmp_path: Path) -> None:
     again = await open_storage(options(tmp_path))
     assert again.registry is not None
     assert ["search"] == [key.name for key in again.registry.keys.all()]
-    assert (storage.secret, storage.incarnation) == (again.secret, again.incarnation)
+    assert storage.secret == again.secret
+    assert storage.incarnation == again.incarnation
     await again.close()
 
 

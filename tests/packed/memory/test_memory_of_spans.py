@@ -402,7 +402,9 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     memory.spans.clear()
     before = memory.compared["same"]
     assert by_rules(numbered(body, 99), Options()) == run(memory.normalise(numbered(body, 99), Options()))
-    assert (before + 1, 100, 0) == (memory.compared["same"], memory.spans["reading"], memory.spans["rules"])
+    assert memory.compared["same"] == before + 1
+    assert memory.spans["reading"] == 100
+    assert memory.spans["rules"] == 0
 
 
 def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
@@ -438,7 +440,8 @@ def test_metrics_show_what_the_memory_did(native: Native) -> None:
     assert memory.spans["reading"] == value("tollhouse_memory_spans_total", {"by": "reading"})
     assert memory.misses["new"] == value("tollhouse_memory_misses_total", {"reason": "new"})
     assert memory.compared["same"] == value("tollhouse_memory_compared_total", {"result": "same"})
-    assert (1, memory.size) == (value("tollhouse_memory_kinds"), value("tollhouse_memory_bytes"))
+    assert value("tollhouse_memory_kinds") == 1
+    assert memory.size == value("tollhouse_memory_bytes")
     assert memory.size > 0
 
 

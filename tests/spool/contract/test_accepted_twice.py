@@ -133,5 +133,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return [one for one in entries if first <= one.first <= last]
 
     [(topic, judged)] = (await twice.judged(read)).items()
-    assert (AI_TELEMETRY, 50, list(range(1501, 1600, 10))) == (topic, judged.records, list(judged.numbers))
+    assert topic == AI_TELEMETRY
+    assert judged.records == 50
+    assert list(range(1501, 1600, 10)) == list(judged.numbers)
     assert 200 <= most <= 400

@@ -39,7 +39,9 @@ async def test_what_is_acknowledged_is_read_back(open_spool: Opener) -> None:
 
     receipt = await add(log, *calls)
 
-    assert (3, 0, 0) == (receipt.records, receipt.ignored, receipt.rejected)
+    assert receipt.records == 3
+    assert receipt.ignored == 0
+    assert receipt.rejected == 0
     assert [record for record, _ in calls] == await everything(log)
     assert [1] == [entry.first for entry in await entries(log)]
     assert 4 == log.closed_below(AI_TELEMETRY)
@@ -94,7 +96,8 @@ async def test_known_ids_are_folded_beside_the_commits(
     before = (await topic_terms(spool.log)).get("duplicates", 0)
     await add(spool.log, *calls)
     terms = await topic_terms(spool.log)
-    assert (360, before + 360) == (terms["accepted"], terms["duplicates"])
+    assert terms["accepted"] == 360
+    assert terms["duplicates"] == before + 360
     await assert_books_balance(spool.log)
 
 
@@ -105,7 +108,8 @@ async def test_topics_count_apart(open_spool: Opener) -> None:
 
     await log.append(submission([call(3)], topic=USAGE_EVENTS))
 
-    assert (3, 2) == (log.closed_below(AI_TELEMETRY), log.closed_below(USAGE_EVENTS))
+    assert log.closed_below(AI_TELEMETRY) == 3
+    assert log.closed_below(USAGE_EVENTS) == 2
     assert 1 == (await topic_terms(log, USAGE_EVENTS))["accepted"]
     await assert_books_balance(log)
 
@@ -130,7 +134,9 @@ async def test_an_empty_submission_is_counted(open_spool: Opener) -> None:
 
     receipt = await add(log, ignored={"not_ai": 3}, rejected={"malformed": 1})
 
-    assert (0, 3, 1) == (receipt.records, receipt.ignored, receipt.rejected)
+    assert receipt.records == 0
+    assert receipt.ignored == 3
+    assert receipt.rejected == 1
     assert {"received": 4, "ignored.not_ai": 3, "rejected.malformed": 1} == await topic_terms(log)
     await assert_books_balance(log)
 
@@ -159,7 +165,8 @@ async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, 
 
     await add(log, call(2))
     await add(log, call(2, user="ada"))
-    assert (1, []) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    assert log.closed_below(AI_TELEMETRY) == 1
+    assert await everything(log) == []
     clock.move(11)
     assert [call(2, user="ada")[0]] == await everything(log)
 
@@ -210,9 +217,11 @@ async def test_a_repeat_counts_once(open_spool: Opener, observed: Observed) -> N
 
     first, second = await add(log, *batch), await add(log, *batch)
 
-    assert (5, 5) == (first.records, second.records)
+    assert first.records == 5
+    assert second.records == 5
     assert 5 == len(await everything(log))
-    assert (5, 5) == (observed.terms["accepted", "otel"], observed.terms["duplicates", "otel"])
+    assert observed.terms["accepted", "otel"] == 5
+    assert observed.terms["duplicates", "otel"] == 5
     await assert_books_balance(log)
 
 
@@ -224,7 +233,8 @@ async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
 
     assert [call(1)[0]] == await everything(log)
     terms = await topic_terms(log)
-    assert (1, 19) == (terms["accepted"], terms["duplicates"])
+    assert terms["accepted"] == 1
+    assert terms["duplicates"] == 19
 
 
 async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
@@ -496,9 +506,13 @@ async def test_made_up_names_push_out_made_up_names(open_spool: Opener, clock: M
     await bring(["first"])
     await bring([f"made up 3 {number}" for number in range(400)])
     types = {seen.type: seen.count for seen in await log.event_types()}
-    assert (3, 1, MAX_TYPES) == (types["in use"], types["first"], len(types))
+    assert types["in use"] == 3
+    assert types["first"] == 1
+    assert len(types) == MAX_TYPES
     shapes = {str(row["names"]): row["count"] for row in await log.unrecognised()}
-    assert (3, 1, MAX_SHAPES) == (shapes["['in use']"], shapes["['first']"], len(shapes))
+    assert shapes["['in use']"] == 3
+    assert shapes["['first']"] == 1
+    assert len(shapes) == MAX_SHAPES
 
 
 def event(number: int, type: str) -> tuple[UsageEvent, Identity]:
@@ -559,7 +573,8 @@ async def test_two_sides_of_a_call_are_one_record(
         await add(log, *group)
     await add(log, *calls)  # each repeats itself
     terms = await topic_terms(log)
-    assert (2, 4) == (terms["accepted"], terms["duplicates"])
+    assert terms["accepted"] == 2
+    assert terms["duplicates"] == 4
     await assert_books_balance(log)
 
 

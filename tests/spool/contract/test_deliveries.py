@@ -90,7 +90,8 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
     await spooled.deliveries.reopen_restored(hold_back=None)
     await spooled.deliveries.declare([SPEC])
     after = await taken(spooled, max_records=10)
-    assert (before.idempotency_key, True) == (after.idempotency_key, after.ambiguous)
+    assert before.idempotency_key == after.idempotency_key
+    assert after.ambiguous is True
     assert {"queued": 20} == await spooled.terms()
 
 
@@ -142,7 +143,10 @@ async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) 
         "damaged": 1,
     } == await spooled.terms()
     (refusal,) = await spooled.deliveries.partial_refusals(route=ROUTE)
-    assert (1, 10, 2, "two were too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
+    assert refusal.first == 1
+    assert refusal.last == 10
+    assert refusal.count == 2
+    assert refusal.words == "two were too old"
     assert [] == list((await spooled.log.books()).imbalances)
 
 
@@ -167,12 +171,11 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
     assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
     clock.move(5)
     again = await taken(spooled)
-    assert (first.first, first.last, first.idempotency_key) == (
-        again.first,
-        again.last,
-        again.idempotency_key,
-    )
-    assert (1, "no answer") == (again.attempts, again.last_error)
+    assert first.first == again.first
+    assert first.last == again.last
+    assert first.idempotency_key == again.idempotency_key
+    assert again.attempts == 1
+    assert again.last_error == "no answer"
 
 
 @pytest.mark.asyncio
@@ -225,7 +228,9 @@ async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
-    assert (True, True, False) == (first.ambiguous, second.ambiguous, third.ambiguous)
+    assert first.ambiguous is True
+    assert second.ambiguous is True
+    assert third.ambiguous is False
     assert first.idempotency_key == second.idempotency_key != third.idempotency_key
 
 
@@ -247,7 +252,8 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
     await spooled.deliveries.declare([SPEC])
     lost = await answered(spooled, None, ambiguous=True)
     refused = await answered(spooled, "400", definite=True)
-    assert (True, False) == (lost.ambiguous, refused.ambiguous)
+    assert lost.ambiguous is True
+    assert refused.ambiguous is False
     assert lost.idempotency_key != refused.idempotency_key
 
 
@@ -289,20 +295,20 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     before = await taken(spooled)
     await spooled.deliveries.declare([SPEC])
     now = await taken(spooled)
-    assert (before.id, True) == (now.id, before.fence < now.fence)
+    assert before.id == now.id
+    assert before.fence < now.fence
     shown = await spooled.deliveries.unsettled()
     await VERBS[verb](spooled.deliveries, before)
     with pytest.raises(TakenOver):
         await spooled.deliveries.mark(before, "7 42")
-    assert (2, shown, None) == (
-        spooled.deliveries.fenced,
-        await spooled.deliveries.unsettled(),
-        await due(spooled),
-    )
+    assert spooled.deliveries.fenced == 2
+    assert await spooled.deliveries.unsettled() == shown
+    assert await due(spooled) is None
     await spooled.deliveries.mark(now, "7 43")
     await deliver(spooled, now)
     assert {"delivered": 2} == await spooled.terms()
-    assert (2, []) == (spooled.deliveries.fenced, list(await spooled.deliveries.unsettled()))
+    assert spooled.deliveries.fenced == 2
+    assert list(await spooled.deliveries.unsettled()) == []
 
 
 @pytest.mark.asyncio
@@ -316,7 +322,8 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     await spooled.deliveries.retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
     probe = await spooled.deliveries.probe(ROUTE, now=spooled.clock.now(), max_suspects=16)
     assert probe is not None
-    assert (span(batch), batch.idempotency_key) == (span(probe), probe.idempotency_key)
+    assert span(batch) == span(probe)
+    assert batch.idempotency_key == probe.idempotency_key
 
 
 @pytest.mark.asyncio
@@ -352,9 +359,11 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     await spooled.deliveries.declare([SPEC])
     await spooled.deliveries.set_aside(await taken(spooled), error="400 no such model", status="400")
     (letter,) = await spooled.deliveries.dead(route=ROUTE)
-    assert (ROUTE, 1, call(1), "400 no such model", "400") == (
-        letter.route, letter.number, letter.record, letter.error, letter.status,
-    )  # fmt: skip
+    assert letter.route == ROUTE
+    assert letter.number == 1
+    assert call(1) == letter.record
+    assert letter.error == "400 no such model"
+    assert letter.status == "400"
     assert {"dead": 1} == await spooled.terms()
     assert [] == list(await spooled.deliveries.dead(route="other/ai-telemetry"))
 
@@ -374,7 +383,8 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     assert 3 == (await spooled.state()).progress
     again = await taken(spooled)
     assert again.kept is not None
-    assert ((1, 1), [call(1)]) == (span(again), list(again.kept.records))
+    assert span(again) == (1, 1)
+    assert [call(1)] == list(again.kept.records)
     await deliver(spooled, again)
     assert {"delivered": 2} == await spooled.terms()
 
@@ -420,11 +430,15 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
     await deliver(spooled, first)
     await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=7.0)
     second = await taken(spooled)
-    assert (1, 7.0, False) == (second.refusals, second.refused_at, second.proven)
+    assert second.refusals == 1
+    assert second.refused_at == 7.0
+    assert second.proven is False
     await deliver(spooled, third)
     await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=9.0)
     second = await taken(spooled)
-    assert (2, 7.0, True) == (second.refusals, second.refused_at, second.proven)
+    assert second.refusals == 2
+    assert second.refused_at == 7.0
+    assert second.proven is True
 
 
 @pytest.mark.asyncio
@@ -534,7 +548,8 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
     with pytest.raises(NotAllowed):
         await spooled.deliveries.drop(ROUTE)
     await spooled.deliveries.declare([])
-    assert ("orphaned", 6) == ((await spooled.state()).state, (await spooled.state()).queued)
+    assert (await spooled.state()).state == "orphaned"
+    assert (await spooled.state()).queued == 6
     await spooled.deliveries.declare([SPEC])
     assert (5, 10) == span(await due(spooled))
     await spooled.deliveries.declare([])
@@ -590,15 +605,22 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     await spooled.deliveries.unknown(delivery, reason="no answer")
     assert await due(spooled) is None
     (unknown,) = await spooled.deliveries.unknowns()
-    assert (delivery.id, 1, 2, "no answer") == (unknown.id, unknown.first, unknown.last, unknown.reason)
-    assert (ROUTE, AI_TELEMETRY, None) == (unknown.route, unknown.topic, unknown.kept)
+    assert delivery.id == unknown.id
+    assert unknown.first == 1
+    assert unknown.last == 2
+    assert unknown.reason == "no answer"
+    assert unknown.route == ROUTE
+    assert unknown.topic == AI_TELEMETRY
+    assert unknown.kept is None
     await spooled.deliveries.resolve(unknown.id, sent=sent)
     with pytest.raises(NotThere):
         await spooled.deliveries.resolve(unknown.id, sent=sent)
     again = await due(spooled)
     assert sent == (again is None)
     if again is not None:
-        assert (1, 2, None) == (again.first, again.last, again.mark)
+        assert again.first == 1
+        assert again.last == 2
+        assert again.mark is None
         assert delivery.idempotency_key != again.idempotency_key
     books = await spooled.log.verify()
     assert [] == list(books.imbalances)
@@ -619,18 +641,19 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     assert [(ROUTE, 2, 3, "unknown", "no answer"), (ROUTE, 4, 4, "open", "503")] == [
         (each.route, each.first, each.last, each.state, each.last_error) for each in shown
     ]
-    assert (1, at, False) == (shown[1].attempts, shown[1].not_before, shown[1].replay)
+    assert shown[1].attempts == 1
+    assert shown[1].not_before == at
+    assert shown[1].replay is False
     replayed = await spooled.deliveries.replay(ROUTE, since=0, until=spooled.clock.now() + 1, dry_run=False)
-    assert (1, 2) == (replayed, (await spooled.deliveries.routes())[0].unknown)
+    assert replayed == 1
+    assert (await spooled.deliveries.routes())[0].unknown == 2
     await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
     assert [True] == [each.replay for each in await spooled.deliveries.unsettled() if each.first == 1]
     assert 3 == (await spooled.deliveries.routes())[0].unknown
     for unknown in await spooled.deliveries.unknowns():
         await spooled.deliveries.resolve(unknown.id, sent=True)
-    assert (0, 1) == (
-        (await spooled.deliveries.routes())[0].unknown,
-        len(await spooled.deliveries.unsettled()),
-    )
+    assert (await spooled.deliveries.routes())[0].unknown == 0
+    assert len(await spooled.deliveries.unsettled()) == 1
 
 
 @pytest.mark.asyncio
@@ -708,12 +731,10 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
     await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
     clock.move(90)
     state = await spooled.state()
-    assert ("parked", "403 key disabled", 10, 90.0) == (
-        state.state,
-        state.reason,
-        state.queued,
-        state.oldest_age_s,
-    )
+    assert state.state == "parked"
+    assert state.reason == "403 key disabled"
+    assert state.queued == 10
+    assert state.oldest_age_s == 90.0
 
 
 @pytest.mark.asyncio
@@ -728,7 +749,9 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
     ):  # fmt: skip
         await spooled.deliveries.set_state(ROUTE, state, reason)
         found = await spooled.state()
-        assert (state, reason, since) == (found.state, found.reason, found.since)
+        assert found.state == state
+        assert found.reason == reason
+        assert found.since == since
         clock.move(90)
     await spooled.deliveries.declare([])
     assert (await spooled.state()).since is None
@@ -768,10 +791,13 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     with pytest.raises(SpoolUnavailable):
         await spooled.deliveries._finish(first, fail)
     second = await taken(spooled)
-    assert ((1, 10), first.idempotency_key, True) == (span(second), second.idempotency_key, second.ambiguous)
+    assert span(second) == (1, 10)
+    assert first.idempotency_key == second.idempotency_key
+    assert second.ambiguous is True
     assert first.fence < second.fence
     await deliver(spooled, second)
-    assert ({"delivered": 10}, 10) == (await spooled.terms(), (await spooled.state()).ambiguous)
+    assert await spooled.terms() == {"delivered": 10}
+    assert (await spooled.state()).ambiguous == 10
 
 
 @pytest.mark.asyncio
@@ -785,8 +811,10 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     for delivery in (given, answered):
         await spooled.deliveries.give_back(delivery, reason="away", not_before=now + 60)
     again = await taken(spooled)
-    assert ((11, 20), False) == (span(again), again.ambiguous)
-    assert (None, now + 60) == (await due(spooled), await spooled.deliveries.next_due_at(ROUTE))
+    assert span(again) == (11, 20)
+    assert again.ambiguous is False
+    assert await due(spooled) is None
+    assert await spooled.deliveries.next_due_at(ROUTE) == now + 60
     assert 10 == (await spooled.state()).ambiguous
 
 

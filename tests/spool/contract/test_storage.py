@@ -25,7 +25,8 @@ from tests.spool.ledger_log import call
 async def test_it_is_all_there(storage: Storage) -> None:
     """No member is left out, and the registry is whole."""
     assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
-    assert ("", 32) == (storage.registry_problem, len(storage.secret))
+    assert storage.registry_problem == ""
+    assert len(storage.secret) == 32
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -85,19 +86,24 @@ async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     )
     query = ListQuery(sort=SortField("element_name"), order=ASCENDING, identity="key", limit=3)
     page = await storage.streams.page("s", query)
-    assert ([None, "a", "b"], False, True, 4) == (
-        [total.element_name for total in page.rows], page.before, page.after, page.total,
-    )  # fmt: skip
+    assert [total.element_name for total in page.rows] == [None, "a", "b"]
+    assert page.before is False
+    assert page.after is True
+    assert page.total == 4
     value, identity = page.keys[-1]
     rest = await storage.streams.page("s", replace(query, position=Position(value=value, identity=identity)))
-    assert (["b"], True, False) == ([total.element_name for total in rest.rows], rest.before, rest.after)
+    assert [total.element_name for total in rest.rows] == ["b"]
+    assert rest.before is True
+    assert rest.after is False
     value, identity = rest.keys[0]
     back = await storage.streams.page(
         "s", replace(query, position=Position(value=value, identity=identity, backward=True))
     )
-    assert (list(page.rows), list(page.keys)) == (list(back.rows), list(back.keys))
+    assert list(page.rows) == list(back.rows)
+    assert list(page.keys) == list(back.keys)
     filtered = await storage.streams.page("s", replace(query, filters={"element_name": ("a", "c")}))
-    assert (["a"], 1) == ([total.element_name for total in filtered.rows], filtered.total)
+    assert [total.element_name for total in filtered.rows] == ["a"]
+    assert filtered.total == 1
 
 
 @pytest.mark.asyncio

@@ -77,7 +77,8 @@ async def test_replace_delete_and_drop(open_spool: Opener) -> None:
     await add(spool, operation(4, element_name="other"), operation(5, "delete", None, dimensions={}))
     assert ["1"] == list((await values(spool)).values())
     await add(spool, operation(6, "drop", None))
-    assert ([], []) == (list(await spool.streams.streams()), list(await spool.streams.totals("calls")))
+    assert list(await spool.streams.streams()) == []
+    assert list(await spool.streams.totals("calls")) == []
 
 
 @pytest.mark.asyncio
@@ -96,9 +97,10 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
     spool = await open_spool()
     await add(spool, operation(1, "create", None, dimensions={}), operation(2))
     (stream,) = await spool.streams.streams()
-    assert ("calls", "allocation", "HOURLY", ("Region",)) == (
-        stream.name, stream.type, stream.granularity, stream.keys
-    )  # fmt: skip
+    assert stream.name == "calls"
+    assert stream.type == "allocation"
+    assert stream.granularity == "HOURLY"
+    assert stream.keys == ("Region",)
 
 
 @pytest.mark.asyncio
@@ -161,7 +163,8 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
     await add(spool, operation(40, start_time=hours[0].start_time))
     (again,) = [one for one in await spool.streams.totals("calls") if one.start_time == period_start(
         hours[0].start_time or 0, "HOURLY")]  # fmt: skip
-    assert ("1", False) == (again.value, again.whole)
+    assert again.value == "1"
+    assert again.whole is False
 
 
 @pytest.mark.asyncio

@@ -39,7 +39,8 @@ def test_the_innermost_mount_counts(
     monkeypatch.setattr(disks, "nearest", lambda asked: asked)
     mount = mount_of(Path(path))
     assert mount is not None
-    assert (kind, durability) == (mount.kind, mount.durability)
+    assert mount.kind == kind
+    assert mount.durability == durability
     assert warning in mount.warning
     assert bool(warning) == bool(mount.warning)
 

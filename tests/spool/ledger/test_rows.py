@@ -15,9 +15,14 @@ MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 def test_rows_are_combined_exactly() -> None:
     """Money to the last decimal, also of what was taken back; counts and latency by place; of nothing, zeros."""
     nothing = combined([], start=MOMENT, group=())
-    assert ("0", 0, 12, 0) == (nothing.cost, nothing.calls, len(nothing.latency), sum(nothing.latency))
+    assert nothing.cost == "0"
+    assert nothing.calls == 0
+    assert len(nothing.latency) == 12
+    assert sum(nothing.latency) == 0
     one = replace(nothing, cost="0.000000000000000000000000001", calls=2, latency=(1, *nothing.latency[1:]))
     two = replace(nothing, cost="-0.5", calls=3, latency=(4, *nothing.latency[1:]))
     assert replace(one, group=("a",)) == combined([one], start=MOMENT, group=("a",))
     both: CostRow = combined([one, two], start=MOMENT, group=("a",))
-    assert ("-0.499999999999999999999999999", 5, 5) == (both.cost, both.calls, both.latency[0])
+    assert both.cost == "-0.499999999999999999999999999"
+    assert both.calls == 5
+    assert both.latency[0] == 5

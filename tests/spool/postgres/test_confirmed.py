@@ -125,7 +125,8 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     database = log._database
     await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
     [lost] = await ConfirmedCommits(tmp_path, "one").told(database)
-    assert (1, 2) == (lost.first, lost.records)
+    assert lost.first == 1
+    assert lost.records == 2
 
 
 async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811

@@ -137,16 +137,19 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     assert None is await second.take()
     clock.move(SESSION_S + 0.1)
     again = await second.taken()
-    assert (lost.idempotency_key, 1, 10, True) == (
-        again.idempotency_key, again.first, again.last, again.ambiguous,
-    )  # fmt: skip
+    assert lost.idempotency_key == again.idempotency_key
+    assert again.first == 1
+    assert again.last == 10
+    assert again.ambiguous is True
     await first.deliver(lost)
     with pytest.raises(TakenOver):
         await first.deliveries.mark(lost, "7 42")
-    assert ({"queued": 10}, 2) == (await first.terms(), first.deliveries.fenced)
+    assert await first.terms() == {"queued": 10}
+    assert first.deliveries.fenced == 2
     await second.deliver(again)
     await first.deliver(lost)
-    assert ({"delivered": 10}, 10) == (await first.terms(), (await second.state()).ambiguous)
+    assert await first.terms() == {"delivered": 10}
+    assert (await second.state()).ambiguous == 10
     assert [] == list((await second.log.verify()).imbalances)
 
 
@@ -166,7 +169,8 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
     await gateway.leases.look()
     await gateway.take_in_vain(monkeypatch, error)
     again = await gateway.taken()
-    assert (lost.id, lost.idempotency_key) == (again.id, again.idempotency_key)
+    assert lost.id == again.id
+    assert lost.idempotency_key == again.idempotency_key
     await gateway.deliver(again)
     assert {"delivered": 10} == await gateway.terms()
 
@@ -193,7 +197,9 @@ async def test_what_was_taken_goes_along_with_the_lease(
     assert None is await third.take()
     await first.leases.look()
     again = await second.taken()
-    assert (1, 10, True) == (again.first, again.last, again.ambiguous)
+    assert again.first == 1
+    assert again.last == 10
+    assert again.ambiguous is True
     await second.deliver(again)
     await second.let_go(task)
     assert {"delivered": 10} == await second.terms()
@@ -210,7 +216,9 @@ async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) 
     await gateway.let_go(task)
     task = await gateway.hold()
     again = await gateway.taken()
-    assert (lost.id, lost.idempotency_key, True) == (again.id, again.idempotency_key, again.ambiguous)
+    assert lost.id == again.id
+    assert lost.idempotency_key == again.idempotency_key
+    assert again.ambiguous is True
     assert None is await gateway.take()
     await gateway.deliver(again)
     await gateway.let_go(task)
@@ -225,7 +233,8 @@ async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: 
     late = await slow.taken()
     clock.move(3600)
     await slow.deliver(late)
-    assert ({"delivered": 10}, None) == (await slow.terms(), await other.take())
+    assert await slow.terms() == {"delivered": 10}
+    assert await other.take() is None
 
 
 async def test_a_start_leaves_what_others_send(node: Opener) -> None:
@@ -237,9 +246,11 @@ async def test_a_start_leaves_what_others_send(node: Opener) -> None:
     later = first.clock.now() + 60
     await first.deliveries.retry(waiting, reason="503", not_before=later, answer="503")
     await second.deliveries.declare([SPEC])
-    assert (None, later) == (await second.take(), await second.deliveries.next_due_at(ROUTE))
+    assert await second.take() is None
+    assert await second.deliveries.next_due_at(ROUTE) == later
     await first.deliver(in_hand)
-    assert ({"delivered": 10, "queued": 10}, 0) == (await second.terms(), (await second.state()).ambiguous)
+    assert await second.terms() == {"delivered": 10, "queued": 10}
+    assert (await second.state()).ambiguous == 0
 
 
 async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
@@ -261,7 +272,8 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
 
     await nodes[1].follow()
     await asyncio.gather(*(send(each) for each in (*nodes, *nodes)))
-    assert ({"delivered": 60}, {"delivered": 60}) == (await nodes[0].terms(), await nodes[1].terms())
+    assert await nodes[0].terms() == {"delivered": 60}
+    assert await nodes[1].terms() == {"delivered": 60}
     assert 30 == len(sent)  # each of twenty once, and half of them again
     assert [0, 0] == [each.deliveries.fenced for each in nodes]
 
@@ -341,13 +353,15 @@ async def test_whatever_is_done_at_once_the_books_balance(
         await nodes[1].follow()
         await asyncio.gather(*(each.work(25) for each in workers))
         books = await nodes[1].log.verify()
-        assert ([], first + 49) == (list(books.imbalances), sum(books.routes[ROUTE].values()))
+        assert list(books.imbalances) == []
+        assert sum(books.routes[ROUTE].values()) == first + 49
     clock.move(SESSION_S + 1)
     await nodes[0].leases.look()
     while (delivery := await nodes[0].take()) is not None:
         await nodes[0].deliver(delivery)
     terms = await nodes[1].terms()
-    assert ([], 150) == (list((await nodes[0].log.verify()).imbalances), sum(terms.values()))
+    assert list((await nodes[0].log.verify()).imbalances) == []
+    assert sum(terms.values()) == 150
     assert 0 == terms.get("queued", 0)
     assert "deadlock" not in caplog.text
 

@@ -85,11 +85,13 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
     await here.devices.keep(DEVICE)
     await here.clusters.report(MILL)
     await nodes[1].looks(1)
-    assert ([DEVICE], ["mill"]) == (there.devices.all(), [cluster.name for cluster in there.clusters.all()])
+    assert there.devices.all() == [DEVICE]
+    assert [cluster.name for cluster in there.clusters.all()] == ["mill"]
     await here.devices.delete(["laptop-1"], [])
     await here.clusters.delete(MILL.id, ACTOR)
     await nodes[1].looks(1)
-    assert ([], []) == (there.devices.all(), there.clusters.all())
+    assert there.devices.all() == []
+    assert there.clusters.all() == []
 
 
 async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]) -> None:
@@ -115,7 +117,8 @@ async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) ->
     for node in nodes:
         await node.looks(1)
         [cluster] = node.shared.clusters.all()
-        assert ("The mill", "init_ok") == (cluster.display_name, cluster.state)
+        assert cluster.display_name == "The mill"
+        assert cluster.state == "init_ok"
 
 
 async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:

@@ -70,7 +70,8 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
                 database, lambda one: any(standby.is_synchronous for standby in one.standbys or ())
             )
             assert [STANDBY] == [one.name for one in found.standbys or ()]
-            assert (found.needs_standby, found.standby_waits) == (True, 0)
+            assert found.needs_standby is True
+            assert found.standby_waits == 0
         finally:
             cluster.change(synchronous_standby_names="")
     try:
@@ -100,12 +101,14 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
 
         appending = asyncio.create_task(database.append.transaction(wait, takes_long=True))
         found = await reaches(database, lambda one: bool(one.head_waits and one.head_wait_s > 0.05))
-        assert (1, 0) == (found.head_waits, found.standby_waits)
+        assert found.head_waits == 1
+        assert found.standby_waits == 0
         assert (found.oldest_transaction_s or 0) > found.head_wait_s
         assert 0 < found.connections < found.max_connections
     await appending
     found = await health(database, REPLICATED)
-    assert (0, 0.0) == (found.head_waits, found.head_wait_s)
+    assert found.head_waits == 0
+    assert found.head_wait_s == 0.0
 
 
 async def test_a_role_without_the_right_sees_its_own_alone(database: Database, unmade_schema: Schema) -> None:
@@ -121,10 +124,13 @@ async def test_a_role_without_the_right_sees_its_own_alone(database: Database, u
         try:
             limited = Database(f"{unmade_schema.dsn} user={role}", schema=unmade_schema.name)
             found = await health(limited, LOCAL)
-            assert (found.standbys, found.oldest_transaction_s, found.needs_standby) == (None, None, False)
+            assert found.standbys is None
+            assert found.oldest_transaction_s is None
+            assert found.needs_standby is False
             owner.execute(f"GRANT pg_monitor TO {role}".encode())
             found = await health(limited, LOCAL)
-            assert ([], True) == (found.standbys, found.oldest_transaction_s is not None)
+            assert found.standbys == []
+            assert found.oldest_transaction_s is not None
             await limited.close()
         finally:
             owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
@@ -137,14 +143,16 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     leases = PostgresLeases(database, clock, name="a", version="1")
     running = asyncio.create_task(leases.run("retention", asyncio.Event().wait))  # type: ignore[arg-type]
     found = await reaches(database, lambda one: one.leases_held == 1)
-    assert (1, 0) == (found.nodes, found.leases_free)
+    assert found.nodes == 1
+    assert found.leases_free == 0
     want = database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
     while True:  # until it was not told in between what the gateway itself wants
         await database.run(lambda one: one.execute(want))
         found = await health(database, REPLICATED)
         if found.leases_free:
             break
-    assert (1, 1) == (found.leases_held, found.leases_free)
+    assert found.leases_held == 1
+    assert found.leases_free == 1
     running.cancel()
     await asyncio.wait([running])  # else its last beat may come behind the end
     await leases.close()

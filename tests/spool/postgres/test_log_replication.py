@@ -78,7 +78,8 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
     pair.standby.start()
     await asyncio.to_thread(pair.primary.change, synchronous_standby_names=STANDBY)
     receipt = await waiting
-    assert (1, "replicated") == (receipt.records, receipt.durability)
+    assert receipt.records == 1
+    assert receipt.durability == "replicated"
 
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:

@@ -64,4 +64,5 @@ def test_what_was_kept_before_is_read(kind: DocumentKind[Any]) -> None:
     assert kind.name in KEPT, "a new kind: add the least that a document of it has"
     kept = KEPT[kind.name]
     restored = kind.restore(kept)
-    assert (type(restored), kept.get("id", restored.id)) == (kind.row, restored.id)
+    assert type(restored) is kind.row
+    assert kept.get("id", restored.id) == restored.id

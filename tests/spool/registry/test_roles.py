@@ -189,17 +189,16 @@ def test_the_role_of_an_account_is_a_built_in_role(
 ) -> None:
     """It shows all data, as before there were roles."""
     rights = Roles(()).of(ADA, base=base)
-    assert ((name,), permission_sets, True) == (
-        rights.roles,
-        rights.permission_sets,
-        rights.slice.is_everything,
-    )
+    assert rights.roles == (name,)
+    assert rights.permission_sets == permission_sets
+    assert rights.slice.is_everything is True
     assert (rights == EVERYTHING) is (base == ADMIN)
 
 
 def test_a_built_in_role_has_all_that_it_includes() -> None:
     """What Member and Operator list is all that they give."""
-    assert (OF_MEMBER, OF_OPERATOR) == (with_included(OF_MEMBER), with_included(OF_OPERATOR))
+    assert with_included(OF_MEMBER) == OF_MEMBER
+    assert with_included(OF_OPERATOR) == OF_OPERATOR
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
 
 
@@ -335,7 +334,9 @@ def test_cost_types_unite_by_what_each_role_shows() -> None:
 def test_a_role_shows_the_cost_types_that_it_names() -> None:
     """One sum has every name that it has, and who is shown all types is shown everything."""
     alone = Roles([in_full("Bill", "billed_cost")]).of(ADA)
-    assert (("billed_cost",), True, ()) == (alone.cost_types, alone.hides_calls, alone.slice.parts)
+    assert alone.cost_types == ("billed_cost",)
+    assert alone.hides_calls is True
+    assert alone.slice.parts == ()
     listed = Roles([in_full("List", "estimated_cost")]).of(ADA)
     assert ("estimated_cost", "on_demand_cost") == listed.cost_types
     assert Roles([in_full("All", *ROLE_COST_TYPES)]).of(ADA).slice.is_everything

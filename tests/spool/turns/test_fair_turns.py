@@ -56,7 +56,8 @@ async def test_a_party_that_is_alone_works_as_it_comes() -> None:
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
-    assert (["busy"] * 3, False) == (order, turns.are_shared)
+    assert order == ["busy"] * 3
+    assert turns.are_shared is False
 
 
 @pytest.mark.parametrize(("commits", "are_shared"), [(True, True), (False, False)])
@@ -103,7 +104,8 @@ async def test_who_used_less_is_done_first() -> None:
     between = order.count("busy")
     await asyncio.gather(*busy)
     assert between < 3 * 8
-    assert (320, 3) == (order.count("busy"), order.count("small"))
+    assert order.count("busy") == 320
+    assert order.count("small") == 3
 
 
 async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
@@ -170,7 +172,8 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
         await asyncio.wait_for(begun.wait(), 5)
     await asyncio.gather(*uses)
     assert ["first", "third", "second"] == order
-    assert (None, False) == (turns.aside, turns.is_wanted)
+    assert turns.aside is None
+    assert turns.is_wanted is False
 
 
 async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
@@ -203,7 +206,8 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
         assert "done" == await one.run(job(one))
     assert turns.party("key a").used > 0
     assert 0 == turns.party("address b").used
-    assert (None, 0) == (current_work(), turns.party("key a").in_hand)
+    assert current_work() is None
+    assert turns.party("key a").in_hand == 0
 
     async def failing() -> None:
         await asyncio.sleep(0)

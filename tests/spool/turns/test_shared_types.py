@@ -40,7 +40,8 @@ for number in range(200):
 def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
     """Without `prepare` this process ends with a segmentation fault nearly always."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=False)
-    assert (0, b"") == (done.returncode, done.stderr)
+    assert done.returncode == 0
+    assert done.stderr == b""
 
 
 @pytest.mark.parametrize(

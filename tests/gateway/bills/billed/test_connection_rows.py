@@ -186,7 +186,8 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
         add_rows(found, json.dumps(row(cost=str(number + 1), **more)).encode(), RULES)
     [amounts] = found.values()
     sums = sums_of_day(amounts)
-    assert (11, {"t"}) == (len(sums), {each.dimensions.team for each in sums})
+    assert len(sums) == 11
+    assert {each.dimensions.team for each in sums} == {"t"}
     assert all('"row:account": "a"' in each.dimensions.tags for each in sums)
     assert sum(range(1, 201)) * money.UNIT == sum(each.amount for each in sums)
 
@@ -202,7 +203,8 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
         part = RoleFilter(dimension="team", values=(value,), mode=mode)
         sliced = SlicedLedger(world.ledger, LedgerSlice(parts=((part,),)))
         [found] = await sliced.costs(world.asked("billed_cost", "team"))
-        assert (("search",), "3") == (found.group, found.cost)
+        assert found.group == ("search",)
+        assert found.cost == "3"
 
 
 @pytest.mark.asyncio
@@ -251,7 +253,8 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
     parts = [sum(amounts.values()) for _, amounts in sorted(found.items())]
     hours = (12, 24, 6)
     assert [money.UNIT * 12 // 42, money.UNIT * 36 // 42 - money.UNIT * 12 // 42] == parts[:2]
-    assert (money.UNIT, len(hours)) == (sum(parts), len(parts))
+    assert sum(parts) == money.UNIT
+    assert len(hours) == len(parts)
 
 
 def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,10 +307,8 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     sums = sums_of_day(amounts)
     assert MAX_SETS + 1 == len(sums)
     joint = [each for each in sums if each.dimensions.team == OTHER]
-    assert ([6 * money.UNIT], ["unallocated"]) == (
-        [each.amount for each in joint],
-        [each.basis for each in joint],
-    )
+    assert [each.amount for each in joint] == [6 * money.UNIT]
+    assert [each.basis for each in joint] == ["unallocated"]
     assert sum(range(1, MAX_SETS + 4)) * money.UNIT == sum(each.amount for each in sums)
 
 

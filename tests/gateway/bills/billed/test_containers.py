@@ -144,7 +144,8 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
     [seen] = await SlicedLedger(rows.ledger, LedgerSlice(parts=((part,),))).costs(
         rows.asked("billed_cost", "workload")
     )
-    assert (("web",), "7.6") == (seen.group, seen.cost)
+    assert seen.group == ("web",)
+    assert seen.cost == "7.6"
 
 
 @pytest.mark.asyncio
@@ -217,7 +218,8 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
     for account, parts in (("a-2", 3), ("", 1)):
         tags = f'{{"row:account": "{account}", "row:cluster": "prod"}}'
         found = divided({(blank(tags=tags), "usage", 1): 100}, clusters, RULES)
-        assert (100, parts) == (found.amounts.total(), len(found.amounts))
+        assert found.amounts.total() == 100
+        assert len(found.amounts) == parts
         left = priced(clusters, found.covered, RULES)
         assert bool(account) == bool(left)
 

@@ -114,7 +114,8 @@ def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
     assert {**part, ("-", "commitment", "unallocated"): 2 * UNIT} == paid(
         found, BILLED_TYPES["amortized_cost"]
     )
-    assert ({}, {"unreported": 2 * UNIT}) == (found.reasons, found.accrued)
+    assert found.reasons == {}
+    assert found.accrued == {"unreported": 2 * UNIT}
 
 
 def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:

@@ -64,7 +64,8 @@ def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], qu
     """An amount and its negative are 0 in every row."""
     paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
     assert {key: -each for key, each in paid.shares.items()} == back.shares
-    assert (0, 0) == (paid.unreported + back.unreported, paid.rest + back.rest)
+    assert paid.unreported + back.unreported == 0
+    assert paid.rest + back.rest == 0
 
 
 @given(st.integers(0, 10**30), counts, weights, counts, counts)
@@ -94,6 +95,7 @@ def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity:
 def test_equal_parts_never_turn_their_sign(amount: int, count: int) -> None:
     """The parts of a fee over its days are the fee, differ by a unit at most, and have its sign."""
     parts = in_turn(amount, [0] * count)
-    assert (amount, count) == (sum(parts), len(parts))
+    assert sum(parts) == amount
+    assert len(parts) == count
     assert max(parts) - min(parts) <= 1
     assert all(part * amount >= 0 for part in parts)

@@ -236,7 +236,8 @@ def test_a_list_changes_what_is_running() -> None:
         ListedSeat(user="again", tells_until=True),
     ]
     changes = merged(seats, listed, TODAY)
-    assert (("new", "today", "back"), ("goes", "came and goes")) == (changes.added, changes.ended)
+    assert changes.added == ("new", "today", "back")
+    assert changes.ended == ("goes", "came and goes")
     assert {
         ("stays", "2026-01-01", "", "search"),
         ("goes", "2026-02-01", TODAY, ""),
@@ -250,7 +251,9 @@ def test_a_list_changes_what_is_running() -> None:
         ("today", TODAY, "", ""),
     } == {(each.user, each.since, each.until, each.team) for each in changes.seats}
     again = merged(changes.seats, listed, "2026-11-21")
-    assert (set(changes.seats), (), ()) == (set(again.seats), again.added, again.ended)
+    assert set(changes.seats) == set(again.seats)
+    assert again.added == ()
+    assert again.ended == ()
 
 
 def test_names_of_a_list_are_those_of_telemetry() -> None:
@@ -269,7 +272,9 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
     listed = [ListedSeat(user="Ann@Example.com")]
     seats = [Seat(user=hashed, since="2026-01-01")]
     changes = merged(seats, listed, "2026-11-20", people.identity)
-    assert ((), (), tuple(seats)) == (changes.added, changes.ended, changes.seats)
+    assert changes.added == ()
+    assert changes.ended == ()
+    assert tuple(seats) == changes.seats
 
 
 def test_rows_that_name_somebody_again_are_counted_in_words() -> None:

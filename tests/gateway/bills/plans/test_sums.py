@@ -90,8 +90,11 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     }  # fmt: skip
     uses = uses_of({"p:0": days})
     [october], [november] = (month_of_plan(own, asked(month), uses) for month in ("2026-10", "2026-11"))
-    assert (0, 0) == (october.overage, october.beyond)
-    assert (5 * ONE, 15 * ONE // 2, 12 * ONE) == (november.beyond, november.overage, november.included_value)
+    assert october.overage == 0
+    assert october.beyond == 0
+    assert november.beyond == 5 * ONE
+    assert november.overage == 15 * ONE // 2
+    assert november.included_value == 12 * ONE
     # 19 days of 30 of a cycle and 12 of 31; then 19 of 31 and 11 of 30
     assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
     assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
@@ -156,5 +159,7 @@ def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
     own = plan(Seat(user="ann", since="2026-01-01"), included="10", overage_price="1")
     days = {**spent("2026-10-02", 20), **spent("2026-10-05", -4), **spent("2026-10-09", 1)}
     [month] = month_of_plan(own, asked("2026-10"), uses_of({"p:0": days}))
-    assert (17 * ONE, 7 * ONE, 7 * ONE) == (month.used, month.beyond, month.overage)
+    assert month.used == 17 * ONE
+    assert month.beyond == 7 * ONE
+    assert month.overage == 7 * ONE
     assert 10 * ONE == month.included_value

@@ -125,7 +125,8 @@ def test_a_model_that_only_the_bill_has() -> None:
          [*money, *(row for each in other for row in paid(each))], counted),
         "unreported_traffic",
     )  # fmt: skip
-    assert ("exact", ("haiku",)) == (claim.sure, claim.models)
+    assert claim.sure == "exact"
+    assert claim.models == ("haiku",)
     assert sum(sum(each.tokens.values()) for each in other) == claim.tokens
 
 
@@ -133,7 +134,8 @@ def test_a_provider_of_which_nothing_reports() -> None:
     """All of the bill is traffic that nobody reports, and not a difference without a cause."""
     tokens, money, _ = equal()
     claim = the_one((tokens, money, []), "unreported_traffic")
-    assert (sum(row.amount for row in money), ("sonnet",)) == (claim.amount, claim.models)
+    assert sum(row.amount for row in money) == claim.amount
+    assert claim.models == ("sonnet",)
 
 
 def test_a_model_that_only_the_ledger_has() -> None:
@@ -158,7 +160,9 @@ def test_days_that_exchange() -> None:
          [*money, *(row for each in late for row in paid(each))], [*counted, *early]),
         "time_edge",
     )  # fmt: skip
-    assert (0, 0, "weak") == (claim.amount, claim.tokens, claim.sure)
+    assert claim.amount == 0
+    assert claim.tokens == 0
+    assert claim.sure == "weak"
     assert claim.moved > 0
 
 
@@ -185,13 +189,15 @@ def test_cached_input_under_another_kind(to: str, cause: str) -> None:
         moved[WRITE_5M] += each.tokens[to] // 2
         wrong.append(use(each.day, moved, key=each.key, calls=each.calls))
     claim = the_one((tokens, money, wrong), cause)
-    assert (0, "exact") == (claim.tokens, claim.sure)
+    assert claim.tokens == 0
+    assert claim.sure == "exact"
 
 
 def test_everything_twice_by_one_source() -> None:
     tokens, money, counted = equal()
     claim = the_one((tokens, money, [*counted, *counted]), "double_report")
-    assert ("weak", -sum(each.cost for each in counted)) == (claim.sure, claim.amount)
+    assert claim.sure == "weak"
+    assert -sum(each.cost for each in counted) == claim.amount
 
 
 def test_calls_without_their_tokens() -> None:
@@ -270,7 +276,8 @@ def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides
 def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
     """Whatever share of the calls it has on a day, and whether its factor is published or not."""
     claim = the_one(dearer_in(regions, told, at), "region")
-    assert ("strong", tuple(sorted(regions))) == (claim.sure, claim.regions)
+    assert claim.sure == "strong"
+    assert tuple(sorted(regions)) == claim.regions
     assert all(name in claim.evidence for name in regions)
     assert f"billed at {at / 10:.3f} of our price" in claim.evidence
     assert ("by the ledger" in claim.evidence) == (told == "ledger")
@@ -298,7 +305,8 @@ def test_regions_with_a_price_each() -> None:
             tokens += told_of(each)
             counted.append(each)
     claim = the_one((tokens, money, counted), "region")
-    assert ("strong", ("ap", "eu")) == (claim.sure, claim.regions)
+    assert claim.sure == "strong"
+    assert claim.regions == ("ap", "eu")
     assert "processed in ap at 1.300, eu at 1.100 of our price" in claim.evidence
 
 
@@ -327,13 +335,17 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     assert [("region", "strong", ("us",)), ("region", "weak", ())] == sorted(
         (each.cause, each.sure, each.regions) for each in claimed
     )
-    assert (0, claimed[0].amount) == (left, claimed[1].amount)
+    assert left == 0
+    assert claimed[0].amount == claimed[1].amount
     assert "on the days of which it tells regions, 100.0% by value" in claimed[0].evidence
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
     [claim], left, difference = found((tokens, money, told))
-    assert ("region", "strong", ("us",)) == (claim.cause, claim.sure, claim.regions)
-    assert (difference, True) == (claim.amount + left, left > 0)
+    assert claim.cause == "region"
+    assert claim.sure == "strong"
+    assert claim.regions == ("us",)
+    assert claim.amount + left == difference
+    assert left > 0
     by_bill, _, _ = dearer_in({"us": 10}, "bill")
     assert "by the statement" in the_one((by_bill, money, told), "region").evidence
 
@@ -344,7 +356,8 @@ def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
     claim = the_one(
         (tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region"
     )
-    assert ("weak", ()) == (claim.sure, claim.regions)
+    assert claim.sure == "weak"
+    assert claim.regions == ()
 
 
 def test_large_inputs() -> None:
@@ -370,7 +383,8 @@ def test_a_price_from_a_day_on() -> None:
         for row in money
     ]
     claim = the_one((tokens, other, counted), "price_change")
-    assert (DAYS[6], "exact") == (claim.since, claim.sure)
+    assert DAYS[6] == claim.since
+    assert claim.sure == "exact"
     assert "input $4 a million, ours $3" in claim.evidence
 
 
@@ -393,7 +407,8 @@ def test_lines_that_are_no_tokens() -> None:
     assert [("not_tokens", 5 * UNIT), ("credit", -2 * UNIT), ("tax", UNIT)] == [
         (each.cause, each.amount) for each in claimed
     ]
-    assert (0, 4 * UNIT) == (left, difference)
+    assert left == 0
+    assert difference == 4 * UNIT
 
 
 def test_searches_that_calls_tell_as_well() -> None:
@@ -405,7 +420,8 @@ def test_searches_that_calls_tell_as_well() -> None:
     assert ([], 0, 0) == found((tokens, money, searching))
     money[-1] = replace(money[-1], amount=5 * UNIT)
     claim = the_one((tokens, money, searching), "meter_differs")
-    assert (2 * UNIT, True) == (claim.amount, "of which calls tell $3" in claim.evidence)
+    assert claim.amount == 2 * UNIT
+    assert "of which calls tell $3" in claim.evidence
 
 
 def test_calls_without_a_price() -> None:

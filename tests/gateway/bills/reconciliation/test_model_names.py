@@ -94,7 +94,9 @@ async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
     uses = counts.by_provider[BEDROCK]
     found = reconcile(BEDROCK, [*ROWS, *other], replace(counts, by_provider={BEDROCK: uses}))
     first = found.claims[0]
-    assert ("unreported_traffic", "exact", ("gpt-4o",)) == (first.cause, first.sure, first.models)
+    assert first.cause == "unreported_traffic"
+    assert first.sure == "exact"
+    assert first.models == ("gpt-4o",)
 
 
 async def test_a_short_date_has_the_price_of_its_snapshot() -> None:

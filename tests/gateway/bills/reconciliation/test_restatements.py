@@ -65,7 +65,8 @@ class Books:
                 account=None,
                 most=10_000,
             )
-            assert (name, 0) == (report.source.name, report.damaged), report.named
+            assert report.source.name == name, report.named
+            assert report.damaged == 0, report.named
             assert report.statement is not None
             outcomes.append(await self.sources.statements.put(report.statement, actor=ADA))
         return outcomes

@@ -29,9 +29,12 @@ def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
     """Also where the provider had nothing to tell; before its first end, to what is kept of its source."""
     assert [FIRST + 10 * DAY_S] == [each.until for each in arrivals([info()], [pull()])]
     [asked] = arrivals([info()], [pull(pulled_to="2026-08-20")])
-    assert (FIRST + 20 * DAY_S, "costs", 2 * DAY_S) == (asked.until, asked.pull, asked.settle_s)
+    assert asked.until == FIRST + 20 * DAY_S
+    assert asked.pull == "costs"
+    assert asked.settle_s == 2 * DAY_S
     [never] = arrivals([], [pull(state=FAILED, reason="401")])
-    assert (None, "401") == (never.until, never.failure)
+    assert never.until is None
+    assert never.failure == "401"
     assert [""] == [each.failure for each in arrivals([], [pull(reason="3 rows cannot be read")])]
 
 

@@ -76,7 +76,8 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
     os.utime(path, (READ_AT, READ_AT))
     opened = open_report(path, most=len(content), now=READ_AT + 9.0)
     with opened.opened() as file:
-        assert (content, float(READ_AT)) == (file.read(), opened.read_at)
+        assert file.read() == content
+        assert float(READ_AT) == opened.read_at
     assert READ_AT - 9 == open_report(path, most=len(content), now=READ_AT - 9.0).read_at
     too_large = open_report(path, most=len(content) - 1, now=READ_AT)
     with pytest.raises(Invalid, match="max_file_bytes"), too_large.opened():
@@ -116,11 +117,9 @@ def test_what_is_named_is_not_guessed() -> None:
         reports(empty)
     [report] = reports(empty, source="openai_usage")
     assert report.statement is not None
-    assert (1785542400, 1785628800, ()) == (
-        report.statement.start,
-        report.statement.end,
-        report.statement.rows,
-    )
+    assert report.statement.start == 1785542400
+    assert report.statement.end == 1785628800
+    assert report.statement.rows == ()
     for wrong in ("openai", "aws_cur"):
         with pytest.raises(Invalid):
             reports(empty, source=wrong)
@@ -191,7 +190,8 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
         reader.add(file, open_document(file))
     report = reader.report(account="acme")
     assert report.statement is not None
-    assert (day, day + DAY_S) == (report.statement.start, report.statement.end)
+    assert report.statement.start == day
+    assert report.statement.end == day + DAY_S
     assert [(day, Decimal(3))] == [(row.start, row.amount) for row in report.statement.rows]
     assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
 
@@ -215,7 +215,8 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     [report] = read_reports([file], source=None, account=None, most=100)
-    assert (report.statement, 2) == (None, report.damaged)
+    assert report.statement is None
+    assert report.damaged == 2
     assert "timePeriod" in report.named[0]
 
 
@@ -246,7 +247,8 @@ def test_what_stands_twice_is_told(path: Path) -> None:
     )
     assert once.statement is not None
     assert again.statement is not None
-    assert (0, 0) == (once.repeated, once.equal)
+    assert once.repeated == 0
+    assert once.equal == 0
     if (path.suffix == ".json" and path.parent.name in COUNTED_ONCE) or path.name in WITH_IDS:
         assert again.repeated > 0 == again.equal
         assert again.repeated == len(again.repeated_named)
@@ -278,7 +280,8 @@ def test_lines_with_an_id_count_once(files: int) -> None:
     one_id = "\n".join([f"identity_line_item_id,{head}", *(f"id,{line}" for line in lines)])
     [apart] = reports(one_id.encode())
     assert apart.statement is not None
-    assert (0, set(once.statement.rows)) == (apart.repeated, set(apart.statement.rows))
+    assert apart.repeated == 0
+    assert set(once.statement.rows) == set(apart.statement.rows)
 
 
 def test_a_large_page_of_the_usual_form_is_read() -> None:

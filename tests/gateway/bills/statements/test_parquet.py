@@ -78,11 +78,9 @@ def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None
     assert by_csv.statement is not None
     assert by_parquet.statement is not None
     assert by_csv.statement.rows == by_parquet.statement.rows
-    assert (by_csv.read, by_csv.damaged, by_csv.equal) == (
-        by_parquet.read,
-        by_parquet.damaged,
-        by_parquet.equal,
-    )
+    assert by_csv.read == by_parquet.read
+    assert by_csv.damaged == by_parquet.damaged
+    assert by_csv.equal == by_parquet.equal
 
 
 def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
@@ -94,7 +92,8 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
     with ReportFile(name="report", content=content, read_at=READ_AT).opened() as file:
         [(number, row)] = list(parquet.rows_of("report", file, most=10**6))
     told = {"tags": '{"team": "search"}', "cost": "0.00000015", "on": "true", "many": "3", "none": None}
-    assert (1, told) == (number, row)
+    assert number == 1
+    assert told == row
 
 
 def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
@@ -132,7 +131,8 @@ def test_what_is_exported_can_be_read_again(version: str) -> None:
         for day in (1, 2)
     ]  # fmt: skip
     found = read(focus.header(version) + focus.lines(charges, version=version))
-    assert ("focus", 0) == (found.source.name, found.damaged)
+    assert found.source.name == "focus"
+    assert found.damaged == 0
     assert found.statement is not None
     assert {"openai"} == {row.provider for row in found.statement.rows}
     assert Decimal("2.5") == sum(row.amount for row in found.statement.rows if row.currency)

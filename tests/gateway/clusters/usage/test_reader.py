@@ -128,7 +128,8 @@ async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
     assert 6_000_000 == await cluster.used()
     assert {DAY} <= {each.day for each in await cluster.reader._sources.usage.days(0)}
     await cluster.send((DAY_S + 60, 18.0))
-    assert (12_000_000, 6_000_000) == (await cluster.used(), await cluster.used(DAY + DAY_S))
+    assert await cluster.used() == 12_000_000
+    assert await cluster.used(DAY + DAY_S) == 6_000_000
 
 
 async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -212,7 +213,8 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
         arranged=BILLED_TYPES["billed_cost"],
     )
     [row] = await ledger.costs(query)
-    assert (("search", "web", "containers"), "0.3") == (row.group, row.cost)
+    assert row.group == ("search", "web", "containers")
+    assert row.cost == "0.3"
     await cluster.send((120, 60.0))
     cluster.clock.move(3600)
     assert 1 == await book.look()

@@ -182,7 +182,9 @@ async def test_records_without_an_identity_come_back() -> None:
     async with workers(on_a_thread) as (pool, _):
         await pool.complete()
         outcome = (await decode(pool, calls(count))).outcome
-    assert (count, count, count) == (outcome.received, len(outcome.records), len(outcome.identities))
+    assert outcome.received == count
+    assert len(outcome.records) == count
+    assert len(outcome.identities) == count
     assert {identity.id for identity in outcome.identities} == {record.id for record in outcome.records}
 
 
@@ -325,7 +327,8 @@ async def test_a_body_of_which_every_worker_dies_is_refused() -> None:
         await pool.complete()
         with pytest.raises(Refusal) as refused:
             await decode(pool, spans(3))
-        assert (400, "undecodable") == (refused.value.status, refused.value.type)
+        assert refused.value.status == 400
+        assert refused.value.type == "undecodable"
         await pool.complete()
         assert 3 == (await decode(pool, spans(3))).outcome.received
     assert {DIED: MOST_KILLS} == told.deaths

@@ -61,8 +61,12 @@ def test_a_definition() -> None:
     """Ids are those of queries; a rule without a source has that of its dimension."""
     found = parse(TEAM.encode(), KNOWN)
     owner, short = found.dimensions
-    assert ("User:Defined:Owner", "Who owns it", "Nobody") == (owner.id, owner.name, owner.default)
-    assert ("User:Defined:Short", "Short", "") == (short.id, short.name, short.default)
+    assert owner.id == "User:Defined:Owner"
+    assert owner.name == "Who owns it"
+    assert owner.default == "Nobody"
+    assert short.id == "User:Defined:Short"
+    assert short.name == "Short"
+    assert short.default == ""
     assert ("tag:service", "team", "model", "user") == owner.sources
     platform, rest = owner.rules
     assert isinstance(platform, Group)
@@ -177,7 +181,8 @@ def test_two_dimensions_of_one_name() -> None:
     """Names are shown in place of ids, so each stands for one dimension."""
     one = "{Name: Same, Rules: [{Type: GroupBy, Source: team}]}"
     [fault] = faults(f"Dimensions: {{A: {one}, B: {one}}}")
-    assert ("Same", ["Dimensions", "B", "Name"]) == (fault.value, fault.path)
+    assert fault.value == "Same"
+    assert fault.path == ["Dimensions", "B", "Name"]
 
 
 def test_limits() -> None:

@@ -117,11 +117,13 @@ def test_elements_add_up_to_the_total(
             after = parse(other, ledger.own_dimensions())
             names = sources_of(definition, after)
             change = difference(definition, after, names, await asked(TOTAL, *names))
-            assert (whole[0], whole[2]) == (change.total.cost, change.total.calls)
+            assert whole[0] == change.total.cost
+            assert whole[2] == change.total.calls
             for dimension in change.dimensions:
                 for side in ("before", "after"):
                     spends = [getattr(each, side) for each in dimension.elements]
-                    assert (whole[0], whole[2]) == (sum(s.cost for s in spends), sum(s.calls for s in spends))
+                    assert whole[0] == sum(s.cost for s in spends)
+                    assert whole[2] == sum(s.calls for s in spends)
         finally:
             await ledger.close()
 

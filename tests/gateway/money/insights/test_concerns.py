@@ -54,7 +54,8 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
     assert 3 == len(findings)
     for each in findings:
         [alone] = found(retry_storm, hours=passing(hours, each), failed=passing(failed, each))
-        assert (each.draft, each.concerns) == (alone.draft, alone.concerns)
+        assert each.draft == alone.draft
+        assert each.concerns == alone.concerns
 
 
 def test_an_anomaly_is_of_the_calls_of_its_view() -> None:

@@ -14,10 +14,8 @@ def test_spend_without_team_and_user() -> None:
     """Told by source, with its keys and its share."""
     nobody = spend(team=None, user=None, source="helicone", api_key="ci", cost=Decimal(10))
     [finding] = found(no_owner, week=[OWNED, nobody])
-    assert ("$10.00 of helicone belong to nobody", "10.00") == (
-        finding.draft.title,
-        finding.draft.cost_impact,
-    )
+    assert finding.draft.title == "$10.00 of helicone belong to nobody"
+    assert finding.draft.cost_impact == "10.00"
     assert "17% of a week's spend came from helicone without team and user (ci)" in finding.draft.description
 
 

@@ -52,7 +52,8 @@ def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
     first, second = found(cost_gap, recent=calls)
     assert "litellm reports $2,380.00 for 14 models, list prices say $280.00" == first.draft.title
     rows = [line for line in first.draft.description.splitlines() if line.startswith("- ")]
-    assert (13, "- and 2 more") == (len(rows), rows[-1])
+    assert len(rows) == 13
+    assert rows[-1] == "- and 2 more"
     assert rows[0].startswith("- model-13 (openai): reported $300.00, list prices $20.00, 20 calls")
     assert "otel reports $40.00 for gpt-4o, list prices say $20.00" == second.draft.title
 

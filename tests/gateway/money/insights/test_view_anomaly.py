@@ -40,7 +40,8 @@ def test_days_like_each_other_are_no_anomaly() -> None:
 def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
     """With what the day cost too much."""
     [finding] = told(spent({3: "50"}))
-    assert ("40.00", TODAY - 3 * DAY_S) == (finding.draft.cost_impact, finding.newest)
+    assert finding.draft.cost_impact == "40.00"
+    assert finding.newest == TODAY - 3 * DAY_S
     assert "The view Search spent $50.00 on 2026-09-18, $10.00 was expected" == finding.draft.title
     assert "was the model o3 with $37.50" in finding.draft.description
 
@@ -49,7 +50,8 @@ def test_days_that_follow_each_other_are_one_anomaly() -> None:
     """A level that lasts is told once, under the day it began."""
     [before] = told(spent({3: "50"}))
     [after] = told(spent({3: "50", 2: "50"}))
-    assert (before.key, "80.00") == (after.key, after.draft.cost_impact)
+    assert before.key == after.key
+    assert after.draft.cost_impact == "80.00"
 
 
 @pytest.mark.parametrize(("cost", "is_told"), [("14.99", False), ("15", True), ("40", True)])

@@ -76,8 +76,10 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     await house.registry.recommendations.update([found.id], status="addressed", actor=ADA)
     house.clock.at += 14 * DAY_S
     house.calls(14, tier="default")
-    assert (1, 0) == ((done := await house.look()).gone, done.reopened)
-    assert (None, "21") == ((await house.only()).realized, (await house.only()).promised)
+    assert (done := await house.look()).gone == 1
+    assert done.reopened == 0
+    assert (await house.only()).realized is None
+    assert (await house.only()).promised == "21"
     house.clock.at += 3 * DAY_S
     house.calls(3, tier="default")
     await house.look()
@@ -97,7 +99,8 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
     house.clock.at += DAY_S
     house.calls(1, tier="priority")
     assert 1 == (await house.look()).reopened
-    assert ("new", "6.3") == ((again := await house.only()).status, again.saving.monthly_savings)
+    assert (again := await house.only()).status == "new"
+    assert again.saving.monthly_savings == "6.3"
     await house.look()
     assert "33.6" == (await house.only()).saving.monthly_savings  # the whole month counts again
 

@@ -31,7 +31,8 @@ BEDROCK: dict[str, Any] = {
 async def test_priority_costs_what_standard_does_not() -> None:
     """gpt-4.1 by hand: a million in and 100,000 out are $3.50 + $1.40 as priority and $2 + $0.80 as standard."""
     [saving] = await found(priority_tier, [call(day, **PRIORITY) for day in (1, 2, 3)])
-    assert ("6.3", "14.7") == (saving.monthly_savings, saving.spent)
+    assert saving.monthly_savings == "6.3"
+    assert saving.spent == "14.7"
     assert "$14.7 as priority - $8.4 as standard" == saving.formula
     assert Processing(model="gpt-4.1", provider="openai", mode="priority") == saving.current
     assert Processing(model="gpt-4.1", provider="openai", mode="") == saving.recommended
@@ -42,9 +43,11 @@ async def test_priority_costs_what_standard_does_not() -> None:
 async def test_a_discount_saves_as_much_less() -> None:
     """A source that reports half the list price saves half as much; one that reports more saves no more."""
     [half] = await found(priority_tier, [call(cost="2.45", **PRIORITY)])
-    assert ("1.05", "2.45") == (half.monthly_savings, half.spent)
+    assert half.monthly_savings == "1.05"
+    assert half.spent == "2.45"
     [double] = await found(priority_tier, [call(cost="9.8", **PRIORITY)])
-    assert ("2.1", "9.8") == (double.monthly_savings, double.spent)
+    assert double.monthly_savings == "2.1"
+    assert double.spent == "9.8"
 
 
 async def test_standard_calls_are_left_alone() -> None:
@@ -56,7 +59,8 @@ async def test_standard_calls_are_left_alone() -> None:
 async def test_a_region_costs_a_tenth_more() -> None:
     """Sonnet 4.5 in the US by hand: $3.30 + $1.65 there, $3 + $1.50 under the global name."""
     [saving] = await found(regional_surcharge, [call(**BEDROCK)])
-    assert ("0.45", "4.95") == (saving.monthly_savings, saving.spent)
+    assert saving.monthly_savings == "0.45"
+    assert saving.spent == "4.95"
     assert "global.anthropic.claude-sonnet-4-5-20250929-v1:0" == saving.recommended.model
 
 
@@ -83,7 +87,8 @@ def writing(**fields: Any) -> dict[str, Any]:
 async def test_writing_that_nobody_reads() -> None:
     """Sonnet 5.5 by hand: a million written are $2.50, as plain input $2; a tenth that is read back changes that."""
     [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
-    assert ("0.5", "2.5") == (saving.monthly_savings, saving.spent)
+    assert saving.monthly_savings == "0.5"
+    assert saving.spent == "2.5"
     some = [call(**writing(cache_write_tokens=900_000, cache_read_tokens=100_000))]
     assert ["0.26"] == [each.monthly_savings for each in await found(cache_write_unread, some)]
 
@@ -101,7 +106,8 @@ async def test_a_newer_model_of_the_same_rank() -> None:
     [saving] = await found(
         newer_model, [call(provider="anthropic", request_model="claude-sonnet-4-5", **SMALL)]
     )
-    assert ("0.0015", "0.0045") == (saving.monthly_savings, saving.spent)
+    assert saving.monthly_savings == "0.0015"
+    assert saving.spent == "0.0045"
     assert saving.recommended.model == "claude-sonnet-5-5"
 
 
@@ -117,7 +123,8 @@ async def test_a_little_over_the_tier() -> None:
     """Gemini 2.5 Pro by hand: 220,000 in and 1,000 out are $0.55 + $0.015 beyond 200,000, $0.275 + $0.01 below."""
     tokens: dict[str, Any] = {"input_tokens": 220_000, "output_tokens": 1_000}
     [saving] = await found(context_tier, [call(provider="google", request_model="gemini-2.5-pro", **tokens)])
-    assert ("0.28", "0.565") == (saving.monthly_savings, saving.spent)
+    assert saving.monthly_savings == "0.28"
+    assert saving.spent == "0.565"
     assert "$0.565 beyond 200,000 tokens - $0.285 below" == saving.formula
 
 

@@ -53,19 +53,23 @@ def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> No
     """The array around it is cut by its commas."""
     good = json.dumps(event).encode()
     outcome = read("litellm", b"[" + good + b', {"id": }, ' + good + b"]")
-    assert (2, [1]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
+    assert len(outcome.records) == 2
+    assert [reject.item for reject in outcome.rejects] == [1]
 
 
 def test_null_members_are_passed_over(event: dict[str, Any]) -> None:
     """LiteLLM's queue holds them now and then."""
     outcome = read(None, [None, event, None])
-    assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
+    assert len(outcome.records) == 1
+    assert dict(outcome.ignored) == {NOT_AI: 2}
+    assert outcome.rejects == []
 
 
 def test_members_of_another_shape_are_rejected_alone(event: dict[str, Any]) -> None:
     """Numbers, text and lists are no events."""
     outcome = read("litellm", [3, event, "text", []])
-    assert (1, [0, 2, 3]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
+    assert len(outcome.records) == 1
+    assert [reject.item for reject in outcome.rejects] == [0, 2, 3]
 
 
 def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]) -> None:
@@ -181,11 +185,9 @@ def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> No
         "cache_creation_input_tokens": 3,
     }
     record = one("litellm", event)
-    assert (1, 2, event["prompt_tokens"]) == (
-        record.cache_read_tokens,
-        record.cache_write_tokens,
-        record.input_tokens,
-    )
+    assert record.cache_read_tokens == 1
+    assert record.cache_write_tokens == 2
+    assert event["prompt_tokens"] == record.input_tokens
 
 
 DETAILS: dict[str, Any] = {
@@ -199,11 +201,14 @@ def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, An
     del event["metadata"]["usage_object"]
     answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
     record = one("litellm", event | {"response": answer})
-    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+    assert record.input_tokens == 1320
+    assert record.cache_read_tokens == 1024
+    assert record.reasoning_tokens == 7
     answers: list[Any] = ["redacted-by-litellm", [], {"usage": None}, {"usage": 7}, {"usage": []}, None]
     for odd in answers:
         record = one("litellm", event | {"response": odd})
-        assert (1320, None) == (record.input_tokens, record.cache_read_tokens)
+        assert record.input_tokens == 1320
+        assert record.cache_read_tokens is None
 
 
 @pytest.mark.parametrize("usage", [None, {}, "None"])
@@ -211,7 +216,9 @@ def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str,
     """Under a name of their own, before there was a usage object."""
     row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
     record = one("litellm", row)
-    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+    assert record.input_tokens == 1320
+    assert record.cache_read_tokens == 1024
+    assert record.reasoning_tokens == 7
 
 
 def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> None:
@@ -228,7 +235,8 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
         "spend_logs_metadata": {"user": "end", "team": "t", "ticket": 7, "prompt": "CANARY"},
     }
     record = one("litellm", event | {"end_user": None})
-    assert ("user-0007", "team-0001") == (record.user, record.team)
+    assert record.user == "user-0007"
+    assert record.team == "team-0001"
     assert {"env": "prod", "feature": "triage", "ticket": "7", "end_user": "end"} == record.tags
 
 
@@ -249,7 +257,8 @@ def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], en
     """With its installation and account, which is the user: none of them is a user for one session."""
     event["metadata"] |= {"requester_metadata": {}, "user_api_key_user_id": None}
     record = one("litellm", event | {"session_id": None, "end_user": end_user})
-    assert ("acc-1", "5c9d") == (record.user, record.session)
+    assert record.user == "acc-1"
+    assert record.session == "5c9d"
     unnamed = end_user.replace("acc-1", "")
     assert "d" * 64 == one("litellm", event | {"session_id": None, "end_user": unnamed}).user
 
@@ -289,18 +298,17 @@ def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata
 def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) -> None:
     """They are UTC, and a cache hit is text."""
     record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
-    assert ("2026-11-20T07:09:42.098113Z", "cached", "0") == (
-        rfc3339(record.start_time),
-        record.status,
-        record.cost,
-    )
+    assert rfc3339(record.start_time) == "2026-11-20T07:09:42.098113Z"
+    assert record.status == "cached"
+    assert record.cost == "0"
 
 
 def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
     """The error stands in the JSON text of the metadata."""
     metadata = json.dumps({"error_information": {"error_class": "Timeout", "error_message": "CANARY"}})
     record = one("litellm", row | {"status": "failure", "metadata": metadata})
-    assert ("error", "Timeout") == (record.status, record.error_type)
+    assert record.status == "error"
+    assert record.error_type == "Timeout"
 
 
 def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
@@ -317,7 +325,9 @@ def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str,
     for payload in (event, row):
         older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
         record = one(None, [older])
-        assert ("openai", 1320, 1024) == (record.provider, record.input_tokens, record.cache_read_tokens)
+        assert record.provider == "openai"
+        assert record.input_tokens == 1320
+        assert record.cache_read_tokens == 1024
 
 
 def old_payload() -> dict[str, str]:
@@ -351,24 +361,18 @@ def old_payload() -> dict[str, str]:
 def test_the_old_payload_is_read_out_of_its_text() -> None:
     """Recognised without being told; numbers, key and team come out of Python's text form."""
     record = one(None, [old_payload()])
-    assert (1310, 20, 1024, 5) == (
-        record.input_tokens,
-        record.output_tokens,
-        record.cache_read_tokens,
-        record.reasoning_tokens,
-    )
-    assert ("0.000028", "openai", "chat", "gpt-4o-mini") == (
-        record.cost,
-        record.provider,
-        record.operation,
-        record.request_model,
-    )
-    assert ("u1", "t1", "alpha", {"end_user": "end"}) == (
-        record.user,
-        record.team,
-        record.api_key,
-        record.tags,
-    )
+    assert record.input_tokens == 1310
+    assert record.output_tokens == 20
+    assert record.cache_read_tokens == 1024
+    assert record.reasoning_tokens == 5
+    assert record.cost == "0.000028"
+    assert record.provider == "openai"
+    assert record.operation == "chat"
+    assert record.request_model == "gpt-4o-mini"
+    assert record.user == "u1"
+    assert record.team == "t1"
+    assert record.api_key == "alpha"
+    assert record.tags == {"end_user": "end"}
     assert "2025-03-04T10:11:12.123456Z" == rfc3339(record.start_time)
 
 
@@ -379,13 +383,11 @@ def test_the_old_payloads_usage_may_be_a_dict() -> None:
         "metadata": "{'user_api_key_hash': 'abc', 'user_api_key_team_alias': 'search', 'x': None}",
     }
     record = one("litellm", old)
-    assert (3, 2, 1, "abc", "search") == (
-        record.input_tokens,
-        record.output_tokens,
-        record.cache_read_tokens,
-        record.api_key,
-        record.team,
-    )
+    assert record.input_tokens == 3
+    assert record.output_tokens == 2
+    assert record.cache_read_tokens == 1
+    assert record.api_key == "abc"
+    assert record.team == "search"
 
 
 def test_the_old_payload_is_read_at_its_outermost_names() -> None:
@@ -396,7 +398,9 @@ def test_the_old_payload_is_read_at_its_outermost_names() -> None:
         "'tags': ['user_api_key_alias', 'CANARY'], 'at': datetime.datetime(2025, 3, 4), "
     )
     record = one(None, old_payload() | {"metadata": forged + old_payload()["metadata"][1:]})
-    assert ("t1", "alpha", "u1") == (record.team, record.api_key, record.user)
+    assert record.team == "t1"
+    assert record.api_key == "alpha"
+    assert record.user == "u1"
 
 
 @pytest.mark.parametrize(

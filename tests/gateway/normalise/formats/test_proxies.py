@@ -24,7 +24,8 @@ def test_bifrost_errors_and_several_calls() -> None:
         "Attributes": span["Attributes"] | {"error.type": "timeout"},
     }
     outcome = read(None, trace | {"Spans": [*trace["Spans"], failed, None, 3]})
-    assert (6, {NOT_AI: 4}) == (outcome.received, dict(outcome.ignored))
+    assert outcome.received == 6
+    assert dict(outcome.ignored) == {NOT_AI: 4}
     assert ["ok", "error"] == [record.status for record in inferences(outcome)]
     assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
 
@@ -87,14 +88,13 @@ def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> N
     older = {"gen_ai.request.model": "gpt-4o-mini", "gen_ai.virtual_key_name": "vk"}
     trace["Spans"] = [trace["Spans"][2] | {"Name": "llm.call", "Attributes": usage | older}]
     record = one(None, trace)
-    assert (100, 50, 20, 10, 5) == (
-        record.input_tokens,
-        record.output_tokens,
-        record.cache_read_tokens,
-        record.cache_write_tokens,
-        record.reasoning_tokens,
-    )
-    assert ("vk", None) == (record.api_key, record.operation)
+    assert record.input_tokens == 100
+    assert record.output_tokens == 50
+    assert record.cache_read_tokens == 20
+    assert record.cache_write_tokens == 10
+    assert record.reasoning_tokens == 5
+    assert record.api_key == "vk"
+    assert record.operation is None
 
 
 def test_bifrost_without_a_call_is_none() -> None:
@@ -119,7 +119,8 @@ def test_apisix_names_the_end_user_beside_the_consumer() -> None:
     entry = case("apisix", "http-logger-summary")[0]
     entry["llm_summary"]["end_user_id"] = "end"
     record = one("apisix", entry | {"service_id": "svc", "response": {"status": 401}})
-    assert ("consumer-a", "401") == (record.user, record.error_type)
+    assert record.user == "consumer-a"
+    assert record.error_type == "401"
     assert {"route": "ai-route", "service": "svc", "end_user": "end"} == record.tags
 
 
@@ -133,7 +134,9 @@ def test_higress_details_are_json_in_json() -> None:
     }
     outcome = read(None, [line | {"ai_log": json.dumps(log)}, line | {"ai_log": "-"}])
     (record,) = inferences(outcome)
-    assert (4, 60, "c-1") == (record.cache_read_tokens, record.reasoning_tokens, record.user)
+    assert record.cache_read_tokens == 4
+    assert record.reasoning_tokens == 60
+    assert record.user == "c-1"
     assert {NOT_AI: 1} == dict(outcome.ignored)
 
 
@@ -145,9 +148,11 @@ def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[s
 def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None:
     """Its default format has the trace; the consumer stands outside where the operator asked for that."""
     record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
-    assert ("463ac35c9f6413ad48485a3953bb6124", "c-1") == (record.trace_id, record.user)
+    assert record.trace_id == "463ac35c9f6413ad48485a3953bb6124"
+    assert record.user == "c-1"
     unnamed = one(None, higress_line({"trace_id": "-", "consumer": "-"}))
-    assert (None, None) == (unnamed.trace_id, unnamed.user)
+    assert unnamed.trace_id is None
+    assert unnamed.user is None
 
 
 def test_higress_calls_are_known_by_the_providers_response_id() -> None:
@@ -187,7 +192,8 @@ def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
         "http.status": 500,
     }
     record = one("agentgateway", line)
-    assert (110, "500") == (record.input_tokens, record.error_type)
+    assert record.input_tokens == 110
+    assert record.error_type == "500"
 
 
 def test_agentgateway_mcp_lines_are_no_calls() -> None:
@@ -218,8 +224,11 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     ids = {"SpanID": "bbbbbbbbbbbbbbbb", "ParentID": first["SpanID"]}
     retry = first | ids | {"Name": "retry.attempt.1", "Kind": "retry", "Status": "ok", "Attributes": attempt}
     failed, answered = inferences(read(None, trace | {"Spans": [first, retry]}))
-    assert ("error", "ok") == (failed.status, answered.status)
-    assert ("chat", 8, 9) == (answered.operation, answered.input_tokens, answered.output_tokens)
+    assert failed.status == "error"
+    assert answered.status == "ok"
+    assert answered.operation == "chat"
+    assert answered.input_tokens == 8
+    assert answered.output_tokens == 9
     assert {"service_tier": "flex"} == answered.tags
     assert digest(4, trace["TraceID"], "bbbbbbbbbbbbbbbb") == answered.id
 
@@ -243,4 +252,6 @@ def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str
         "cache_read_input_tokens": "2028", "cache_creation_input_tokens": "288",
     }  # fmt: skip
     record = one("apisix", entry)
-    assert (expected, 2028, 288) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+    assert record.input_tokens == expected
+    assert record.cache_read_tokens == 2028
+    assert record.cache_write_tokens == 288

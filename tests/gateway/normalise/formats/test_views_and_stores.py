@@ -84,7 +84,8 @@ def test_a_bad_count_of_one_model_leaves_the_others() -> None:
     """Each is a call of its own."""
     details = {"a": {"input_tokens": -10}, "b": {"input_tokens": 20}}
     outcome = read(None, {**ROW, "OPERATION_DETAILS": details})
-    assert (1, 1) == (len(outcome.records), len(outcome.rejects))
+    assert len(outcome.records) == 1
+    assert len(outcome.rejects) == 1
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -95,10 +96,11 @@ def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
         kinds = str(kinds).replace("'", '"')
     record = one(None, {"REQUEST_ID": "r-2", "MODEL_NAME": "claude-sonnet-5", "TOKENS_GRANULAR": kinds})
     assert isinstance(record, Inference)
-    assert ("snowflake", 1300, 1000, 200, 200) == (
-        record.provider, record.input_tokens, record.cache_read_tokens, record.cache_write_tokens,
-        record.output_tokens,
-    )  # fmt: skip
+    assert record.provider == "snowflake"
+    assert record.input_tokens == 1300
+    assert record.cache_read_tokens == 1000
+    assert record.cache_write_tokens == 200
+    assert record.output_tokens == 200
 
 
 def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
@@ -108,9 +110,11 @@ def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
         "QUERY_ID": "01b2", "TOKENS": 1500, "TOKEN_CREDITS": 0.003, "TOKENS_GRANULAR": {"input": 1300, "output": 200},
     }  # fmt: skip
     record = one(None, row)
-    assert ("01b2", 1300, 200, "0.003", None) == (
-        record.request_id, record.input_tokens, record.output_tokens, record.tags["credits"], record.cost,
-    )  # fmt: skip
+    assert record.request_id == "01b2"
+    assert record.input_tokens == 1300
+    assert record.output_tokens == 200
+    assert record.tags["credits"] == "0.003"
+    assert record.cost is None
     known, again, later = (
         identities(read(None, each)) for each in (row, row, row | {"START_TIME": "2026-11-20 11:00Z"})
     )
@@ -135,5 +139,6 @@ def test_rows_of_snowflake_that_hold_sums_are_shown(said: dict[str, Any]) -> Non
     outcome = read(
         "snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said}
     )
-    assert ([], {UNRECOGNISED_AI: 1}) == (outcome.records, dict(outcome.ignored))
+    assert outcome.records == []
+    assert dict(outcome.ignored) == {UNRECOGNISED_AI: 1}
     assert "TOKENS" in outcome.unrecognised[0]

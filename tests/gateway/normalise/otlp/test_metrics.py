@@ -55,7 +55,8 @@ def test_a_resent_delta_is_the_same_record() -> None:
     first, again, next_one = read_points(
         typed("input"), typed("input"), typed("input", time=NOW + 9)
     ).identities
-    assert (True, True) == (first == again, first != next_one)
+    assert first == again
+    assert first != next_one
 
 
 def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
@@ -63,9 +64,10 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
     assert isinstance(taken, CounterPoint)
-    assert (SeriesKeys().of(counter), 0, NOW + 60 * SECOND, 359) == (
-        taken.series, taken.start_time, taken.time, taken.value,
-    )  # fmt: skip
+    assert SeriesKeys().of(counter) == taken.series
+    assert taken.start_time == 0
+    assert taken.time == NOW + 60 * SECOND
+    assert taken.value == 359
     assert {
         "name": TOKENS, "model": "gpt-4o-2024-11-20", "token_type": "output", "unit": "{token}", "source": "otel",
         "tags": {"service": "shop"},
@@ -78,7 +80,8 @@ def test_a_cumulative_zero_is_handed_over() -> None:
     outcome = read_points(
         typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0)
     )
-    assert (1, {UNCHANGED: 2}) == (len(outcome.points), outcome.ignored)
+    assert len(outcome.points) == 1
+    assert outcome.ignored == {UNCHANGED: 2}
 
 
 @pytest.mark.parametrize("value", [1e-13, 4.4e-16])
@@ -122,7 +125,8 @@ def test_kongs_points_are_known_by_their_attributes() -> None:
         "kong.route.name": "ai",
     }
     (record,) = metrics(read_points(point(TOKENS, 5, attributes, resource={"service.name": "edge"})))
-    assert ("kong", "search") == (record.source, record.user)
+    assert record.source == "kong"
+    assert record.user == "search"
 
 
 def test_kongs_cost_has_no_currency_and_is_dollars() -> None:
@@ -159,7 +163,8 @@ def test_copilots_counters_have_their_kind_in_the_name() -> None:
     assert [("copilot_cli", kind, value) for kind in kinds.values() for value in (0, 12)] == [
         (p.template.source, p.template.token_type, p.value) for p in outcome.points
     ]
-    assert (1, []) == (outcome.ignored[MERGED], outcome.records)
+    assert outcome.ignored[MERGED] == 1
+    assert outcome.records == []
 
 
 USAGE = "gen_ai.client.inference.usage."
@@ -234,12 +239,10 @@ def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative
     given_point.cumulative = cumulative
     outcome = read_points(given_point)
     record = outcome.points[0].template if cumulative else metrics(outcome)[0]
-    assert ("USD", None, source, "gpt-4o-2024-11-20") == (
-        record.unit,
-        record.token_type,
-        record.source,
-        record.model,
-    )
+    assert record.unit == "USD"
+    assert record.token_type is None
+    assert record.source == source
+    assert record.model == "gpt-4o-2024-11-20"
     value = outcome.points[0].value if cumulative else record.value
     assert (Decimal("0.00024839999999999997") if cumulative else "0.00024839999999999997") == value
 
@@ -283,7 +286,8 @@ def test_durations_and_counts_are_no_usage(name: str) -> None:
 def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]) -> None:
     """A family that nobody described is listed by name, and its tokens are not guessed at."""
     outcome = read_points(point(name, 5, attributes))
-    assert ({UNRECOGNISED_AI: 1}, name) == (outcome.ignored, outcome.unrecognised[0][0])
+    assert outcome.ignored == {UNRECOGNISED_AI: 1}
+    assert outcome.unrecognised[0][0] == name
 
 
 def test_a_token_of_another_trade_is_not_ai() -> None:
@@ -312,10 +316,14 @@ def test_the_resource_is_the_last_place_for_session_and_user() -> None:
     (record,) = metrics(
         read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource))
     )
-    assert ("resource", "resource", "core") == (record.session, record.user, record.team)
+    assert record.session == "resource"
+    assert record.user == "resource"
+    assert record.team == "core"
     own = MODELS | {"gen_ai.token.type": "input", "session.id": "own", "user.id": "own", "team.id": "own"}
     (record,) = metrics(read_points(point(TOKENS, 5, own, resource=resource)))
-    assert ("own", "own", "own") == (record.session, record.user, record.team)
+    assert record.session == "own"
+    assert record.user == "own"
+    assert record.team == "own"
 
 
 FORWARDED = {
@@ -361,7 +369,8 @@ def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
             tags={"service": "claude-code", "gold.tier": "yes"},
         )
     ] == outcome.records
-    assert ({0}, True) == (outcome.forwarded, outcome.identities[0].certain)
+    assert outcome.forwarded == {0}
+    assert outcome.identities[0].certain is True
 
 
 def test_forwarded_money_keeps_its_digits() -> None:
@@ -384,9 +393,11 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
 def test_stand_in_times_are_not_taken_for_times() -> None:
     """The other server says so when it put in times because there were none; 0 is a time that is not known."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
-    assert (None, None) == (record.start_time, record.end_time)
+    assert record.start_time is None
+    assert record.end_time is None
     (record,) = metrics(forwarded(5, start_time=0))
-    assert (None, NOW + 60 * SECOND) == (record.start_time, record.end_time)
+    assert record.start_time is None
+    assert record.end_time == NOW + 60 * SECOND
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,13 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
     }  # fmt: skip
     inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.response.id": "resp-1", "session.id": "inner"}
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert ("resp-1", 10, 4, "0.5", "u", "t", "inner") == (
-        record.request_id, record.input_tokens, record.cache_read_tokens, record.cost, record.user, record.team,
-        record.session,
-    )  # fmt: skip
+    assert record.request_id == "resp-1"
+    assert record.input_tokens == 10
+    assert record.cache_read_tokens == 4
+    assert record.cost == "0.5"
+    assert record.user == "u"
+    assert record.team == "t"
+    assert record.session == "inner"
 
 
 def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
@@ -152,7 +155,8 @@ def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
         "gen_ai.usage.cost": 0.1,
     }
     record = only(traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, inner, parent=1)))
-    assert (9, "0.1") == (record.input_tokens, record.cost)
+    assert record.input_tokens == 9
+    assert record.cost == "0.1"
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -162,7 +166,9 @@ def test_of_equally_full_twins_the_larger_input_holds_the_cache(turned: bool) ->
     without = {**with_cache, "gen_ai.usage.input_tokens": 1120}
     outer, inner = (without, with_cache) if turned else (with_cache, without)
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert (1320, 200, 2) == (record.input_tokens, record.cache_read_tokens, record.output_tokens)
+    assert record.input_tokens == 1320
+    assert record.cache_read_tokens == 200
+    assert record.output_tokens == 2
 
 
 WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
@@ -179,7 +185,8 @@ def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any]
     counted = {**USED, "gen_ai.usage.input_tokens": 400, WRITTEN: 288}
     outer, inner = (zero, counted) if turned else (counted, zero)
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert (400, 288) == (record.input_tokens, record.cache_write_tokens)
+    assert record.input_tokens == 400
+    assert record.cache_write_tokens == 288
 
 
 def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
@@ -187,9 +194,13 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
     inner = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10}
     outer = {**CHAT, "gen_ai.response.model": "m-1"}
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert ("m", "m-1", "openai") == (record.request_model, record.response_model, record.provider)
+    assert record.request_model == "m"
+    assert record.response_model == "m-1"
+    assert record.provider == "openai"
     named = only(traces(span(1, outer), span(2, {**inner, "gen_ai.request.model": "claude-x"}, parent=1)))
-    assert ("claude-x", None, "anthropic") == (named.request_model, named.response_model, named.provider)
+    assert named.request_model == "claude-x"
+    assert named.response_model is None
+    assert named.provider == "anthropic"
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -221,7 +232,8 @@ def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) 
     """Of two answers below a sum neither is the sum's, nor is a failed attempt's."""
     inner = [span(number, attributes, parent=1) for number, attributes in enumerate(below, start=2)]
     (kept,) = [record for record in records(traces(span(1, USED), *inner)) if record.status == "ok"]
-    assert (10, None) == (kept.input_tokens, kept.request_id)
+    assert kept.input_tokens == 10
+    assert kept.request_id is None
 
 
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
@@ -260,16 +272,18 @@ def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> No
         )
     )
     (record,) = outcome.records
-    assert ("near", "far", "r-session", {"agent": "planner", "environment": "prod"}) == (
-        record.user, record.team, record.session, record.tags,
-    )  # fmt: skip
+    assert record.user == "near"
+    assert record.team == "far"
+    assert record.session == "r-session"
+    assert record.tags == {"agent": "planner", "environment": "prod"}
 
 
 def test_what_a_span_says_itself_is_strongest() -> None:
     """Its own user and agent, against all above."""
     own = {**USED, "user.id": "own", "gen_ai.agent.name": "helper"}
     record = only(traces(span(1, {**AGENT, "user.id": "above"}), span(2, own, parent=1)))
-    assert ("own", {"agent": "helper"}) == (record.user, record.tags)
+    assert record.user == "own"
+    assert record.tags == {"agent": "helper"}
 
 
 def test_a_span_sent_twice_in_one_payload_counts_once() -> None:

@@ -137,12 +137,10 @@ def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
         "gen_ai.usage.cost": 0.004,
     }
     record = only(traces(span(1, image)))
-    assert ("cloudflare", "chat", None, "0.004") == (
-        record.source,
-        record.operation,
-        record.input_tokens,
-        record.cost,
-    )
+    assert record.source == "cloudflare"
+    assert record.operation == "chat"
+    assert record.input_tokens is None
+    assert record.cost == "0.004"
     assert [] == records(traces(span(1, image | {"gen_ai.operation.name": "execute_tool"})))
 
 
@@ -341,9 +339,10 @@ def test_vercel_6_says_what_is_cached() -> None:
             scope="ai",
         )
     )
-    assert (5000, 3000, 1000, 16) == (
-        record.input_tokens, record.cache_read_tokens, record.cache_write_tokens, record.reasoning_tokens,
-    )  # fmt: skip
+    assert record.input_tokens == 5000
+    assert record.cache_read_tokens == 3000
+    assert record.cache_write_tokens == 1000
+    assert record.reasoning_tokens == 16
 
 
 def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
@@ -361,7 +360,9 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
     )
     attributes["ai.operationId"] = "ai.generateText.doGenerate"
     record = only(traces(span(1, attributes), scope="ai"))
-    assert (957, 900, 50) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+    assert record.input_tokens == 957
+    assert record.cache_read_tokens == 900
+    assert record.cache_write_tokens == 50
 
 
 @pytest.mark.parametrize(
@@ -420,15 +421,18 @@ def test_vercel_7_speaks_the_conventions() -> None:
             scope="gen_ai",
         )
     )
-    assert ("vercel_ai", "anthropic", 100, {"agent": "planner"}) == (
-        record.source, record.provider, record.input_tokens, record.tags,
-    )  # fmt: skip
+    assert record.source == "vercel_ai"
+    assert record.provider == "anthropic"
+    assert record.input_tokens == 100
+    assert record.tags == {"agent": "planner"}
 
 
 def test_opencode_uses_its_own_scope() -> None:
     """The AI SDK's marks tell the dialect under any scope."""
     record = only(traces(span(1, vercel(ai__usage__inputTokens=10)), scope="opencode"))
-    assert ("vercel_ai", "chat", 10) == (record.source, record.operation, record.input_tokens)
+    assert record.source == "vercel_ai"
+    assert record.operation == "chat"
+    assert record.input_tokens == 10
 
 
 def test_vercel_embeddings() -> None:
@@ -441,9 +445,10 @@ def test_vercel_embeddings() -> None:
     }
     outer = {**inner, "ai.operationId": "ai.embedMany"}
     record = only(traces(span(1, outer), span(2, inner, parent=1), scope="ai"))
-    assert ("embeddings", "openai", 12, None) == (
-        record.operation, record.provider, record.input_tokens, record.output_tokens,
-    )  # fmt: skip
+    assert record.operation == "embeddings"
+    assert record.provider == "openai"
+    assert record.input_tokens == 12
+    assert record.output_tokens is None
 
 
 def test_langfuse_5_writes_metadata_as_json() -> None:
@@ -529,7 +534,8 @@ def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
         "langfuse.observation.model.name": "gpt-4o",
     }
     record = only(traces(span(1, attributes), scope="langfuse-sdk"))
-    assert (status, "_OTHER" if status == "error" else None) == (record.status, record.error_type)
+    assert record.status == status
+    assert record.error_type == ("_OTHER" if status == "error" else None)
 
 
 def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
@@ -598,9 +604,10 @@ def test_a_failed_claude_code_request() -> None:
     record = only(
         traces(span(1, attributes, name="claude_code.llm_request"), scope="com.anthropic.claude_code.tracing")
     )
-    assert ("error", "529", "claude-opus-4-1", "anthropic") == (
-        record.status, record.error_type, record.request_model, record.provider,
-    )  # fmt: skip
+    assert record.status == "error"
+    assert record.error_type == "529"
+    assert record.request_model == "claude-opus-4-1"
+    assert record.provider == "anthropic"
 
 
 @pytest.mark.parametrize(
@@ -611,7 +618,8 @@ def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
     """Codex, Gemini CLI and Qwen Code say in events all that their spans say again."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(1, attributes, name=name), resource={"service.name": service}))
-    assert ([], {"not_ai": 1}) == (outcome.records, dict(outcome.ignored))
+    assert outcome.records == []
+    assert dict(outcome.ignored) == {"not_ai": 1}
 
 
 def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
@@ -624,7 +632,8 @@ def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
         **USAGE,
     }
     record = only(traces(span(1, run), span(2, call, parent=1), scope="pydantic-ai"))
-    assert ("pydantic_ai", f"{2:016x}") == (record.source, record.span_id)
+    assert record.source == "pydantic_ai"
+    assert record.span_id == f"{2:016x}"
 
 
 def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
@@ -638,7 +647,9 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
         "llm.cost.total": 0.01,
     }
     record = only(traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk"))
-    assert ("invoke_agent", 310, "0.01") == (record.operation, record.input_tokens, record.cost)
+    assert record.operation == "invoke_agent"
+    assert record.input_tokens == 310
+    assert record.cost == "0.01"
     assert [] == records(traces(span(1, agent), scope="openinference.instrumentation.langchain"))
 
 
@@ -676,10 +687,13 @@ def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     tool = {"logfire.span_type": "span", "gen_ai.operation.name": "execute_tool"}
     spans = [span(1, agent), span(2, turn, parent=1), span(3, tool, parent=1), span(4, turn, parent=1)]
     record = only(traces(*spans, scope="logfire.claude_agent_sdk"))
-    assert ("pydantic_ai", "invoke_agent", "s-1") == (record.source, record.operation, record.session)
-    assert (1300, 300, 25, "0.01") == (
-        record.input_tokens, record.cache_read_tokens, record.output_tokens, record.cost
-    )  # fmt: skip
+    assert record.source == "pydantic_ai"
+    assert record.operation == "invoke_agent"
+    assert record.session == "s-1"
+    assert record.input_tokens == 1300
+    assert record.cache_read_tokens == 300
+    assert record.output_tokens == 25
+    assert record.cost == "0.01"
     without_usage = {name: value for name, value in agent.items() if not name.startswith("gen_ai.usage.")}
     assert [] == records(traces(span(1, without_usage), scope="logfire.claude_agent_sdk"))
 
@@ -702,7 +716,8 @@ def test_openinference_finds_the_model_in_the_parameters() -> None:
         "llm.token_count.prompt": 3,
     }
     record = only(traces(span(1, attributes)))
-    assert ("gpt-4o", "openai") == (record.request_model, record.provider)
+    assert record.request_model == "gpt-4o"
+    assert record.provider == "openai"
 
 
 def litellm(**attributes: Any) -> dict[str, Any]:
@@ -775,7 +790,8 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
     outcome = normalised(traces(span(1, failed, status={"code": 2}), scope="litellm"))
     (record,), (identity,) = outcome.records, outcome.identities
     assert isinstance(record, Inference)
-    assert (call_id, "error") == (record.request_id, record.status)
+    assert record.request_id == call_id
+    assert record.status == "error"
     told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
     assert of_call(told, shared_id=call_id) == identity._replace(also=(), links=())
 
@@ -824,7 +840,9 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> 
     outcome = normalised(traces(span(1, attributes, name="litellm_request"), scope="litellm"))
     (record,), (identity,) = outcome.records, outcome.identities
     assert isinstance(record, Inference)
-    assert ("cached", "embeddings", hit) == (record.status, record.operation, record.request_id)
+    assert record.status == "cached"
+    assert record.operation == "embeddings"
+    assert record.request_id == hit
     assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
 
 
@@ -870,7 +888,8 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
     attributes = litellm(gen_ai__cost__total_cost=0.04)
     del attributes["gen_ai.operation.name"]
     record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))
-    assert (operation, "0.04") == (record.operation, record.cost)
+    assert record.operation == operation
+    assert record.cost == "0.04"
 
 
 def test_litellms_management_calls_are_none() -> None:
@@ -889,7 +908,9 @@ def test_openllmetry_request_types() -> None:
         "gen_ai.request.model": "davinci",
     }
     record = only(traces(span(1, {**attributes, **USAGE})))
-    assert ("text_completion", "openai", "openllmetry") == (record.operation, record.provider, record.source)
+    assert record.operation == "text_completion"
+    assert record.provider == "openai"
+    assert record.source == "openllmetry"
 
 
 def test_openllmetry_bedrock_counts_without_the_cache() -> None:
@@ -904,7 +925,9 @@ def test_openllmetry_bedrock_counts_without_the_cache() -> None:
         "gen_ai.usage.cache_read.input_tokens": 100,
     }
     record = only(traces(span(1, attributes), scope="opentelemetry.instrumentation.bedrock"))
-    assert ("openllmetry", "aws.bedrock", 600) == (record.source, record.provider, record.input_tokens)
+    assert record.source == "openllmetry"
+    assert record.provider == "aws.bedrock"
+    assert record.input_tokens == 600
 
 
 def test_google_adk_2_holds_reasoning_in_the_output() -> None:
@@ -919,7 +942,9 @@ def test_google_adk_2_holds_reasoning_in_the_output() -> None:
         "gcp.vertex.agent.llm_response": '{"content": "x", "usage_metadata": {"total_token_count": 550}}',
     }
     record = only(traces(span(1, attributes), scope="gcp.vertex.agent"))
-    assert (250, 210, "gcp.gen_ai") == (record.output_tokens, record.reasoning_tokens, record.provider)
+    assert record.output_tokens == 250
+    assert record.reasoning_tokens == 210
+    assert record.provider == "gcp.gen_ai"
 
 
 def test_strands_over_openai_counts_as_openai_does() -> None:
@@ -934,7 +959,9 @@ def test_strands_over_openai_counts_as_openai_does() -> None:
         "gen_ai.usage.cache_read_input_tokens": 64,
     }
     record = only(traces(span(1, attributes), scope="strands.telemetry.tracer"))
-    assert ("openai", 100, 64) == (record.provider, record.input_tokens, record.cache_read_tokens)
+    assert record.provider == "openai"
+    assert record.input_tokens == 100
+    assert record.cache_read_tokens == 64
 
 
 def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
@@ -950,9 +977,11 @@ def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
         "trace.metadata.provider_responses": "[]",
     }
     record = only(traces(span(1, attributes, name="LLM Generation"), scope="openrouter"))
-    assert (500, 200, "anthropic", "prod", {}) == (
-        record.cache_write_tokens, record.cache_write_1h_tokens, record.provider, record.api_key, record.tags,
-    )  # fmt: skip
+    assert record.cache_write_tokens == 500
+    assert record.cache_write_1h_tokens == 200
+    assert record.provider == "anthropic"
+    assert record.api_key == "prod"
+    assert record.tags == {}
 
 
 def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
@@ -972,7 +1001,8 @@ def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
         **USAGE,
     }
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert ("msg_01AbCdEfGhIjKlMnOpQrStUv", "u-1") == (record.request_id, record.user)
+    assert record.request_id == "msg_01AbCdEfGhIjKlMnOpQrStUv"
+    assert record.user == "u-1"
 
 
 def test_copilot_is_github_when_nobody_is_named() -> None:
@@ -981,7 +1011,9 @@ def test_copilot_is_github_when_nobody_is_named() -> None:
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "github.copilot.cost": 1.0, **USAGE,
     }  # fmt: skip
     record = only(traces(span(1, attributes), scope="github.copilot"))
-    assert ("copilot_cli", "github", None) == (record.source, record.provider, record.cost)
+    assert record.source == "copilot_cli"
+    assert record.provider == "github"
+    assert record.cost is None
 
 
 @pytest.mark.parametrize("absent", ["", "none", "undefined", "null"])
@@ -1035,7 +1067,9 @@ def test_an_impossible_total_says_nothing(total: Any) -> None:
     """It is evidence and never billed: the figures of the call stand."""
     call = {"gen_ai.operation.name": "chat", **USAGE, "gen_ai.usage.cache_read.input_tokens": 30}
     record = only(traces(span(1, {**call, "gen_ai.usage.total_tokens": total})))
-    assert (100, 20, 30) == (record.input_tokens, record.output_tokens, record.cache_read_tokens)
+    assert record.input_tokens == 100
+    assert record.output_tokens == 20
+    assert record.cache_read_tokens == 30
 
 
 @pytest.mark.parametrize(
@@ -1071,7 +1105,8 @@ def test_what_is_no_number_never_counts(value: str) -> None:
     ]
     for encoding in ENCODINGS:
         record = only(traces(encoded), encoding=encoding)
-        assert (None, None) == (record.input_tokens, record.cost)
+        assert record.input_tokens is None
+        assert record.cost is None
 
 
 def test_the_error_type_of_a_span() -> None:
@@ -1106,7 +1141,8 @@ def test_the_error_type_of_a_span() -> None:
 def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str) -> None:
     """It may quote a prompt, and nobody can group by it."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
-    assert ("error", expected) == (record.status, record.error_type)
+    assert record.status == "error"
+    assert record.error_type == expected
 
 
 @pytest.mark.parametrize(
@@ -1127,7 +1163,8 @@ def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
     }
     attributes["metadata.user_api_key_alias"] = "sk-0123456789abcdef"
     record = only(traces(span(1, attributes)))
-    assert (None, {"n": "1"}) == (record.api_key, record.tags)
+    assert record.api_key is None
+    assert record.tags == {"n": "1"}
 
 
 @pytest.mark.parametrize(
@@ -1147,7 +1184,8 @@ def test_a_tracers_name_may_be_the_operators(
     """What only this product writes tells it then."""
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o", **mark}
     record = only(traces(span(1, attributes), scope=scope, resource=resource))
-    assert (source, "chat") == (record.source, record.operation)
+    assert record.source == source
+    assert record.operation == "chat"
 
 
 def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:

@@ -102,9 +102,9 @@ def test_any_attributes_give_sensible_records(
     by_json = normalised(in_json(payload))
     by_protobuf = normalised(in_protobuf(payload), encoding="protobuf")
     assert_sensible(by_json)
-    assert (by_json.records, by_json.ignored, by_json.rejects) == (
-        by_protobuf.records, by_protobuf.ignored, by_protobuf.rejects,
-    )  # fmt: skip
+    assert by_json.records == by_protobuf.records
+    assert by_json.ignored == by_protobuf.ignored
+    assert by_json.rejects == by_protobuf.rejects
 
 
 @given(st.lists(ATTRIBUTES, max_size=4), SCOPES)

@@ -86,11 +86,13 @@ def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
         "gen_ai.usage.input_token_details": str(LANGCHAIN["input_token_details"]),
     }
     record = only(traces(span(1, {**CHAT, **attributes})))
-    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+    assert counted(record) == SETTLED
+    assert record.cache_write_1h_tokens == 100
     plain = {**attributes, "gen_ai.usage.input_token_details": "{'cache_read': 1000, 'cache_creation': 0}"}
     plain["langsmith.metadata.usage_metadata"] = str(LANGCHAIN)
     record = only(traces(span(1, {**CHAT, **plain})))
-    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+    assert counted(record) == SETTLED
+    assert record.cache_write_1h_tokens == 100
 
 
 HOURLY = {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100}
@@ -127,7 +129,8 @@ def test_writes_for_an_hour_are_read_where_a_product_tells_them(
 ) -> None:
     """Apart from the others, as their price is."""
     record = only(traces(span(1, attributes), scope=scope))
-    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+    assert counted(record) == SETTLED
+    assert record.cache_write_1h_tokens == 100
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,8 @@ def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
         "gen_ai.usage.cache_read.input_tokens": 1000, "gen_ai.usage.cache_write.input_tokens": 388,
     }  # fmt: skip
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
-    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+    assert counted(record) == SETTLED
+    assert record.cache_write_1h_tokens == 100
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,8 @@ def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
     """So a framework's span is the same call as that of the provider's own SDK in another trace."""
     ours = only(traces(span(1, {**LLM, name: json.dumps(answer)})), encoding=encoding)
     theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": MESSAGE_ID}, traceId=f"{2:032x}")))
-    assert (theirs.id, MESSAGE_ID) == (ours.id, ours.request_id)
+    assert theirs.id == ours.id
+    assert ours.request_id == MESSAGE_ID
     assert SETTLED == counted(ours)
     assert SECRET not in repr(ours)
 
@@ -299,9 +304,10 @@ def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
     ]
     for answer in answers:
         record = only(traces(span(1, {**LLM, "output.value": json.dumps(answer)})))
-        assert ("Zk3PaKm2Hc2vnsEPvNqGsAQ", 1120, 64, 11) == (
-            record.request_id, record.input_tokens, record.output_tokens, record.reasoning_tokens,
-        )  # fmt: skip
+        assert record.request_id == "Zk3PaKm2Hc2vnsEPvNqGsAQ"
+        assert record.input_tokens == 1120
+        assert record.output_tokens == 64
+        assert record.reasoning_tokens == 11
 
 
 def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
@@ -313,7 +319,8 @@ def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
         "output.value": json.dumps(message()),
     }
     record = only(traces(span(1, call)))
-    assert (ANSWER_ID, 2000) == (record.request_id, record.input_tokens)
+    assert record.request_id == ANSWER_ID
+    assert record.input_tokens == 2000
 
 
 @pytest.mark.parametrize(
@@ -352,7 +359,8 @@ def test_messages_give_the_one_id_of_an_answer() -> None:
     """Those of the conventions are a list, of one answer most often."""
     messages = [{"role": "assistant", "id": ANSWER_ID, "parts": [{"type": "text", "content": SECRET}]}]
     record = only(traces(span(1, {**CHAT, "gen_ai.output.messages": json.dumps(messages)})))
-    assert (ANSWER_ID, None) == (record.request_id, record.input_tokens)
+    assert record.request_id == ANSWER_ID
+    assert record.input_tokens is None
 
 
 # --- What a total decides -----------------------------------------------------------------------------------
@@ -372,7 +380,8 @@ def test_of_two_sets_of_counts_that_of_the_total_counts(
         "llm.token_count.prompt": 1200, "llm.token_count.completion": 80, "llm.token_count.total": 1280,
     }  # fmt: skip
     record = only(traces(span(1, call), scope="gcp.vertex.agent"))
-    assert (1200, 80) == (record.input_tokens, record.output_tokens)
+    assert record.input_tokens == 1200
+    assert record.output_tokens == 80
 
 
 def test_a_total_that_no_set_makes_up_decides_nothing() -> None:

@@ -138,7 +138,8 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
     items = list(payload.array_in(large, "batch"))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (4_000_000, b"2") == (len(json.loads(bytes(items[0]))["a"]), bytes(items[1]))
+    assert len(json.loads(bytes(items[0]))["a"]) == 4_000_000
+    assert bytes(items[1]) == b"2"
     assert peak < len(large) // 2
 
 
@@ -276,7 +277,9 @@ def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
 def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
     """However many commas and quotes stand behind the one that nothing closes."""
     items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
-    assert (b'{"a":1}', b'{"b":"x}', 200_003) == (bytes(items[0]), bytes(items[1]), len(items))
+    assert bytes(items[0]) == b'{"a":1}'
+    assert bytes(items[1]) == b'{"b":"x}'
+    assert len(items) == 200_003
 
 
 @pytest.mark.timeout(120)

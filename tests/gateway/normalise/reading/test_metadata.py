@@ -34,7 +34,9 @@ def test_metadata_names_who_and_leaves_tags() -> None:
         }
     )
     free.describe(record, principal="alice")
-    assert ("alice", "search", "s") == (record.user, record.team, record.session)
+    assert record.user == "alice"
+    assert record.team == "search"
+    assert record.session == "s"
     assert {"env": "prod", "test": "true", "n": "1.5", "end_user": "7"} == record.tags
     assert 8 == free.left_out
 
@@ -44,7 +46,9 @@ def test_names_of_any_length_are_not_remembered() -> None:
     free = metadata.Metadata()
     tags.names_secret.cache_clear()
     free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
-    assert ({"z": "1"}, 2, 1) == (free.tags, free.left_out, tags.names_secret.cache_info().currsize)
+    assert free.tags == {"z": "1"}
+    assert free.left_out == 2
+    assert tags.names_secret.cache_info().currsize == 1
 
 
 def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:

@@ -28,13 +28,11 @@ def test_langfuse_passes_on_the_cache_writes() -> None:
     record = one(
         None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE))
     )
-    assert (3011, 705, 1003, 401, 252) == (
-        record.input_tokens,
-        record.output_tokens,
-        record.cache_read_tokens,
-        record.cache_write_tokens,
-        record.reasoning_tokens,
-    )
+    assert record.input_tokens == 3011
+    assert record.output_tokens == 705
+    assert record.cache_read_tokens == 1003
+    assert record.cache_write_tokens == 401
+    assert record.reasoning_tokens == 252
 
 
 @pytest.mark.parametrize(
@@ -52,4 +50,6 @@ def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: i
     event |= {"prompt_tokens": 100, "completion_tokens": 5}
     event["metadata"] |= {"usage_object": usage}
     record = one("litellm", event)
-    assert (100, 10, expected) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+    assert record.input_tokens == 100
+    assert record.cache_read_tokens == 10
+    assert record.cache_write_tokens == expected

@@ -110,7 +110,8 @@ def test_settled_counts_hold_their_parts(
 def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
     """They are a part of the writes, and cost more."""
     tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
-    assert (9, 4) == (tokens.cache_write, tokens.cache_write_1h)
+    assert tokens.cache_write == 9
+    assert tokens.cache_write_1h == 4
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,8 @@ def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
 def test_details_of_writes_may_be_anything(details: Any) -> None:
     """What lists no writes for an hour tells none of them."""
     tokens = of_usage(_decoded({"inputTokens": 1, "cacheWriteInputTokens": 9, "cacheDetails": details}))
-    assert (9, None) == (tokens.cache_write, tokens.cache_write_1h)
+    assert tokens.cache_write == 9
+    assert tokens.cache_write_1h is None
 
 
 def _decoded(usage: dict[str, Any]) -> Usage:
@@ -200,9 +202,11 @@ def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
     """LangChain writes 0 beside them."""
     kinds = CacheWrites(ephemeral_5m_input_tokens=200, ephemeral_1h_input_tokens=88)
     usage = Usage(input_tokens=12, output_tokens=4, cache_creation_input_tokens=0, cache_creation=kinds)
-    assert (300, 288) == (of_usage(usage).input, of_usage(usage).cache_write)
+    assert of_usage(usage).input == 300
+    assert of_usage(usage).cache_write == 288
     nothing = msgspec.structs.replace(usage, cache_creation=CacheWrites())
-    assert (12, 0) == (of_usage(nothing).input, of_usage(nothing).cache_write)
+    assert of_usage(nothing).input == 12
+    assert of_usage(nothing).cache_write == 0
 
 
 def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
@@ -222,12 +226,10 @@ def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated
     told = of_usage(
         Usage(prompt_tokens=10, completion_tokens=100, total_tokens=110, citation_tokens=20, **stated)
     )
-    assert (10, 150, 30, {"output_citation_tokens": 20}) == (
-        told.input,
-        told.output,
-        told.reasoning,
-        told.meters,
-    )
+    assert told.input == 10
+    assert told.output == 150
+    assert told.reasoning == 30
+    assert told.meters == {"output_citation_tokens": 20}
 
 
 @pytest.mark.parametrize(

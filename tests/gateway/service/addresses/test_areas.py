@@ -102,5 +102,8 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
         [Area(modules=("gateway.money.annotations.declared", "more"), paths=("/annotations",))],
         {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks"},
     )
-    assert ("more", ("/annotations",)) == (listed.modules[-1], listed.paths)
-    assert (("gateway.money.racks.declared",), ("/racks",), ()) == (own.modules, own.paths, own.endpoints)
+    assert listed.modules[-1] == "more"
+    assert listed.paths == ("/annotations",)
+    assert own.modules == ("gateway.money.racks.declared",)
+    assert own.paths == ("/racks",)
+    assert own.endpoints == ()

@@ -53,7 +53,8 @@ def test_every_setting_is_there_once() -> None:
             else {section.name}
         )
     assert names == set(shown)
-    assert ("10s", "10GiB") == (shown["spool.hold"].value, shown["spool.max_bytes"].value)
+    assert shown["spool.hold"].value == "10s"
+    assert shown["spool.max_bytes"].value == "10GiB"
     assert shown["spool.max_bytes"].words.startswith("disk space of the spool")
     assert {DEFAULT} == {each.source for each in shown.values()}
 
@@ -63,7 +64,8 @@ def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
     shown = found(tmp_path)
     names = ("spool.retention", "spool.hold", "sources", "server.grpc_listen", "destinations", "data_dir")
     assert [FILE, ENVIRONMENT, ENVIRONMENT, FLAG, FILE, DEFAULT] == [shown[name].source for name in names]
-    assert ("8d", "30s") == (shown["spool.retention"].value, shown["spool.hold"].value)
+    assert shown["spool.retention"].value == "8d"
+    assert shown["spool.hold"].value == "30s"
 
 
 def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: Path) -> None:
@@ -71,7 +73,8 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
     sources = {each.name: each.source for each in in_effect(load(path, env={}))}
-    assert (CHANGED, DEFAULT) == (sources["spool.hold"], sources["spool.max_bytes"])
+    assert sources["spool.hold"] == CHANGED
+    assert sources["spool.max_bytes"] == DEFAULT
 
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:

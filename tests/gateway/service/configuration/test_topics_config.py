@@ -45,11 +45,14 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
     """A full configuration is taken, and the way out gets its part of it."""
     config = load(written(tmp_path, GOOD), env={})
     stream = config.upstream.events["api.call"]
-    assert ("api-calls", "HOURLY", "data.count", {"Region": "region"}) == (
-        stream.stream, stream.granularity, stream.value, dict(stream.dimensions)
-    )  # fmt: skip
+    assert stream.stream == "api-calls"
+    assert stream.granularity == "HOURLY"
+    assert stream.value == "data.count"
+    assert dict(stream.dimensions) == {"Region": "region"}
     (rule,) = config.publish
-    assert ("cost", "calls", "team") == (rule.measure, rule.per, rule.by)
+    assert rule.measure == "cost"
+    assert rule.per == "calls"
+    assert rule.by == "team"
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,12 @@ def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: 
     """Or for so long, if there is always one; at the end Python makes them again."""
     code = ROUNDS.format(is_idle=is_idle, patience=patience, turns=10**6 if is_gone else 20)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (f"{is_gone}\n(10, 2, 2)\n", "") == (done.stdout, done.stderr)
+    assert done.stdout == f"{is_gone}\n(10, 2, 2)\n"
+    assert done.stderr == ""
 
 
 def test_cycles_are_still_collected_but_not_looked_for_in_what_a_start_made() -> None:
     """A cycle goes once as many new objects have come; what was there before is in no round."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
-    assert (0, "") == (done.returncode, done.stderr)
+    assert done.returncode == 0
+    assert done.stderr == ""

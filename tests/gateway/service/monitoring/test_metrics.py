@@ -113,7 +113,8 @@ def test_sources_that_senders_name_are_bounded() -> None:
     counted = {
         labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n
     }
-    assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
+    assert len(counted) == MAX_DETAILS + 1
+    assert sum(counted.values()) == 2 * MAX_DETAILS
     assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
 
 
@@ -130,7 +131,9 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
         metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
     told = {dict(labels).get("source") or dict(labels).get("reason"): n for (_, labels), n in read.items()}
-    assert (3, 4, 5) == (told["litellm"], told["otel/litellm"], told["malformed"])
+    assert told["litellm"] == 3
+    assert told["otel/litellm"] == 4
+    assert told["malformed"] == 5
 
 
 def test_routes_and_space_are_read_when_asked() -> None:
@@ -187,7 +190,8 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
 
     exposition = Exposition(Metrics(), read, lambda: now)
     texts = await asyncio.gather(*(exposition.text() for _ in range(5)))
-    assert (1, 1) == (reads, len(set(texts)))
+    assert reads == 1
+    assert len(set(texts)) == 1
     now = 101.0
     await exposition.text()
     assert 2 == reads
@@ -322,7 +326,8 @@ def test_limits_are_shown_with_their_use() -> None:
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
     found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
     name = (("name", "server.max_inflight_bytes"),)
-    assert (100, 40) == (found["tollhouse_limit", name], found["tollhouse_limit_used", name])
+    assert found["tollhouse_limit", name] == 100
+    assert found["tollhouse_limit_used", name] == 40
 
 
 def test_channels_of_notifications_have_their_series() -> None:

@@ -37,9 +37,13 @@ def test_the_module_is_told_wherever_it_is_looked_for(
     monkeypatch.setitem(sys.modules, MODULE, module())
     assert (1.0, [], OK, "on, 9.9") == told(config, caplog)
     value, actions, status, words = told(replace(config, server=ServerSettings(native=False)), caplog)
-    assert (1.0, [], NOTE) == (value, actions, status)
+    assert value == 1.0
+    assert actions == []
+    assert status == NOTE
     assert "server.native is false" in words
     monkeypatch.setitem(sys.modules, MODULE, None)
     value, actions, status, words = told(config, caplog)
-    assert (1.0, ["native_missing"], NOTE) == (value, actions, status)
+    assert value == 1.0
+    assert actions == ["native_missing"]
+    assert status == NOTE
     assert MODULE in words

@@ -25,7 +25,8 @@ async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> N
     supervisor.start("clumsy", fails())
     assert "clumsy" == await supervisor.failure()
     record = vars(caplog.records[0])
-    assert ("clumsy", "RuntimeError") == (record["task"], record["error"])
+    assert record["task"] == "clumsy"
+    assert record["error"] == "RuntimeError"
     assert "th_secret" not in str(record)
     await supervisor.stop()
 

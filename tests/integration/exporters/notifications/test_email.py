@@ -53,9 +53,9 @@ async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
     """One mail to all recipients, in plain text, whose names cannot break out of the subject."""
     await send(to(mailbox), Message(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")]))
     [(recipients, mail)] = mailbox.mails
-    assert ([ADA, BOB], "[Tollhouse] team Ünï: 80 %", "auto-generated") == (
-        recipients, mail["Subject"], mail["Auto-Submitted"]
-    )  # fmt: skip
+    assert recipients == [ADA, BOB]
+    assert mail["Subject"] == "[Tollhouse] team Ünï: 80 %"
+    assert mail["Auto-Submitted"] == "auto-generated"
     assert "team Ünï: 80 %\n\nGrüße\n.\nend\n" == mail.get_content().replace("\r\n", "\n")
     assert "text/plain" == mail.get_content_type()
 

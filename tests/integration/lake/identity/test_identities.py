@@ -191,11 +191,9 @@ async def test_a_role_of_aws(
         await write(settings_with(settings, certificates))
     assert "Credential=of-role/" in platform.wrote[0]["authorization"]
     told = dict(platform.asked)["/sts"]
-    assert (ROLE, "web-token", "tollhouse") == (
-        told["RoleArn"],
-        told["WebIdentityToken"],
-        told["RoleSessionName"],
-    )
+    assert told["RoleArn"] == ROLE
+    assert told["WebIdentityToken"] == "web-token"
+    assert told["RoleSessionName"] == "tollhouse"
 
 
 def settings_with(settings: DestinationSettings, certificates: Certificates) -> DestinationSettings:
@@ -245,7 +243,8 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
             assert await store.create(name, b"1")
     assert ["Bearer exchanged"] * 2 == [wrote["authorization"] for wrote in platform.wrote]
     ((path, told),) = platform.asked
-    assert ("/google/token", "subject-token") == (path, told["subject_token"])
+    assert path == "/google/token"
+    assert told["subject_token"] == "subject-token"
     assert told["audience"].startswith("//iam.googleapis.com/") and told["scope"].endswith(
         "devstorage.read_write"
     )
@@ -323,7 +322,8 @@ async def test_a_pod_of_azure(
         await write(settings_with(settings, certificates))
     assert "Bearer of-pod" == platform.wrote[0]["authorization"]
     told = dict(platform.asked)["/tenant-1/oauth2/v2.0/token"]
-    assert ("client-1", "federated") == (told["client_id"], told["client_assertion"])
+    assert told["client_id"] == "client-1"
+    assert told["client_assertion"] == "federated"
 
 
 @pytest.mark.asyncio

@@ -57,7 +57,8 @@ def verify(config: Path, *words: str) -> Result:
 def test_every_day_is_that_of_the_ledger(config: Path) -> None:
     """Whatever kinds of records a day has; a part of the files, or their ends alone, are not compared."""
     found = json.loads(verify(config, "--data").stdout)
-    assert ("2 days compared", []) == (found["ledger"], found["differences"])
+    assert found["ledger"] == "2 days compared"
+    assert found["differences"] == []
     for words in (["--data", "--sample", "50%"], ["--footers"], ["--data", "--without-books"]):
         assert "ledger" not in json.loads(verify(config, *words).stdout)
 
@@ -84,7 +85,9 @@ def test_a_day_that_differs_has_a_name(
     monkeypatch.setattr(RouteBooks, "of_ledger", changed)
     result = verify(config, "--data")
     (difference,) = json.loads(result.stdout)["differences"]
-    assert (code, kind, DAY) == (result.exit_code, difference["kind"], difference["name"])
+    assert result.exit_code == code
+    assert difference["kind"] == kind
+    assert difference["name"] == DAY
     assert "the ledger " in difference["words"]
 
 

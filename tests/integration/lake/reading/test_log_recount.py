@@ -79,7 +79,8 @@ def test_a_sound_lake_is_what_the_log_gives(
     monkeypatch.setattr(log_recount, "MOST_NUMBERS", most)
     fill(tmp_path, format)
     found = verified(tmp_path, "--data")
-    assert ("3 deliveries compared", []) == (found["log"], found["differences"])
+    assert found["log"] == "3 deliveries compared"
+    assert found["differences"] == []
     assert 1 == len(found["editions"])
 
 

@@ -62,14 +62,16 @@ def spent(rows: list[dict[str, Any]]) -> Decimal:
 async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
     """As many as fit, the others as one in each period: the sums are exact, and the answer says what was done."""
     payload = await ask(server, "/report", **TEN_HOURS)
-    assert (True, USERS * 10) == (payload["report"]["truncated"], payload["report"]["row_count"])
+    assert payload["report"]["truncated"] is True
+    assert payload["report"]["row_count"] == USERS * 10
     assert SETTINGS.max_rows >= len(payload["rows"]) > SETTINGS.max_rows - 10
     assert [OTHER] == sorted(
         {row["user"] for row in payload["rows"]} - {f"user-{each:05}" for each in range(USERS)}
     )
     assert spent([payload["total"]]) == spent(payload["rows"]) == USERS * 10
     beside = await ask(server, "/report", by="user", range="mtd", compare="previous")
-    assert (False, USERS + 1) == (beside["report"]["truncated"], len(beside["rows"]))
+    assert beside["report"]["truncated"] is False
+    assert len(beside["rows"]) == USERS + 1
 
 
 async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> None:
@@ -80,21 +82,20 @@ async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> 
         session.get(url, params={**TEN_HOURS, "format": "csv"}, headers={"X-Tollhouse-As": ADA}) as response,
     ):
         text = await response.text()
-        assert (200, "chunked", None) == (
-            response.status, response.headers.get("Transfer-Encoding"), response.headers.get("Content-Length"),
-        )  # fmt: skip
+        assert response.status == 200
+        assert response.headers.get("Transfer-Encoding") == "chunked"
+        assert response.headers.get("Content-Length") is None
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert (USERS * 10, Decimal(USERS * 10)) == (len(rows), spent(rows))
+    assert len(rows) == USERS * 10
+    assert Decimal(USERS * 10) == spent(rows)
 
 
 async def test_top_is_worked_out_without_a_row_for_every_group(server: OperatorServer) -> None:
     """What would be too many rows is not, with the largest alone: the rest is one row of each period."""
     payload = await ask(server, "/report", **{**HOURLY, "top": "1", "compare": "previous"})
     assert {"dear", OTHER} == {row["user"] for row in payload["rows"]}
-    assert (39, Decimal(39 * USERS + 900)) == (
-        len({row["period"] for row in payload["rows"]}),
-        spent(payload["rows"]),
-    )
+    assert len({row["period"] for row in payload["rows"]}) == 39
+    assert Decimal(39 * USERS + 900) == spent(payload["rows"])
     assert spent([payload["total"]]) == spent(payload["rows"])
 
 
@@ -105,7 +106,8 @@ async def test_a_question_that_adds_up_to_too_much_is_refused(
     """As soon as that is seen, with what to ask instead."""
     answer = await server.ask("GET", f"/report?{urlencode({**HOURLY, **query})}")
     status, type, message = answer.error
-    assert (422, "asked_too_much") == (status, type)
+    assert status == 422
+    assert type == "asked_too_much"
     assert "more than 1500 rows (answers.max_summed_rows); ask for a shorter time" in message
 
 
@@ -117,10 +119,13 @@ async def test_a_diff_lists_the_largest_elements(server: OperatorServer) -> None
     )
     body = {"definition": f"Dimensions:{dimensions}"}
     answer = await server.ask("POST", "/allocation/diff", body)
-    assert (200, True) == (answer.status, answer.payload["diff"]["truncated"])
+    assert answer.status == 200
+    assert answer.payload["diff"]["truncated"] is True
     for dimension in answer.payload["dimensions"]:
         elements = dimension["elements"]
-        assert (25, USERS + 1, OTHER) == (len(elements), dimension["element_count"], elements[-1]["element"])
+        assert len(elements) == 25
+        assert dimension["element_count"] == USERS + 1
+        assert elements[-1]["element"] == OTHER
         assert spent([answer.payload["total"]]) == spent([each["after"] for each in elements])
 
 
@@ -174,7 +179,8 @@ async def test_rows_come_in_the_envelope_of_every_list(
     while True:
         page = await ask(server, path, **query, **({"cursor": cursor} if cursor else {"limit": "7"}))
         rows += page["rows"]
-        assert (count, whole["total"]) == (page["pagination"]["total_count"], page["total"])
+        assert page["pagination"]["total_count"] == count
+        assert whole["total"] == page["total"]
         if (cursor := page["pagination"]["cursor"]["next_cursor"]) is None:
             break
         last = cursor

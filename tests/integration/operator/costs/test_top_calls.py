@@ -74,7 +74,8 @@ async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
     assert {1, 3} == set(await numbers(server, duration=">1"))
     for wrong in ("0.5", ">", ">x", "=1", "> 1", ">1e9", ">-1"):
         refused = await server.ask("GET", "/records", cost=wrong)
-        assert (400, True) == (refused.status, "cost=>0.5" in refused.payload["error"]["message"]), wrong
+        assert refused.status == 400, wrong
+        assert "cost=>0.5" in refused.payload["error"]["message"], wrong
 
 
 @pytest.mark.asyncio
@@ -120,7 +121,9 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
     assert [4, 6] == [row["number"] for row in answer["records"]]
     assert [7, 5] == await numbers(server, sort_key="cost", sort_order="asc")
     looked = answer["looked_through"]
-    assert (5, 5, None) == (looked["records"], looked["most"], looked["until"])
+    assert looked["records"] == 5
+    assert looked["most"] == 5
+    assert looked["until"] is None
     assert looked["since"] == answer["records"][0]["committed_at"]
 
 

@@ -161,7 +161,8 @@ async def test_every_scope_of_the_catalogue_may_be_granted(server: OperatorServe
 async def test_a_set_holds_each_scope_once(server: OperatorServer) -> None:
     """Scopes: a set."""
     key = (await server.create("twice", scopes=[INGEST, "views:read_view", INGEST]))["key"]
-    assert ([INGEST, "views:read_view"], 2) == (key["scopes"], key["scope_count"])
+    assert key["scopes"] == [INGEST, "views:read_view"]
+    assert key["scope_count"] == 2
 
 
 @pytest.mark.asyncio
@@ -169,13 +170,12 @@ async def test_scopes_are_editable_from_fixed_to_managed_and_back(server: Operat
     """Scopes: Editable; what is given takes the place of the other kind."""
     secret = (await server.create("search team", scopes=["views:read_view"]))["secret"]
     managed = await server.ask("PATCH", "/keys/search%20team", {"use_cases": [SEND_AI_TELEMETRY]})
-    assert ([], [SEND_AI_TELEMETRY]) == (
-        managed.payload["key"]["scopes"],
-        managed.payload["key"]["use_cases"],
-    )
+    assert managed.payload["key"]["scopes"] == []
+    assert managed.payload["key"]["use_cases"] == [SEND_AI_TELEMETRY]
     assert passes(server, secret)
     fixed = await server.ask("PATCH", "/keys/search%20team", {"scopes": ["views:read_view"]})
-    assert (["views:read_view"], []) == (fixed.payload["key"]["scopes"], fixed.payload["key"]["use_cases"])
+    assert fixed.payload["key"]["scopes"] == ["views:read_view"]
+    assert fixed.payload["key"]["use_cases"] == []
     assert not passes(server, secret)
 
 
@@ -206,7 +206,8 @@ async def test_the_last_modifier_is_shown_in_the_list(server: OperatorServer) ->
     await server.create()
     await server.ask("PATCH", "/keys/search%20team", {"description": "new"}, by=GRACE)
     [key] = (await server.ask("GET", "/keys")).payload["keys"]
-    assert (ADA, GRACE) == (key["created_by"], key["updated_by"])
+    assert key["created_by"] == ADA
+    assert key["updated_by"] == GRACE
 
 
 @pytest.mark.asyncio
@@ -217,7 +218,8 @@ async def test_the_time_of_the_last_update_is_shown(server: OperatorServer) -> N
     after = (await server.ask("PATCH", "/keys/search%20team", {"description": "new"})).payload["key"][
         "last_modified"
     ]
-    assert ("2026-09-21T14:13:20.000Z", "2026-09-21T14:14:20.000Z") == (before, after)
+    assert before == "2026-09-21T14:13:20.000Z"
+    assert after == "2026-09-21T14:14:20.000Z"
 
 
 @pytest.mark.asyncio
@@ -259,11 +261,9 @@ async def test_a_single_key_of_before_is_listed_by_its_name(tmp_path: Path) -> N
     file.write_text("an-old-secret\n")
     async with operator_server(tmp_path, api_key_file=file) as server:
         [key] = (await server.ask("GET", "/keys")).payload["keys"]
-        assert ("Legacy API Key", "Enabled", [SEND_AI_TELEMETRY]) == (
-            key["name"],
-            key["status"],
-            key["use_cases"],
-        )
+        assert key["name"] == "Legacy API Key"
+        assert key["status"] == "Enabled"
+        assert key["use_cases"] == [SEND_AI_TELEMETRY]
         assert passes(server, "an-old-secret")
         assert not passes(server, "an-old-secret", "views:read_view")
 
@@ -284,13 +284,15 @@ async def test_the_legacy_key_is_a_key_like_any_other(tmp_path: Path) -> None:
         await server.ask("POST", f"{path}/enable")
         changes = {"name": "the gateways", "scopes": ["views:read_view"], "description": "ours"}
         edited = (await server.ask("PATCH", path, changes)).payload["key"]
-        assert ("the gateways", ADA) == (edited["name"], edited["updated_by"])
+        assert edited["name"] == "the gateways"
+        assert edited["updated_by"] == ADA
     async with operator_server(tmp_path, engine=SQLITE, api_key_file=file) as server:
         assert passes(server, "an-old-secret", "views:read_view") and not passes(server, "an-old-secret")
         file.write_text("another-secret")
         await server.access.flush()
         [key] = (await server.ask("GET", "/keys")).payload["keys"]
-        assert ("the gateways", 1) == (key["name"], key["scope_count"])
+        assert key["name"] == "the gateways"
+        assert key["scope_count"] == 1
         assert passes(server, "another-secret", "views:read_view")
         assert 200 == (await server.ask("DELETE", "/keys/the%20gateways", confirm="the gateways")).status
         assert [] == (await server.ask("GET", "/keys")).payload["keys"]
@@ -302,7 +304,8 @@ async def test_the_legacy_key_is_a_key_like_any_other(tmp_path: Path) -> None:
             adopted = await server.ask("POST", "/keys/adopt")
             assert (200 if secret == "a-third-secret" else 409) == adopted.status
         [key] = (await server.ask("GET", "/keys")).payload["keys"]
-        assert ("Legacy API Key", ADA) == (key["name"], key["created_by"])
+        assert key["name"] == "Legacy API Key"
+        assert key["created_by"] == ADA
         assert passes(server, "a-third-secret")
 
 
@@ -335,7 +338,8 @@ async def test_the_legacy_key_follows_its_file(tmp_path: Path) -> None:
     async with operator_server(tmp_path, api_key_file=file) as server:
         file.write_text("a-brand-new-secret")
         await server.access.flush()
-        assert (False, True) == (passes(server, "an-old-secret"), passes(server, "a-brand-new-secret"))
+        assert passes(server, "an-old-secret") is False
+        assert passes(server, "a-brand-new-secret") is True
         file.unlink()
         await server.access.flush()
         assert passes(server, "a-brand-new-secret")
@@ -386,7 +390,8 @@ async def test_edit_leaves_the_status(server: OperatorServer, status: str) -> No
     after = (await server.ask("PATCH", "/keys/search%20team", changes, by=GRACE)).payload["key"]
     assert status == after["status"]
     assert changes == {name: after[name] for name in changes}
-    assert (GRACE, ADA) == (after["updated_by"], after["created_by"])
+    assert after["updated_by"] == GRACE
+    assert after["created_by"] == ADA
     assert after["last_modified"] > before["last_modified"]
 
 
@@ -420,7 +425,8 @@ async def test_a_deleted_key_cannot_come_back(server: OperatorServer) -> None:
     secret = (await server.create())["secret"]
     await server.ask("DELETE", "/keys/search%20team", confirm="search team")
     again = (await server.create())["secret"]
-    assert (False, True) == (passes(server, secret), passes(server, again))
+    assert passes(server, secret) is False
+    assert passes(server, again) is True
 
 
 # 8 Limits
@@ -456,10 +462,8 @@ async def test_limit_of_items_per_page(server: OperatorServer) -> None:
     for number in range(3):
         await server.create(f"key {number}")
     payload = (await server.ask("GET", "/keys", limit="2")).payload
-    assert (["key 0", "key 1"], 2) == (
-        [key["name"] for key in payload["keys"]],
-        payload["pagination"]["page_count"],
-    )
+    assert [key["name"] for key in payload["keys"]] == ["key 0", "key 1"]
+    assert payload["pagination"]["page_count"] == 2
 
 
 # Beyond the tables: rotation, labels, names in paths
@@ -471,10 +475,12 @@ async def test_rotation_lets_both_secrets_in_until_the_overlap_ends(server: Oper
     old = (await server.create())["secret"]
     answer = await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 3600})
     new = answer.payload["secret"]
-    assert (True, True) == (passes(server, old), passes(server, new))
+    assert passes(server, old) is True
+    assert passes(server, new) is True
     assert "2026-09-21T15:13:20.000Z" == answer.payload["previous_secret_until"]
     server.clock.move(3600)
-    assert (False, True) == (passes(server, old), passes(server, new))
+    assert passes(server, old) is False
+    assert passes(server, new) is True
     assert (await server.ask("GET", "/keys/search%20team")).payload["previous_secret_until"] is None
 
 
@@ -485,7 +491,9 @@ async def test_rotation_without_overlap_ends_every_older_secret(server: Operator
     second = (await server.ask("POST", "/keys/search%20team/rotate", {})).payload["secret"]
     assert 409 == (await server.ask("POST", "/keys/search%20team/rotate", {})).status
     third = (await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 0})).payload["secret"]
-    assert (False, False, True) == (passes(server, first), passes(server, second), passes(server, third))
+    assert passes(server, first) is False
+    assert passes(server, second) is False
+    assert passes(server, third) is True
 
 
 @pytest.mark.asyncio
@@ -543,7 +551,8 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
     new = "events_v1:create_event"
     assert not passes(server, earlier, new)
     monkeypatch.setitem(scopes.USE_CASES, SEND_AI_TELEMETRY, frozenset({INGEST, new}))
-    assert (True, False) == (passes(server, managed, new), passes(server, fixed, new))
+    assert passes(server, managed, new) is True
+    assert passes(server, fixed, new) is False
 
 
 @pytest.mark.asyncio
@@ -555,4 +564,5 @@ async def test_keys_survive_a_restart(tmp_path: Path) -> None:
         before = (await server.ask("GET", "/keys/search%20team")).payload
     async with operator_server(tmp_path, engine=SQLITE) as server:
         assert before == (await server.ask("GET", "/keys/search%20team")).payload
-        assert (True, True) == (passes(server, created["secret"]), passes(server, rotated["secret"]))
+        assert passes(server, created["secret"]) is True
+        assert passes(server, rotated["secret"]) is True

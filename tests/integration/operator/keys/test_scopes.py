@@ -28,10 +28,8 @@ async def test_every_published_scope_is_listed(server: OperatorServer) -> None:
     opened = {scope: set(row["opens"]) for scope, row in rows.items() if row["opens"]}
     assert {row.scope for row in FOR_SENDERS if row.scope} == set(opened)
     assert {"POST /v2/connections/billing/{segment}/{connection_id}/billing_drops"} == opened[BILLING_DROP]
-    assert ("Send Billing Data", SEND_BILLING_DATA) == (
-        rows[BILLING_DROP]["category"],
-        rows[BILLING_DROP]["use_case"],
-    )
+    assert rows[BILLING_DROP]["category"] == "Send Billing Data"
+    assert rows[BILLING_DROP]["use_case"] == SEND_BILLING_DATA
     assert "POST /v1/traces" in opened[INGEST]
     empty = (await server.ask("GET", "/scopes", opens_nothing="yes")).payload["scopes"]
     assert set(SCOPES) - set(opened) == {row["scope"] for row in empty}

@@ -147,7 +147,8 @@ async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: Ope
 async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, field: str) -> None:
     """400 with the field; nothing is kept."""
     answer = await server.ask("POST", "/annotations", body)
-    assert (400, field) == (answer.status, answer.error[2].partition(" ")[0].rstrip(":"))
+    assert answer.status == 400
+    assert answer.error[2].partition(" ")[0].rstrip(":") == field
     assert [] == server.registry.table(AnnotationTable).all()
 
 
@@ -204,7 +205,8 @@ async def test_no_more_than_the_limit(server: OperatorServer) -> None:
     server.services.installation.most = {table.limit: 1}.__getitem__
     await made(server, "/annotations", day="2026-09-12", text="first")
     answer = await server.ask("POST", "/annotations", {"day": "2026-09-12", "text": "second"})
-    assert (409, "there are 1 annotations (annotations.max); delete one") == (answer.status, answer.error[2])
+    assert answer.status == 409
+    assert answer.error[2] == "there are 1 annotations (annotations.max); delete one"
 
 
 async def test_by_command(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_what_people_decide(terminal: Terminal) -> None:
 def test_types_and_checks(terminal: Terminal) -> None:
     """A check keeps nothing; a type that is switched off is closed and not looked for."""
     checked = terminal.json("check")["check"]
-    assert (2, {"priority_tier", "batch"}) == (checked["count"], {each["type"] for each in checked["types"]})
+    assert checked["count"] == 2
+    assert {each["type"] for each in checked["types"]} == {"priority_tier", "batch"}
     assert Decimal(checked["monthly_savings"]) < Decimal(checked["spent"])
     assert "1 found: $" in terminal.run("recommendations", "check", "--type", "batch").output
     assert 0 == terminal.json("check", "--filter", "!team=operations")["check"]["count"]
@@ -92,7 +93,8 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert "no such type" in terminal.run("recommendations", "check", "--type", "magic", code=2).output
     assert "batch" in terminal.run("recommendations", "types").output
     changed = terminal.json("type", "batch", "--disable", "--least-savings", "0.50")["recommendation_type"]
-    assert (False, "0.50") == (changed["enabled"], changed["thresholds"]["least_savings"])
+    assert changed["enabled"] is False
+    assert changed["thresholds"]["least_savings"] == "0.50"
     assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
     assert 1 == terminal.json("check")["check"]["count"]
     assert "True" in terminal.run("recommendations", "type", "batch", "--enable").output

@@ -102,7 +102,8 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     """Nothing before its time; two senders at once, one that was started later, and quiet hours change nothing."""
     server = reporting.server
     made = await reporting.create(channels=["mail", "chat"])
-    assert ("2026-09-21T06:00:00.000Z", None) == (made["next"], made["last"])
+    assert made["next"] == "2026-09-21T06:00:00.000Z"
+    assert made["last"] is None
     assert 0 == await reporting.sender.send_due()
     server.clock.move(MONDAY - FRIDAY)
     twins = [sender(server.services) for _ in range(2)]
@@ -128,7 +129,8 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
         "- checkout +$2.00, which is new\n"
     ) in mails["finance@example.com"]
     shown = (await server.ask("GET", "/scheduled-reports/weekly")).payload["scheduled_report"]
-    assert ("2026-09-28T06:00:00.000Z", "2026-09-21T06:00:00.000Z") == (shown["next"], shown["last"])
+    assert shown["next"] == "2026-09-28T06:00:00.000Z"
+    assert shown["last"] == "2026-09-21T06:00:00.000Z"
     assert {SENT} == {each.state for each in await server.registry.notices.over()}
 
 
@@ -192,7 +194,8 @@ async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Repor
             400 <= (await server.over_http("POST", "/scheduled-reports", wrong, headers=headers)).status < 404
         )
     made = await server.over_http("POST", "/scheduled-reports", body, headers=headers)
-    assert (201, LEAD) == (made.status, made.payload["scheduled_report"]["owner"])
+    assert made.status == 201
+    assert made.payload["scheduled_report"]["owner"] == LEAD
     preview = await server.over_http("GET", "/scheduled-reports/own/preview", headers=headers)
     assert "AI costs of mine, 14 to 20 September 2026: $2.00" == preview.payload["preview"]["title"]
     foreign = await server.over_http("GET", "/scheduled-reports/weekly/preview", headers=headers)

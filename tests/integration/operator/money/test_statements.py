@@ -52,9 +52,9 @@ async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) ->
     restated.write_text(PAGE.read_text().replace('"value":5,', '"value":4.5,'))
     [done] = (await server.ask("POST", "/statements", {"files": [str(restated)]})).payload["imports"]
     [revision] = done["revisions"]
-    assert ("2026-08-01", "5.8234569090123456789", "5.3234569090123456789") == (
-        revision["day"], revision["billed_before"], revision["billed"],
-    )  # fmt: skip
+    assert revision["day"] == "2026-08-01"
+    assert revision["billed_before"] == "5.8234569090123456789"
+    assert revision["billed"] == "5.3234569090123456789"
 
 
 async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None:
@@ -85,7 +85,8 @@ async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None
 async def test_what_cannot_be_imported_is_refused(server: OperatorServer, body: object, words: str) -> None:
     """With what to do, and nothing is kept."""
     status, type, message = (await server.ask("POST", "/statements", body)).error
-    assert (400, "invalid") == (status, type)
+    assert status == 400
+    assert type == "invalid"
     assert words in message
     assert [] == (await server.ask("GET", "/statements")).payload["statements"]
 

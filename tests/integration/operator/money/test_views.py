@@ -51,7 +51,8 @@ async def test_the_life_of_a_view(server: OperatorServer) -> None:
     made = (await server.ask("POST", "/views", NEW)).payload["view"]
     assert made == (await server.ask("GET", f"/views/{made['id']}")).payload["view"]
     changed = await server.ask("PATCH", "/views/SEARCH%20&%20co", {"range": "ytd"})
-    assert (made["id"], "ytd") == (changed.payload["view"]["id"], changed.payload["view"]["range"])
+    assert made["id"] == changed.payload["view"]["id"]
+    assert changed.payload["view"]["range"] == "ytd"
     assert [changed.payload["view"]] == (await server.ask("GET", "/views")).payload["views"]
     assert (409, "already_exists") == (await server.ask("POST", "/views", NEW)).error[:2]
     assert (400, "invalid") == (await server.ask("POST", "/views", {**NEW, "name": ""})).error[:2]
@@ -70,14 +71,16 @@ async def test_reports_inside_a_view(server: OperatorServer) -> None:
         total: str = answer.payload["total"]["cost"]
         return total
 
-    assert ("7", "3") == (await cost(), await cost(view="Search & co"))
+    assert await cost() == "7"
+    assert await cost(view="Search & co") == "3"
     assert "2" == await cost(view="search & CO", where="model!=o3")
     assert "0" == await cost(view="Search & co", where="team=ads")
     assert "1" == await cost(view="Search & co", range="last_7d")
     for query, words in (({"view": "nobody"}, "no view"), ({"range": "ever"}, "range must be one of mtd"),
                          ({"range": "mtd", "from": "2026-09-01"}, "leave from and to out")):  # fmt: skip
         status, _, message = (await server.ask("GET", "/report", **query)).error
-        assert (400, True) == (status, words in message)
+        assert status == 400
+        assert words in message
 
 
 @pytest.fixture
@@ -121,10 +124,8 @@ def test_views_have_a_command(run: Run) -> None:
         run("views", "create", "--name", "Search", "--principal", "team", *words, *described, "--json")
     )
     view = made["view"]
-    assert ({"team": ["search", None], "!model": ["o1"]}, ["user", "model"]) == (
-        view["filter"],
-        view["group_by"],
-    )
+    assert view["filter"] == {"team": ["search", None], "!model": ["o1"]}
+    assert view["group_by"] == ["user", "model"]
     assert {"enabled": True, "threshold_type": "Percent", "threshold_value": 50} == view["anomalies"]
     assert view["id"] in run("views", "list")
     assert "last_90d" in run("views", "show", "search")
@@ -137,12 +138,14 @@ def test_views_have_a_command(run: Run) -> None:
         line.split()[1] if "total" not in line else "total" for line in lines[1:]
     ]
     narrow = run("report", "--view", "search", "--by", "team", "--range", "last_7d", "--csv").splitlines()
-    assert (True, 2) == (narrow[1].startswith("search,1,"), len(narrow))
+    assert narrow[1].startswith("search,1,")
+    assert len(narrow) == 2
 
     run("views", "edit", "search", code=2)
     run("views", "edit", "search", "--everything", "--no-anomalies")
     changed = json.loads(run("views", "show", "search", "--json"))["view"]
-    assert ({}, False) == (changed["filter"], changed["anomalies"]["enabled"])
+    assert changed["filter"] == {}
+    assert changed["anomalies"]["enabled"] is False
     assert "view search deleted" in run("views", "delete", "search")
     assert "there is no view" in run("views", "show", "search", code=2)
 

@@ -78,7 +78,9 @@ async def test_the_cookie_is_for_the_browser_alone(server: OperatorServer) -> No
     await account(server)
     answer = await server.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
     cookie = answer.cookies["tollhouse"]
-    assert (True, "Strict", "") == (cookie["httponly"], cookie["samesite"], cookie["path"])
+    assert cookie["httponly"] is True
+    assert cookie["samesite"] == "Strict"
+    assert cookie["path"] == ""
     assert "no-store" == answer.headers["Cache-Control"]
 
 
@@ -89,11 +91,9 @@ async def test_a_session_opens_the_api(server: OperatorServer) -> None:
     created = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
     assert ADA == created.payload["key"]["created_by"]
     session = (await server.over_http("GET", "/session", headers=headers)).payload["session"]
-    assert (ADA, "admin", headers["X-CSRF-Token"]) == (
-        session["actor"],
-        session["role"],
-        session["csrf_token"],
-    )
+    assert session["actor"] == ADA
+    assert session["role"] == "admin"
+    assert headers["X-CSRF-Token"] == session["csrf_token"]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -298,7 +298,8 @@ async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
     secret = link_of(await server.ask("POST", "/console-links", {}))
     headers = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
     answer = await server.over_http("POST", "/console-links", {}, headers=headers)
-    assert (409, True) == (answer.status, "tollhouse console link" in answer.error[2])
+    assert answer.status == 409
+    assert "tollhouse console link" in answer.error[2]
 
 
 @pytest.mark.asyncio
@@ -426,10 +427,8 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
     await account(server)
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
-        assert (409, True) == (
-            answer.status,
-            "the last enabled Organizer: make another account one" in answer.error[2],
-        )
+        assert answer.status == 409
+        assert "the last enabled Organizer: make another account one" in answer.error[2]
 
 
 @pytest.mark.asyncio
@@ -462,7 +461,8 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     )
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
     refused = await server.over_http("POST", "/console-links", {}, headers=headers)
-    assert (409, True) == (refused.status, "an account with the role Organizer" in refused.error[2])
+    assert refused.status == 409
+    assert "an account with the role Organizer" in refused.error[2]
     roots = await signed_in(server, email="root@x.y")
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=roots))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
@@ -470,7 +470,8 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
         (await server.over_http("GET", path, headers=by_link)).status for path in ("/keys", "/operators")
     ]
     nothing = await server.over_http("POST", "/console-links", {"role": "none"}, headers=roots)
-    assert (400, True) == (nothing.status, "viewer, operator, admin" in nothing.error[2])
+    assert nothing.status == 400
+    assert "viewer, operator, admin" in nothing.error[2]
 
 
 def link_of(answer: Answer) -> str:
@@ -484,10 +485,8 @@ async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     """Under the name of whoever made it; its secret stands in the fragment, which no log keeps."""
     secret = link_of(await server.ask("POST", "/console-links", {}, by="root@example.com"))
     answer = await server.over_http("POST", "/sessions", {"link": secret})
-    assert ("root@example.com", "admin") == (
-        answer.payload["session"]["actor"],
-        answer.payload["session"]["role"],
-    )
+    assert answer.payload["session"]["actor"] == "root@example.com"
+    assert answer.payload["session"]["role"] == "admin"
     created = await server.over_http(
         "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer)
     )
@@ -596,7 +595,8 @@ async def test_the_audit_list_is_paged_and_filtered(server: OperatorServer) -> N
     await server.ask("POST", "/keys/key%203/disable", by="root@example.com")
     first = (await server.ask("GET", "/audit", limit="2", action="key.create")).payload
     assert ["key 4", "key 3"] == [row["target"] for row in first["audit"]]
-    assert (5, 3) == (first["pagination"]["total_count"], first["pagination"]["page_count"])
+    assert first["pagination"]["total_count"] == 5
+    assert first["pagination"]["page_count"] == 3
     second = (await server.ask("GET", "/audit", cursor=first["pagination"]["cursor"]["next_cursor"])).payload
     assert ["key 2", "key 1"] == [row["target"] for row in second["audit"]]
     assert ["key.disable"] == [

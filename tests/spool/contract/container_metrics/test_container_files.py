@@ -134,14 +134,17 @@ async def balanced(files: ContainerFiles) -> bool:
 async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles) -> None:
     """Its bytes are those that came, and the books follow each step."""
     [file] = await announce(files, "one.parquet")
-    assert (ANNOUNCED, False) == (file.state, file.kept)
+    assert file.state == ANNOUNCED
+    assert file.kept is False
     assert await send(files, file.id, b"metrics")
     [due] = await files.due(FILE, limit=10)
-    assert (b"metrics", hashlib.sha256(b"metrics").hexdigest()) == (await content(files, due.id), due.sha256)
+    assert await content(files, due.id) == b"metrics"
+    assert hashlib.sha256(b"metrics").hexdigest() == due.sha256
     await files.settle([due])
     assert DELIVERED == await state(files, file.id)
     assert [] == list(await files.due(FILE, limit=10))
-    assert (1, 1) == (files.sums.number(REFERENCES, FILE), files.sums.number(DELIVERED, FILE))
+    assert files.sums.number(REFERENCES, FILE) == 1
+    assert files.sums.number(DELIVERED, FILE) == 1
     assert await balanced(files)
 
 
@@ -150,7 +153,8 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
     """Announced and sent again, a file is still one, with its first bytes; other bytes are refused."""
     id = await put(files, "one.parquet", b"first")
     [again] = await announce(files, "one.parquet")
-    assert (id, False) == (again.id, await send(files, again.id, b"first"))
+    assert again.id == id
+    assert await send(files, again.id, b"first") is False
     with pytest.raises(Invalid, match="under its own"):
         await send(files, again.id, b"second")
     assert b"first" == await content(files, id)
@@ -167,12 +171,14 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     await first.write(b"first")
     await second.write(b"second")
     await third.write(b"second")
-    assert (True, False) == (await second.finish(), await third.finish())
+    assert await second.finish() is True
+    assert await third.finish() is False
     with pytest.raises(Invalid, match="under its own"):
         await first.finish()
     await first.drop()
     assert b"second" == await content(files, file.id)
-    assert (6, True) == (files.sums.size, await balanced(files))
+    assert files.sums.size == 6
+    assert await balanced(files) is True
 
 
 @pytest.mark.asyncio
@@ -204,7 +210,8 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     with pytest.raises(NotThere):
         await files.begin(announced.id)
     [again] = await announce(files, "announced")
-    assert (announced.id, True) == (again.id, await send(files, again.id, b"found"))
+    assert announced.id == again.id
+    assert await send(files, again.id, b"found") is True
     assert await balanced(files)
     assert [] == list(await files.untold(limit=10))
 
@@ -216,9 +223,11 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
     await files.settle(await files.due(FILE, limit=10))
     await files.ask(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
     [due] = await files.due(FILE, limit=10)
-    assert (id, b"metrics") == (due.id, await content(files, due.id))
+    assert due.id == id
+    assert await content(files, due.id) == b"metrics"
     await files.settle([due])
-    assert ([], 1) == (list(await files.due(FILE, limit=10)), files.sums.number(REPLAYED, FILE))
+    assert list(await files.due(FILE, limit=10)) == []
+    assert files.sums.number(REPLAYED, FILE) == 1
     assert await balanced(files)
 
 
@@ -242,12 +251,11 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     assert await send(files, first.id, b"metrics again")
     assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, AGENT)
     [untold] = await files.untold(limit=10)
-    assert ("second", "purged") == (untold.reference, untold.problem)
+    assert untold.reference == "second"
+    assert untold.problem == "purged"
     await files.told([untold])
-    assert ([], []) == (
-        list(await files.untold(limit=10)),
-        list(await files.missing(CLUSTER, key="agent", limit=9)),
-    )
+    assert list(await files.untold(limit=10)) == []
+    assert list(await files.missing(CLUSTER, key="agent", limit=9)) == []
     assert [first.id] == [file.id for file in await files.due(FILE, limit=10)]
     assert await balanced(files)
 
@@ -257,7 +265,8 @@ async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -
     """The upstream asks no more once it hears that the file does not exist here."""
     await files.ask(CLUSTER, ["never-seen"], AGENT)
     [untold] = await files.untold(limit=10)
-    assert ("never-seen", ABANDONED) == (untold.reference, untold.state)
+    assert untold.reference == "never-seen"
+    assert untold.state == ABANDONED
     assert await balanced(files)
 
 
@@ -270,10 +279,12 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
         await content(files, id)
     [due] = await files.due(FILE, limit=1)
     await files.set_damaged(due, "gone")
-    assert (DAMAGED, []) == (await state(files, id), list(await files.due(FILE, limit=1)))
+    assert await state(files, id) == DAMAGED
+    assert list(await files.due(FILE, limit=1)) == []
     [missing] = await files.missing(CLUSTER, key="agent", limit=10)
     assert await send(files, missing.id, b"metrics")
-    assert (UPLOADED, True) == (await state(files, id), await balanced(files))
+    assert await state(files, id) == UPLOADED
+    assert await balanced(files) is True
 
 
 @pytest.mark.asyncio
@@ -284,9 +295,11 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
         await upload.write(b"samples")
         assert is_new == await upload.finish()
     [due] = await files.due(REMOTE_WRITE, limit=10)
-    assert ('{"type": "x"}', b"samples") == (due.request, await content(files, due.id))
+    assert due.request == '{"type": "x"}'
+    assert await content(files, due.id) == b"samples"
     await files.settle([due])
-    assert (0, 1) == (files.sums.size, files.sums.number(DELIVERED, REMOTE_WRITE))
+    assert files.sums.size == 0
+    assert files.sums.number(DELIVERED, REMOTE_WRITE) == 1
     assert await balanced(files)
 
 
@@ -301,7 +314,8 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     await files.settle([due])
     assert b"samples" == await content(files, due.id)
     found = await files.rows.select(container_rows.READABLE, now=0.0, limit=9)
-    assert ([DELIVERED], True) == ([each.state for each in found], await balanced(files))
+    assert [each.state for each in found] == [DELIVERED]
+    assert await balanced(files) is True
 
 
 @pytest.mark.asyncio
@@ -314,9 +328,11 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
     [due] = await files.due(STATUS, limit=10)
     assert b"ok" == due.body
     await files.settle([due])
-    assert (1, 1) == (files.sums.number(SUPERSEDED, STATUS), files.sums.number(DELIVERED, STATUS))
+    assert files.sums.number(SUPERSEDED, STATUS) == 1
+    assert files.sums.number(DELIVERED, STATUS) == 1
     taken = [await files.status_taken(CLUSTER, key=key) for key in ("agent", "another")]
-    assert ([True, False], False) == (taken, await files.status_taken(OTHER, key="agent"))
+    assert taken == [True, False]
+    assert await files.status_taken(OTHER, key="agent") is False
     assert await balanced(files)
 
 
@@ -398,7 +414,8 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     await files.retain(has_upstream=True)
     assert 3 == files.sums.number(UNUSED, FILE)
     await announce(files, "four", "five")
-    assert (2, 5) == (files.sums.known, files.sums.number(REFERENCES, FILE))
+    assert files.sums.known == 2
+    assert files.sums.number(REFERENCES, FILE) == 5
     assert await balanced(files)
 
 
@@ -412,7 +429,8 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
     await files.retain(has_upstream=True)
     assert UPLOADED == await state(files, id)
     await files.retain(has_upstream=False)
-    assert (EXPIRED, 0) == (await state(files, id), files.sums.size)
+    assert await state(files, id) == EXPIRED
+    assert files.sums.size == 0
     assert await balanced(files)
 
 
@@ -421,11 +439,9 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     """And nothing else."""
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
-    assert (0, [], False) == (
-        files.sums.size,
-        list(await files.due(FILE, limit=1)),
-        await send(files, id, b"metrics"),
-    )
+    assert files.sums.size == 0
+    assert list(await files.due(FILE, limit=1)) == []
+    assert await send(files, id, b"metrics") is False
     with pytest.raises(NotAllowed):
         await files.discard(id)
     with pytest.raises(NotThere):
@@ -481,7 +497,9 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
     assert waiting == await stored.waiting() == await files.waiting()
     [cluster] = await stored.clusters()
-    assert (CLUSTER, 1, 7) == (cluster.identity, cluster.waiting, cluster.bytes)
+    assert cluster.identity == CLUSTER
+    assert cluster.waiting == 1
+    assert cluster.bytes == 7
     assert [cluster] == list(await files.stats())
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
     assert [file] == (await stored.page(query)).rows == (await files.page(query)).rows
@@ -514,11 +532,9 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
     files = storage.container_files
     due = {one.id: one for one in await files.due(FILE, limit=10)}
     assert {lost, kept} == set(due)
-    assert ("lost", row.sha256, b"lost metrics") == (
-        due[lost].reference,
-        due[lost].sha256,
-        await content(files, lost),
-    )
+    assert due[lost].reference == "lost"
+    assert row.sha256 == due[lost].sha256
+    assert await content(files, lost) == b"lost metrics"
     assert [] == list(directory.glob("*.part"))
     assert await balanced(files)
     await storage.close()
@@ -540,5 +556,6 @@ async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedCl
     storage = await open_storage(replace(options, directory=restored), engine="sqlite")
     files = storage.container_files
     assert [id] == [file.id for file in await files.due(FILE, limit=10)]
-    assert (b"metrics", True) == (await content(files, id), await balanced(files))
+    assert await content(files, id) == b"metrics"
+    assert await balanced(files) is True
     await storage.close()

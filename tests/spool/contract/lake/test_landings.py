@@ -65,7 +65,8 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     delivery = await one_due(storage)
     await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
     again = await next_due(storage)
-    assert (delivery.first, delivery.last) == (again.first, again.last)
+    assert delivery.first == again.first
+    assert delivery.last == again.last
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
     assert [] == await storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)

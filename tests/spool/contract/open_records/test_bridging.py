@@ -85,10 +85,9 @@ async def test_three_reports_are_one_call_in_every_order(
     told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
     assert {("ada", "search", "s-1")} == told
     terms = await topic_terms(log)
-    assert (8, 2) == (
-        terms["accepted"],
-        terms["bridged"],
-    )  # of the two orders in which what fits both comes last
+    # of the two orders in which what fits both comes last
+    assert terms["accepted"] == 8
+    assert terms["bridged"] == 2
     assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
     await assert_books_balance(log)
 
@@ -121,8 +120,12 @@ async def test_the_shadow_says_who_counts_it(
     first, second = await everything(log)
     assert isinstance(first, Inference)
     assert isinstance(second, Inference)
-    assert (100, False, None) == (first.input_tokens, first.shadow, first.counted_by)
-    assert (7, True, first.id) == (second.input_tokens, second.shadow, second.counted_by)
+    assert first.input_tokens == 100
+    assert first.shadow is False
+    assert first.counted_by is None
+    assert second.input_tokens == 7
+    assert second.shadow is True
+    assert first.id == second.counted_by
     assert first.id.hex() == as_json(second)["counted_by"]
     assert "counted_by" not in as_json(first)
     assert 1 == observed.terms["bridged", "litellm"]
@@ -144,7 +147,9 @@ async def test_a_third_report_after_the_hold_changes_nothing(
     found = await everything(log)
     assert [False, False] == [record.shadow for record in found if record is not None]
     terms = await topic_terms(log)
-    assert (2, 0, 1) == (terms["accepted"], terms.get("bridged", 0), terms["bridged_late"])
+    assert terms["accepted"] == 2
+    assert terms.get("bridged", 0) == 0
+    assert terms["bridged_late"] == 1
     assert 1 == observed.terms["bridged_late", "otel"]
     await assert_books_balance(log)
 
@@ -157,7 +162,8 @@ async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, toget
         await add(log, *group)
     assert (1 if together else 2) == len(counted(await everything(log)))
     terms = await topic_terms(log)
-    assert (int(together), int(not together)) == (terms.get("bridged", 0), terms.get("bridged_late", 0))
+    assert int(together) == terms.get("bridged", 0)
+    assert int(not together) == terms.get("bridged_late", 0)
     await assert_books_balance(log)
 
 
@@ -175,7 +181,9 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
     clock.move(11)
     (found,) = counted(await everything(log))
     assert isinstance(found, Inference)
-    assert (call(0)[0].id, "ada", "search") == (found.id, found.user, found.team)
+    assert call(0)[0].id == found.id
+    assert found.user == "ada"
+    assert found.team == "search"
     assert 3 == (await topic_terms(log))["bridged"]
     await assert_books_balance(log)
 
@@ -238,9 +246,11 @@ async def test_a_bridge_outlives_a_kill(tmp_path: Path, clock: MovedClock, at: i
     clock.move(11)
     (found,) = counted(await everything(log))
     assert isinstance(found, Inference)
-    assert ("ada", "search", "s-1", "laptop", "global") == (
-        found.user, found.team, found.session, found.device, found.region,
-    )  # fmt: skip
+    assert found.user == "ada"
+    assert found.team == "search"
+    assert found.session == "s-1"
+    assert found.device == "laptop"
+    assert found.region == "global"
     assert 2 == log.next_number(AI_TELEMETRY) - 1
     await assert_books_balance(log)
     for one_spool in open_spools:

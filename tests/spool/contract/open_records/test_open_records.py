@@ -23,26 +23,28 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
     clock.move(9)
     await add(log, call(2))
 
-    assert (1, []) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    assert log.closed_below(AI_TELEMETRY) == 1
+    assert await everything(log) == []
     clock.move(2)
-    assert (2, [call(1)[0]]) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    assert log.closed_below(AI_TELEMETRY) == 2
+    assert [call(1)[0]] == await everything(log)
     clock.move(10)
-    assert (3, [call(1)[0], call(2)[0]]) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    assert log.closed_below(AI_TELEMETRY) == 3
+    assert [call(1)[0], call(2)[0]] == await everything(log)
 
 
 async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) -> None:
     """As they are by now, with what a later report added; every kept number is below the next."""
     log = (await open_spool(hold=10)).log
-    assert (1, []) == (log.next_number(AI_TELEMETRY), await log.read(AI_TELEMETRY, 1, 9, with_open=True))
+    assert log.next_number(AI_TELEMETRY) == 1
+    assert await log.read(AI_TELEMETRY, 1, 9, with_open=True) == []
     await add(log, call(1), call(2))
     await add(log, call(1, user="ada"))
 
     [entry] = await log.read(AI_TELEMETRY, 1, 9, with_open=True)
-    assert (3, 1, [call(1, user="ada")[0], call(2)[0]]) == (
-        log.next_number(AI_TELEMETRY),
-        entry.first,
-        entry.records,
-    )
+    assert log.next_number(AI_TELEMETRY) == 3
+    assert entry.first == 1
+    assert [call(1, user="ada")[0], call(2)[0]] == entry.records
     assert [] == await log.read(AI_TELEMETRY, 1, 9)
 
 
@@ -64,9 +66,12 @@ async def test_later_reports_fill_what_was_null(
         tags={"env": "prod"}, region="us-east-1",
     )  # fmt: skip
     assert [expected, call(2)[0]] == await everything(log)
-    assert (2, 2) == (observed.terms["amended", "litellm"] + observed.terms["amended", "kong"], 2)
+    assert observed.terms["amended", "litellm"] + observed.terms["amended", "kong"] == 2
+    assert 2 == 2
     terms = await topic_terms(log)
-    assert (2, 3, 2) == (terms["accepted"], terms["duplicates"], terms["amended"])
+    assert terms["accepted"] == 2
+    assert terms["duplicates"] == 3
+    assert terms["amended"] == 2
     await assert_books_balance(log)
 
 
@@ -80,7 +85,9 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
     clock.move(11)
 
     assert [call(1, user="ada", team="search", session="s-1")[0]] == await everything(log)
-    assert (None, None) == (first[0].team, second[0].user)  # what callers gave is theirs
+    # what callers gave is theirs
+    assert first[0].team is None
+    assert second[0].user is None
 
 
 async def test_an_estimate_comes_with_what_it_was_worked_out_from(
@@ -116,7 +123,9 @@ async def test_a_closed_record_never_changes(
     assert before == await everything(log)
     assert 1 == observed.terms["amended_late", "kong"]
     terms = await topic_terms(log)
-    assert (2, 0, 1) == (terms["duplicates"], terms.get("amended", 0), terms["amended_late"])
+    assert terms["duplicates"] == 2
+    assert terms.get("amended", 0) == 0
+    assert terms["amended_late"] == 1
     await assert_books_balance(log)
 
 
@@ -129,7 +138,9 @@ async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> No
 
     assert [call(1)[0]] == await everything(log)
     terms = await topic_terms(log)
-    assert (2, 0, 2) == (terms["duplicates"], terms.get("amended", 0), terms["amended_late"])
+    assert terms["duplicates"] == 2
+    assert terms.get("amended", 0) == 0
+    assert terms["amended_late"] == 2
 
 
 @pytest.mark.parametrize("later", [{"input_tokens": 101}, {"output_tokens": 0}, {"cost": "0.26"}])

@@ -83,15 +83,14 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
     first = (await insights.all())["spike:a"]
     await insights.look(found("spike:a"))
     second = (await insights.all())["spike:a"]
-    assert (first.last_updated, first.created) == (second.last_updated, second.created)
+    assert first.last_updated == second.last_updated
+    assert first.created == second.created
     assert second.found_at == insights.clock.now()
     await insights.look(found("spike:a", impact="6"))
     third = (await insights.all())["spike:a"]
-    assert (insights.clock.now(), first.created, "6") == (
-        third.last_updated,
-        third.created,
-        third.cost_impact,
-    )
+    assert insights.clock.now() == third.last_updated
+    assert first.created == third.created
+    assert third.cost_impact == "6"
 
 
 @pytest.mark.asyncio
@@ -163,7 +162,9 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
     assert (before.id, [comment.id]) == await insights.table.delete(before.id, actor=ADA)
     await insights.look(found("spike:a"))
     after = (await insights.all())["spike:a"]
-    assert (True, "new", []) == (after.id != before.id, after.status, await insights.table.comments(after.id))
+    assert after.id != before.id
+    assert after.status == "new"
+    assert await insights.table.comments(after.id) == []
 
 
 @pytest.mark.asyncio
@@ -212,7 +213,8 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
     """No exponent, no rounding; a lone surrogate is not text that can be kept."""
     insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
-    assert ("a?b", "0.0000001") == (insight.title, insight.cost_impact)
+    assert insight.title == "a?b"
+    assert insight.cost_impact == "0.0000001"
     assert insight == await insights.table.get(insight.id)
 
 
@@ -265,7 +267,8 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
     first = await table.log(draft, actor=ADA)
     await table.change(first.id, status="ignored", actor=ADA)
     again = await table.log(draft, actor=ADA)
-    assert (first.id, "ignored") == (again.id, again.status)
+    assert first.id == again.id
+    assert again.status == "ignored"
     assert first.id != (await table.log(replace(draft, description="o3 tripled"), actor=ADA)).id
     await table.delete(first.id, actor=ADA)
     assert "new" == (await table.log(draft, actor=ADA)).status
@@ -292,7 +295,10 @@ async def test_what_an_insight_is_about_follows_what_was_found(insights: Insight
     [before] = await insights.table.found()
     await insights.look(replace(found("spike:a"), concerns=about))
     [after] = await insights.table.found()
-    assert (None, about, before.last_updated) == (before.concerned, after.concerned, after.last_updated)
+    assert before.concerned is None
+    assert after.concerned == about
+    assert before.last_updated == after.last_updated
     await insights.look()
     [gone] = await insights.table.found()
-    assert (about, False) == (gone.concerned, gone.present)
+    assert gone.concerned == about
+    assert gone.present is False

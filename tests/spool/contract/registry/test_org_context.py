@@ -24,7 +24,8 @@ async def test_notes_are_there_after_a_restart_until_they_are_removed(open_regis
     registry = await open_registry()
     found = await registry.org_context.get()
     assert found is not None and kept == found
-    assert ("search owns the index", ADA.name) == (found.text, found.set_by)
+    assert found.text == "search owns the index"
+    assert ADA.name == found.set_by
     assert await registry.org_context.set(" ", actor=ADA) is None
     assert await registry.org_context.get() is None
 

@@ -156,10 +156,13 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     await registry.note_all([AuditedChange(actor=ACTOR, action="device.enrol", target=name) for name in "ab"])
     rows = await audit_rows(registry)
     actions = ["key.create", "key.edit", "route.drop", "device.enrol", "device.enrol"]
-    assert (actions, [1, 2, 3, 4, 5]) == ([row.action for row in rows], [row.id for row in rows])
+    assert [row.action for row in rows] == actions
+    assert [row.id for row in rows] == [1, 2, 3, 4, 5]
     assert {(ACTOR.name, ACTOR.address, clock.now())} == {(row.actor, row.address, row.at) for row in rows}
-    assert ({"description": ""}, {"description": "d"}) == (rows[1].before, rows[1].after)
-    assert (None, {"n": 1}) == (rows[2].before, rows[2].after)
+    assert rows[1].before == {"description": ""}
+    assert rows[1].after == {"description": "d"}
+    assert rows[2].before is None
+    assert rows[2].after == {"n": 1}
     assert "digest" not in repr(rows)
 
 
@@ -180,7 +183,8 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     assert signed_in[1] == await again.operators.session(signed_in[0])
     await again.operators.add("root@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
     changed = await again.operators.change("ADA@example.com", role=ADMIN, actor=ACTOR)
-    assert (ADMIN, changed) == (changed.role, await again.operators.get("ada@example.com"))
+    assert changed.role == ADMIN
+    assert await again.operators.get("ada@example.com") == changed
     assert await again.operators.session(signed_in[0]) is None
     await again.operators.remove("ada@example.com", actor=ACTOR)
     with pytest.raises(NotThere):
@@ -234,7 +238,9 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     followed = await registry.operators.follow(link, address="::1")
     assert followed is not None
     secret, session = followed
-    assert (ACTOR.name, ADMIN, False) == (session.actor, session.role, session.operator)
+    assert ACTOR.name == session.actor
+    assert session.role == ADMIN
+    assert session.operator is False
     assert await registry.operators.follow(link, address="::1") is None
     clock.move(LINK_LIFE_S)
     assert await registry.operators.follow(late, address="::1") is None
@@ -269,13 +275,12 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     found = again.keys.find(secret)
     assert found is not None and not found.is_expired(clock.now())
     clock.move(0.001)
-    assert (None, True, True) == (
-        again.keys.find(secret),
-        again.keys.was_deleted(secret),
-        again.keys.is_over(secret),
-    )
+    assert again.keys.find(secret) is None
+    assert again.keys.was_deleted(secret) is True
+    assert again.keys.is_over(secret) is True
     [kept] = again.keys.all()
-    assert ("Enabled", True) == (kept.status, kept.is_expired(clock.now()))
+    assert kept.status == "Enabled"
+    assert kept.is_expired(clock.now()) is True
     renamed = await again.keys.edit("search", new_name="ranking", expires_at=kept.expires_at, actor=ACTOR)
     assert kept.expires_at == renamed.expires_at
     with pytest.raises(Invalid, match="future"):
@@ -301,10 +306,13 @@ async def test_no_secret_outlasts_its_key(open_registry: RegistryOpener, clock: 
     end = clock.now() + 60
     _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)
     rotated, second = await registry.keys.rotate("search", overlap_s=3600, actor=ACTOR)
-    assert (end, end) == (rotated.expires_at, rotated.overlap_ends_at)
+    assert rotated.expires_at == end
+    assert rotated.overlap_ends_at == end
     later = await registry.keys.edit("search", expires_at=end + 60, actor=ACTOR)
-    assert (end + 60, end) == (later.expires_at, later.overlap_ends_at)
+    assert later.expires_at == end + 60
+    assert later.overlap_ends_at == end
     sooner = await registry.keys.edit("search", expires_at=end - 30, actor=ACTOR)
-    assert (end - 30, end - 30) == (sooner.expires_at, sooner.overlap_ends_at)
+    assert sooner.expires_at == end - 30
+    assert sooner.overlap_ends_at == end - 30
     clock.move(30)
     assert [None, None] == [registry.keys.find(secret) for secret in (first, second)]

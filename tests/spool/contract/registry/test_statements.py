@@ -73,12 +73,12 @@ async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> Non
     await registry.statements.put(replace(statement(other), source="openai_usage"), actor=ADA)
     found = await registry.statements.put(statement(row(1, "1.5"), first=1, days=1), actor=ADA)
     [revision] = found.revisions
-    assert (1, 0, 1) == (found.days, found.days_new, found.days_changed)
-    assert (FIRST + DAY_S, Decimal(11), Decimal("1.5")) == (
-        revision.day,
-        revision.billed_before,
-        revision.billed,
-    )
+    assert found.days == 1
+    assert found.days_new == 0
+    assert found.days_changed == 1
+    assert revision.day == FIRST + DAY_S
+    assert revision.billed_before == Decimal(11)
+    assert revision.billed == Decimal("1.5")
     kept = await registry.statements.rows(provider=None, start=FIRST + DAY_S, end=FIRST + 2 * DAY_S)
     assert sorted([Decimal("1.5"), Decimal(7), Decimal(5)]) == sorted(each.amount for each in kept)
     assert (
@@ -127,7 +127,10 @@ async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clo
         StatementInfo(start=FIRST + 3 * DAY_S, end=FIRST + 4 * DAY_S, settled=False, rows=1, **told),
     ] == await registry.statements.statements()
     [month] = await registry.statements.months()
-    assert (4, 3, 2, Decimal(2)) == (month.days, month.settled, month.rows, month.billed)
+    assert month.days == 4
+    assert month.settled == 3
+    assert month.rows == 2
+    assert month.billed == Decimal(2)
 
 
 async def test_a_day_without_a_row_can_be_open(open_registry: RegistryOpener) -> None:

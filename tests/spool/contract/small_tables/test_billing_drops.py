@@ -91,8 +91,10 @@ async def test_a_drop_changes_its_month_and_connection_alone(storage: Storage) -
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, [december], month="2026-12"))
     await take(storage, drop(3, REPLACE_DROP, [row(2)], connection="other"))
     await take(storage, drop(1, SUM, [row(1)]))
-    assert ([row(1)], [december]) == (await read(storage), await read(storage, "2026-12"))
-    assert ([row(2)], []) == (await read(storage, connection="other"), await read(storage, "2026-10"))
+    assert [row(1)] == await read(storage)
+    assert await read(storage, "2026-12") == [december]
+    assert [row(2)] == await read(storage, connection="other")
+    assert await read(storage, "2026-10") == []
 
 
 async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
@@ -156,13 +158,15 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
     await take(storage, drop(3, SUM, [row(1)], connection="other"))
     assert 2 == await storage.small.of(BILLING_DROPS).trim("2026-12")
-    assert ([], december, []) == (
-        await read(storage), await read(storage, "2026-12"), await read(storage, connection="other")
-    )  # fmt: skip
+    assert await read(storage) == []
+    assert await read(storage, "2026-12") == december
+    assert await read(storage, connection="other") == []
     assert {"c"} == set(await storage.small.of(BILLING_DROPS).newest())
     await storage.small.of(BILLING_DROPS).forget("c")
     drops = storage.small.of(BILLING_DROPS)
-    assert ([], {}, 0) == (await listed(storage), await drops.newest(), await drops.stored())
+    assert await listed(storage) == []
+    assert await drops.newest() == {}
+    assert await drops.stored() == 0
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
@@ -171,7 +175,8 @@ async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, 
     await take(
         storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
     )
-    assert ([], 1) == (await read(storage), len(await storage.log.read(BILLING_DATA, 1, 1)))
+    assert await read(storage) == []
+    assert len(await storage.log.read(BILLING_DATA, 1, 1)) == 1
 
 
 async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
@@ -186,7 +191,8 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
     }
     await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
     (hour,) = await storage.small.of(BILLING_DROPS).month("c", MONTH)
-    assert (raw, 1_793_491_200 + 8 * HOUR_S) == (hour.text, hour.hour)
+    assert hour.text == raw
+    assert hour.hour == 1_793_491_200 + 8 * HOUR_S
 
 
 async def test_months_that_have_rows_are_known_by_their_connection(storage: Storage) -> None:

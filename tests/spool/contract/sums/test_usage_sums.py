@@ -46,7 +46,9 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
     )
     for day in DAYS:
         for each in await ledger.usage_of_day(day):
-            assert (None, None, "") == (each.dimensions.user, each.dimensions.device, each.dimensions.tags)
+            assert each.dimensions.user is None
+            assert each.dimensions.device is None
+            assert each.dimensions.tags == ""
             place = day, each.dimensions.api_key, each.dimensions.mode, each.sized
             calls, tokens, cost = found[place]
             cost += Decimal(money.text(each.cost))

@@ -127,7 +127,9 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     )
     strict.needs_standby = False
     delivery = await node.taken()
-    assert (key, False, 10) == (delivery.idempotency_key, delivery.ambiguous, delivery.count)
+    assert delivery.idempotency_key == key
+    assert delivery.ambiguous is False
+    assert delivery.count == 10
     strict.needs_standby = True
     with pytest.raises(Unconfirmed, match=GONE):  # where its bytes begin is needed if it has to be sent again
         await node.deliveries.mark(delivery, "7")

@@ -64,7 +64,8 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
     assert found is not None and "search" == found.name
     await here.keys.delete("search", confirm="search", actor=ACTOR)
     await there.follow()
-    assert (None, True) == (there.keys.find(secret), there.keys.was_deleted(secret))
+    assert there.keys.find(secret) is None
+    assert there.keys.was_deleted(secret) is True
 
 
 async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -74,7 +75,8 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
     await there.follow()
     _, new = await here.keys.rotate("search", overlap_s=0, actor=ACTOR)
     await there.follow()
-    assert (None, True) == (there.keys.find(old), there.keys.was_deleted(old))
+    assert there.keys.find(old) is None
+    assert there.keys.was_deleted(old) is True
     assert there.keys.find(new) is not None
 
 
@@ -174,7 +176,8 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
         for node in nodes:
             await node.follow()
             kept = node.table(BudgetTable).get(budget.id)
-            assert (str(turn + 6), f"budget {turn}") == (kept.default_amount, kept.name)
+            assert str(turn + 6) == kept.default_amount
+            assert kept.name == f"budget {turn}"
 
     async def add(node: Registry, member: str) -> None:
         """As a person does in a form."""
@@ -209,7 +212,8 @@ async def test_who_missed_too_much_reads_everything(
     for _ in range(99):
         await here.keys.rotate("one", overlap_s=0, actor=ACTOR)
     await there.follow()
-    assert (1, 1) == (len(there.views.all()), len(there.keys.all()))
+    assert len(there.views.all()) == 1
+    assert len(there.keys.all()) == 1
 
 
 async def test_a_number_that_is_given_again_is_another_change(
@@ -261,7 +265,8 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
         patch.setattr(PostgresRegistry, "news", lambda self, since: fails(since))
         with pytest.raises(SpoolUnavailable):
             await there.follow()
-    assert (False, None) == (there.is_fresh, there.keys.find(secret))
+    assert there.is_fresh is False
+    assert there.keys.find(secret) is None
     await there.follow()
     assert there.is_fresh and there.keys.find(secret) is not None
 

@@ -144,7 +144,8 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
     outcome = read(
         name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}])
     )
-    assert (1, {UNRECOGNISED_AI: 2, NOT_AI: 2}) == (len(outcome.records), dict(outcome.ignored))
+    assert len(outcome.records) == 1
+    assert dict(outcome.ignored) == {UNRECOGNISED_AI: 2, NOT_AI: 2}
     assert [("ai_model", "ai_org"), ("resourceSpans",)] == outcome.unrecognised
 
 

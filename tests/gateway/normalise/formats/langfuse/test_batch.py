@@ -35,21 +35,20 @@ def test_create_and_update_of_one_batch_are_one_call() -> None:
     outcome = read(None, batch(create(), update(), trace()))
     (record,) = outcome.records
     assert isinstance(record, Inference)
-    assert ("gpt-4o-mini", 10, 4, "u-1", "s-1", {"env": "prod"}) == (
-        record.request_model,
-        record.input_tokens,
-        record.output_tokens,
-        record.user,
-        record.session,
-        record.tags,
-    )
+    assert record.request_model == "gpt-4o-mini"
+    assert record.input_tokens == 10
+    assert record.output_tokens == 4
+    assert record.user == "u-1"
+    assert record.session == "s-1"
+    assert record.tags == {"env": "prod"}
     assert {MERGED: 1, NOT_AI: 1} == dict(outcome.ignored)
 
 
 def test_later_values_that_are_not_null_win() -> None:
     """Null says nothing."""
     record = one(None, batch(create(model="a"), update(model=None), update(model="gpt-4o", endTime=None)))
-    assert ("gpt-4o", 10) == (record.request_model, record.input_tokens)
+    assert record.request_model == "gpt-4o"
+    assert record.input_tokens == 10
     assert record.end_time is not None
 
 
@@ -193,7 +192,8 @@ def test_what_is_no_generation_is_no_call() -> None:
         event("sdk-log", log="CANARY"),
     ]
     outcome = read(None, batch(*others, event("observation-create", id="o", type="SPAN"), None, {}))
-    assert (6, {NOT_AI: 6}) == (outcome.received, dict(outcome.ignored))
+    assert outcome.received == 6
+    assert dict(outcome.ignored) == {NOT_AI: 6}
 
 
 def test_the_older_observation_events_are_generations_too() -> None:
@@ -242,15 +242,19 @@ def test_lines_of_batches_and_of_events_are_read_too() -> None:
     """What a shipper makes of them."""
     body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
     outcome = read("langfuse", body)
-    assert (2, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
-    assert (1, {NOT_AI: 1}) == (read("langfuse", b"[{}]").received, dict(read("langfuse", b"[{}]").ignored))
+    assert len(outcome.records) == 2
+    assert dict(outcome.ignored) == {NOT_AI: 1}
+    assert read("langfuse", b"[{}]").received == 1
+    assert dict(read("langfuse", b"[{}]").ignored) == {NOT_AI: 1}
 
 
 def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> None:
     """A batch on its own, in a file, releases them as they are."""
     normalised = read_batch(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
     outcome, reports = normalised
-    assert (2, 0, 3) == (waiting(reports), len(outcome.records), len(reports))
+    assert waiting(reports) == 2
+    assert len(outcome.records) == 0
+    assert len(reports) == 3
     outcome = released_at_once(normalised)
     assert 2 == len(outcome.records)
     assert_balanced(outcome)
@@ -263,4 +267,6 @@ def test_a_trace_bounds_its_tags_and_names_no_secret() -> None:
     outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
     (record,) = outcome.records
     assert isinstance(record, Inference)
-    assert ("u-1", 32, 29) == (record.user, len(record.tags), outcome.left_out)
+    assert record.user == "u-1"
+    assert len(record.tags) == 32
+    assert outcome.left_out == 29

@@ -41,8 +41,12 @@ def test_a_create_waits_for_its_update() -> None:
     merger = merger_of()
     first, second = merged(merger, create()), merged(merger, update())
     (record,) = records(second)
-    assert ("gpt-4o-mini", 10, 4) == (record.request_model, record.input_tokens, record.output_tokens)
-    assert (1, -1, {MERGED: 1}) == (first.pending.count, second.pending.count, dict(second.outcome.ignored))
+    assert record.request_model == "gpt-4o-mini"
+    assert record.input_tokens == 10
+    assert record.output_tokens == 4
+    assert first.pending.count == 1
+    assert second.pending.count == -1
+    assert dict(second.outcome.ignored) == {MERGED: 1}
     assert [report.key for report in first.pending.keep] == second.pending.forget
     assert 0 == len(merger)
 
@@ -62,7 +66,8 @@ def test_a_partial_report_that_comes_again_is_counted_once() -> None:
     """The sender never heard our answer and repeats the request."""
     merger = merger_of()
     first, again = merged(merger, create()), merged(merger, create())
-    assert (1, 0) == (first.pending.count, again.pending.count)
+    assert first.pending.count == 1
+    assert again.pending.count == 0
     assert 1 == len(merger)
 
 
@@ -82,9 +87,12 @@ def test_a_whole_report_completes_the_partial_one() -> None:
     merger = merger_of()
     merged(merger, create())
     merge = merged(merger, create(startTime=None, model=None, usageDetails={"input": 1, "output": 1}))
-    assert (-1, 1, 1) == (merge.pending.count, len(merge.outcome.records), len(merge.pending.forget))
+    assert merge.pending.count == -1
+    assert len(merge.outcome.records) == 1
+    assert len(merge.pending.forget) == 1
     (record,) = records(merge)
-    assert (True, "gpt-4o-mini") == (record.start_time is not None, record.request_model)
+    assert record.start_time is not None
+    assert record.request_model == "gpt-4o-mini"
 
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
@@ -97,12 +105,11 @@ def test_a_report_on_a_recorded_call_is_not_partial() -> None:
     used = merged(merger, update())
     for events in ((create(),), (update(),), (create(), update())):
         again = merged(merger, *events)
-        assert (0, [10]) == (again.pending.count, [record.input_tokens for record in records(again)])
-    assert ([None], [10], 0) == (
-        [record.input_tokens for record in records(ended)],
-        [record.input_tokens for record in records(used)],
-        used.pending.count,
-    )
+        assert again.pending.count == 0
+        assert [record.input_tokens for record in records(again)] == [10]
+    assert [record.input_tokens for record in records(ended)] == [None]
+    assert [record.input_tokens for record in records(used)] == [10]
+    assert used.pending.count == 0
     assert ended.outcome.identities == used.outcome.identities
     assert 0 == len(merger)
 
@@ -121,12 +128,14 @@ def test_a_generation_that_names_no_model_yet_waits() -> None:
     """Ended without usage and model it is not a call, until an update says more."""
     merger = merger_of()
     first = merged(merger, create(model=None, endTime="2026-11-20T07:15:07Z"))
-    assert (1, []) == (first.pending.count, first.outcome.records)
+    assert first.pending.count == 1
+    assert first.outcome.records == []
     merge = merged(merger, update(model="gpt-4o"))
     assert [("gpt-4o", 10)] == [(record.request_model, record.input_tokens) for record in records(merge)]
     merged(merger, create("g-2", model=None, endTime="2026-11-20T07:15:07Z"))
     (released,) = merger.release(now=600.0)
-    assert ({NOT_AI: 1}, -1) == (dict(released.outcome.ignored), released.pending.count)
+    assert dict(released.outcome.ignored) == {NOT_AI: 1}
+    assert released.pending.count == -1
 
 
 def test_a_trace_of_another_batch_says_who_called() -> None:
@@ -149,9 +158,10 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() 
     merged(merger, create("old"), update("old"), now=0.0)
     first = merged(merger, create(), update(), now=5.0)
     after = merged(merger, trace(), now=11.0)
-    assert ([("u-1", "s-1", 10)], 1) == (
-        [(record.user, record.session, record.input_tokens) for record in records(after)], after.outcome.split,
-    )  # fmt: skip
+    assert [(record.user, record.session, record.input_tokens) for record in records(after)] == [
+        ("u-1", "s-1", 10)
+    ]
+    assert after.outcome.split == 1
     assert first.outcome.identities == after.outcome.identities
     assert [] == merged(merger, trace(), now=12.0).outcome.records  # it says nothing new
     assert [] == merged(merger, trace(userId="u-2"), now=15.0).outcome.records
@@ -182,7 +192,8 @@ def test_nobody_completes_what_another_key_reported() -> None:
     merger = merger_of()
     merged(merger, create())
     merge = merged(merger, update(), trace(userId="mallory"), sender=BOB)
-    assert (1, []) == (merge.pending.count, merge.outcome.records)
+    assert merge.pending.count == 1
+    assert merge.outcome.records == []
     mine = merged(merger, update())
     assert [None] == [record.user for record in records(mine)]
 
@@ -194,10 +205,8 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
     merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
     assert [] == merger.release(now=699.0)
     released = merger.release(now=700.0)
-    assert ([(ALICE, -1), (BOB, -1)], 0) == (
-        [(one.sender, one.pending.count) for one in released],
-        len(merger),
-    )
+    assert [(one.sender, one.pending.count) for one in released] == [(ALICE, -1), (BOB, -1)]
+    assert len(merger) == 0
     assert [("gpt-4o-mini", None, "u-1"), ("gpt-4o", 10, None)] == [
         (record.request_model, record.input_tokens, record.user)
         for one in released
@@ -263,7 +272,8 @@ def test_a_refused_request_leaves_no_trace() -> None:
     merged(merger, create())
     merger.undo(merged(merger, update()))
     merge = merged(merger, update())
-    assert (1, -1) == (len(merge.outcome.records), merge.pending.count)
+    assert len(merge.outcome.records) == 1
+    assert merge.pending.count == -1
 
 
 def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
@@ -286,7 +296,8 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
         merged(merger, create(f"g-{number}"), now=float(number))
     assert merger.is_over_full
     (released,) = merger.release(now=5.0)
-    assert (["g-0", "g-1"], 3) == ([record.request_id for record in records(released)], len(merger))
+    assert [record.request_id for record in records(released)] == ["g-0", "g-1"]
+    assert len(merger) == 3
     small = merger_of(max_bytes=1)
     merged(small, create())
     assert 1 == len(small.release(now=0.0))
@@ -302,7 +313,8 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
         merged(merger, create(f"a-{number}"), now=1.0 + number)
         number += 1
     (released,) = merger.release(now=number + 1.0)
-    assert (ALICE, "a-0") == (released.sender, records(released)[0].request_id)
+    assert released.sender == ALICE
+    assert records(released)[0].request_id == "a-0"
     assert not merger.is_over_full
     assert ["b-0"] == [
         one.request_id for one in records(merged(merger, update("b-0"), sender=BOB, now=number + 2.0))
@@ -317,7 +329,9 @@ def test_traces_make_room_before_generations() -> None:
         merged(merger, trace(f"t-{number}"), now=1.0 + number)
     assert merger.is_over_full
     (released,) = merger.release(now=5.0)
-    assert ([], 2, 0) == (records(released), len(released.reports), released.pending.count)
+    assert records(released) == []
+    assert len(released.reports) == 2
+    assert released.pending.count == 0
     assert not merger.is_over_full
     assert [("a", 10, None)] == [
         (record.request_id, record.input_tokens, record.user)
@@ -331,7 +345,9 @@ def test_a_trace_that_names_nobody_takes_no_room() -> None:
     """LiteLLM writes one beside every call."""
     merger = merger_of()
     merge = merged(merger, trace(userId=None, sessionId=None, tags=[]))
-    assert ([], 0, {NOT_AI: 1}) == (merge.pending.keep, len(merger), dict(merge.outcome.ignored))
+    assert merge.pending.keep == []
+    assert len(merger) == 0
+    assert dict(merge.outcome.ignored) == {NOT_AI: 1}
 
 
 def test_what_is_on_record_is_remembered_within_bounds() -> None:
@@ -371,7 +387,8 @@ def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
     turns = [merger.release(now=600.0) for _ in range(4)]
     assert [TURN, TURN, 1, 0] == [sum(len(one.reports) for one in turn) for turn in turns]
     released = [record for turn in turns for one in turn for record in records(one)]
-    assert (2 * TURN, {"u-1"}) == (len(released), {record.user for record in released})
+    assert len(released) == 2 * TURN
+    assert {record.user for record in released} == {"u-1"}
 
 
 LAPTOP = msgspec.structs.replace(ALICE, named="laptop-1")

@@ -99,6 +99,7 @@ def test_a_list_of_another_kind_rejects_nothing() -> None:
 def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int) -> None:
     """It is unknown, and the item counts all the same: no store holds such a time."""
     (found,) = points(encoding, point({}, start=time, time=time))
-    assert (0, 0) == (found.start_time, found.time)
+    assert found.start_time == 0
+    assert found.time == 0
     assert log_record(encoding, {"timeUnixNano": str(time)}).time is None
     assert NOW == log_record(encoding, {"timeUnixNano": str(time), "observedTimeUnixNano": str(NOW)}).time

@@ -46,7 +46,8 @@ def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureR
     request.getfixturevalue("small")
     cut = normalised(path.read_bytes())
     assert at_once.records == cut.records
-    assert (at_once.received, at_once.ignored) == (cut.received, cut.ignored)
+    assert at_once.received == cut.received
+    assert at_once.ignored == cut.ignored
 
 
 def cut_elements(text: bytes) -> list[Any]:
@@ -132,11 +133,9 @@ def test_a_large_span_is_read_without_its_content() -> None:
     made["unread"] = {"list": [[]] * 200_000}
     part = in_one(json_decoder.traces(in_json(traces(made))))
     ((_, found),) = part.items
-    assert (7, 4_999, None) == (
-        found.attributes["gen_ai.usage.input_tokens"],
-        found.attributes["n4999"],
-        found.attributes.get("gen_ai.input.messages"),
-    )
+    assert found.attributes["gen_ai.usage.input_tokens"] == 7
+    assert found.attributes["n4999"] == 4_999
+    assert found.attributes.get("gen_ai.input.messages") is None
     assert [{"exception.type": "Timeout"}] == [event.attributes for event in found.events]
 
 

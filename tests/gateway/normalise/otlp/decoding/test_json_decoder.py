@@ -93,7 +93,8 @@ def test_ids_are_hexadecimal(field: str, value: str) -> None:
     good, bad = span(1, CALL), span(2, CALL) | {field: value}
     outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
     ((place, reason, message),) = outcome.rejects
-    assert (1, MALFORMED) == (place, reason)
+    assert place == 1
+    assert reason == MALFORMED
     assert f"resourceSpans[0].scopeSpans[0].spans[1].{field}" in message
     assert value not in message
     assert [f"{1:016x}", f"{3:016x}"] == [
@@ -104,9 +105,13 @@ def test_ids_are_hexadecimal(field: str, value: str) -> None:
 def test_ids_of_any_case_and_absent_ones() -> None:
     """Upper case is the same id; empty, null and all zero are none."""
     found = decoded(changed(traceId="ABCDEF" + "0" * 26, spanId="A" * 16, parentSpanId=""))
-    assert ("abcdef" + "0" * 26, "a" * 16, None) == (found.trace_id, found.span_id, found.parent_id)
+    assert found.trace_id == "abcdef" + "0" * 26
+    assert found.span_id == "a" * 16
+    assert found.parent_id is None
     found = decoded(changed(traceId="0" * 32, spanId=None, parentSpanId="0" * 16))
-    assert (None, None, None) == (found.trace_id, found.span_id, found.parent_id)
+    assert found.trace_id is None
+    assert found.span_id is None
+    assert found.parent_id is None
 
 
 @pytest.mark.parametrize("value", ["no", "AAAAAAAAAAAAAAAAAAAAAA==", "0" * 31, 7, [1, 2], {"a": None}])
@@ -115,16 +120,16 @@ def test_a_log_record_needs_no_ids(value: Any) -> None:
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"traceId": value, "spanId": value}]}]}]}
     part = in_one(json_decoder.logs(in_json(payload)))
     ((_, record),) = part.items
-    assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
+    assert record.trace_id is None
+    assert record.span_id is None
+    assert part.rejects == []
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
     """Whatever stands there rejects nothing; some exporters write them as lists of numbers."""
     links = [{"traceId": [1, 2], "spanId": "AAAA"}, {"traceId": "0" * 31}, 5, None]
-    assert ([], 1) == (
-        (outcome := read("traces", in_json(changed(links=links)))).rejects,
-        len(outcome.records),
-    )
+    assert (outcome := read("traces", in_json(changed(links=links)))).rejects == []
+    assert len(outcome.records) == 1
     exemplars = [{"traceId": "AAAA", "spanId": [1]}]
     data = {
         "aggregationTemporality": 1,
@@ -133,7 +138,8 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
     }
     metric = {"name": "cline.tokens.output.total", "sum": data}
     counted = read("metrics", in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
-    assert ([], 1) == (counted.rejects, len(counted.records) + len(counted.points))
+    assert counted.rejects == []
+    assert len(counted.records) + len(counted.points) == 1
 
 
 @pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])
@@ -335,10 +341,8 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
         traces(span(1, CALL), resource={"service.name": "@@"}),
     ):
         outcome = read("traces", in_json(payload).replace(b"@@", half))
-        assert (len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]), []) == (
-            outcome.received,
-            outcome.rejects,
-        )
+        assert len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]) == outcome.received
+        assert outcome.rejects == []
     body = in_json(changed(name="@@")).replace(b"@@", rb"\\ud83d \ud83d\ude00 " + half)
     assert decoded(body).name.startswith("\\ud83d \U0001f600 ")
     assert decoded(body).name.endswith("\ufffd")
@@ -408,11 +412,14 @@ def test_metric_points_are_the_items_of_metrics() -> None:
     assert [("a", 5, False), ("d", 7.5, True)] == [
         (point.name, point.value, point.cumulative) for _, point in part.items
     ]
-    assert (8, 4, 2) == (part.received, sum(part.ignored.values()), len(part.rejects))
+    assert part.received == 8
+    assert sum(part.ignored.values()) == 4
+    assert len(part.rejects) == 2
     assert "resourceMetrics[0].scopeMetrics[0].metrics[0].sum.dataPoints[1]" in part.rejects[0].message
 
 
 def test_when_every_item_is_malformed_the_door_can_tell() -> None:
     """All rejects carry the one reason that makes a request a 400."""
     outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
-    assert (2, {MALFORMED}) == (outcome.received, {reject.reason for reject in outcome.rejects})
+    assert outcome.received == 2
+    assert {reject.reason for reject in outcome.rejects} == {MALFORMED}

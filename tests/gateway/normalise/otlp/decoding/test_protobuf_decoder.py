@@ -153,10 +153,8 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
     message = f"spans[1].{field}: {size} bytes where {8 if 'span' in field else 16} are due"
     assert [Reject(1, MALFORMED, message)] == part.rejects
-    assert (3, [(0, "before"), (2, "after")]) == (
-        part.received,
-        [(place, found.name) for place, found in part.items],
-    )
+    assert part.received == 3
+    assert [(place, found.name) for place, found in part.items] == [(0, "before"), (2, "after")]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,9 @@ def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
     logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
     part = in_one(protobuf_decoder.logs(logs.SerializeToString()))
     ((_, record),) = part.items
-    assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
+    assert record.trace_id is None
+    assert record.span_id is None
+    assert part.rejects == []
 
 
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
@@ -176,14 +176,16 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add().links.add(trace_id=b"1", span_id=b"2")
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
-    assert (1, []) == (len(part.items), part.rejects)
+    assert len(part.items) == 1
+    assert part.rejects == []
     counted = ExportMetricsServiceRequest()
     metric = counted.resource_metrics.add().scope_metrics.add().metrics.add(name="cline.tokens.output.total")
     metric.sum.is_monotonic = True
     metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
     metric.sum.data_points.add(as_int=5).exemplars.add(trace_id=b"1", span_id=b"2")
     points = in_one(protobuf_decoder.metrics(counted.SerializeToString()))
-    assert (1, []) == (len(points.items), points.rejects)
+    assert len(points.items) == 1
+    assert points.rejects == []
 
 
 def test_ids_that_are_zero_or_absent_are_none() -> None:
@@ -191,7 +193,10 @@ def test_ids_that_are_zero_or_absent_are_none() -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
     ((_, found),) = in_one(protobuf_decoder.traces(request.SerializeToString())).items
-    assert (None, None, None, None) == (found.trace_id, found.span_id, found.parent_id, found.start_time)
+    assert found.trace_id is None
+    assert found.span_id is None
+    assert found.parent_id is None
+    assert found.start_time is None
 
 
 @pytest.mark.parametrize(
@@ -382,4 +387,5 @@ def test_metric_points_that_can_count() -> None:
     assert [(0, "a", 5), (6, "d", 7.5), (8, "e", 2.5)] == [
         (place, point.name, point.value) for place, point in part.items
     ]
-    assert (10, 7) == (part.received, sum(part.ignored.values()))
+    assert part.received == 10
+    assert sum(part.ignored.values()) == 7

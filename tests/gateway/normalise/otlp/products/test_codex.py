@@ -64,20 +64,24 @@ def test_a_completed_response_is_a_call() -> None:
 def test_counts_may_be_texts_or_integers() -> None:
     """Older releases mix both on one record and know no cache writes."""
     mixed = completed(output_token_count=820, reasoning_token_count=512, cache_write_token_count=None)
-    assert (820, 512, None) == (mixed.output_tokens, mixed.reasoning_tokens, mixed.cache_write_tokens)
+    assert mixed.output_tokens == 820
+    assert mixed.reasoning_tokens == 512
+    assert mixed.cache_write_tokens is None
 
 
 def test_the_duration_of_an_sse_event_is_not_the_calls() -> None:
     """It measures the last piece of the stream, so start and end are one."""
     record = completed(duration_ms="3")
-    assert (NOW, NOW) == (record.start_time, record.end_time)
+    assert record.start_time == NOW
+    assert record.end_time == NOW
 
 
 def test_the_twin_without_counts_is_no_call() -> None:
     """Two response.completed records come per call; only one of them counts."""
     twin = {name: value for name, value in COMPLETED.items() if not name.endswith("_token_count")}
     outcome = read_logs(log(twin, event_name=PLACE), log(COMPLETED, event_name=PLACE))
-    assert (1, {NOT_AI: 1}) == (len(outcome.records), outcome.ignored)
+    assert len(outcome.records) == 1
+    assert outcome.ignored == {NOT_AI: 1}
 
 
 @pytest.mark.parametrize("status", ["429", 500])
@@ -100,7 +104,9 @@ def test_one_call_resent_has_one_identity() -> None:
     """Without a response id the session, the time and the tokens are the call's identity."""
     other = log(COMPLETED, event_name=PLACE, time=NOW + SECOND)
     first, again, later = read_logs(log(COMPLETED, event_name=PLACE), log(COMPLETED), other).identities
-    assert (True, True, True) == (first == again, first != later, first.certain)
+    assert first == again
+    assert first != later
+    assert first.certain is True
 
 
 @pytest.mark.parametrize("name", ["codex.conversation_starts", "codex.tool_result", "codex.user_prompt"])

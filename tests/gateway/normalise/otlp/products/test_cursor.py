@@ -47,14 +47,13 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
 def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> None:
     """The input is stated without the cache."""
     record = only(REQUEST, **how)
-    assert ("a1", 18_940, 310, 18_000, 900) == (
-        record.request_id, record.input_tokens, record.output_tokens, record.cache_read_tokens,
-        record.cache_write_tokens,
-    )  # fmt: skip
-    assert ("99", {"service": "cursor", "surface": "cli", "entrypoint": "sdk_py"}) == (
-        record.user,
-        record.tags,
-    )
+    assert record.request_id == "a1"
+    assert record.input_tokens == 18_940
+    assert record.output_tokens == 310
+    assert record.cache_read_tokens == 18_000
+    assert record.cache_write_tokens == 900
+    assert record.user == "99"
+    assert record.tags == {"service": "cursor", "surface": "cli", "entrypoint": "sdk_py"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,8 @@ def test_what_is_not_billed_costs_nothing(
 ) -> None:
     """A correction says so of the whole request, after the fact."""
     record = only({**REQUEST, **more}, body=body)
-    assert (cost, status) == (record.cost, record.status)
+    assert record.cost == cost
+    assert record.status == status
 
 
 @pytest.mark.parametrize("model", ["Auto", "Thinking", "Pro", "Premium"])

@@ -69,7 +69,8 @@ def call(*records: LogRecord) -> Inference:
 def test_twins_a_millisecond_apart_are_one_call() -> None:
     """Seen with 0.61.0: the twins agree in event.timestamp, their record times do not."""
     outcome = read_logs(gemini(RESPONSE), gemini(TWIN, time=NOW + 1_000_000))
-    assert (1, {MERGED: 1}) == (len(outcome.records), outcome.ignored)
+    assert len(outcome.records) == 1
+    assert outcome.ignored == {MERGED: 1}
     assert {
         "request_id": "resp-0123456789abcdef",
         "provider": "gcp.vertex_ai",
@@ -96,7 +97,8 @@ def test_the_twin_may_come_first() -> None:
 def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
     """Seen with 0.61.0: a third operation.details record is written when the request starts."""
     outcome = read_logs(gemini(START), gemini(RESPONSE), gemini(TWIN))
-    assert (1, {NOT_AI: 1, MERGED: 1}) == (len(outcome.records), outcome.ignored)
+    assert len(outcome.records) == 1
+    assert outcome.ignored == {NOT_AI: 1, MERGED: 1}
     assert "resp-0123456789abcdef" == getattr(outcome.records[0], "request_id", None)
 
 
@@ -132,7 +134,8 @@ def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
     started = process_time()
     outcome = read_logs(*others, *calls)
     assert process_time() - started < 10 * alone_s + 1
-    assert (8_000, {MERGED: 8_000}) == (len(outcome.records), outcome.ignored)
+    assert len(outcome.records) == 8_000
+    assert outcome.ignored == {MERGED: 8_000}
     assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
 
 
@@ -172,15 +175,18 @@ def test_an_error_takes_no_response_model_from_its_twin() -> None:
         "duration_ms": 150,
     }
     record = call(gemini(error), gemini(TWIN))
-    assert ("error", "TerminalQuotaError", "gcp.vertex_ai", None, None) == (
-        record.status, record.error_type, record.provider, record.response_model, record.input_tokens,
-    )  # fmt: skip
+    assert record.status == "error"
+    assert record.error_type == "TerminalQuotaError"
+    assert record.provider == "gcp.vertex_ai"
+    assert record.response_model is None
+    assert record.input_tokens is None
 
 
 def test_a_bad_call_among_twins_is_rejected_alone() -> None:
     """Books are kept at the end for those that wait, too."""
     outcome = read_logs(gemini(RESPONSE | {"output_token_count": -5}), gemini(TWIN), gemini(RESPONSE))
-    assert ([IMPLAUSIBLE], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
+    assert [reject.reason for reject in outcome.rejects] == [IMPLAUSIBLE]
+    assert len(outcome.records) == 1
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,8 @@ def test_the_counters_twin_and_derived_figures_are_ignored() -> None:
         point("gen_ai.client.token.usage", 1700.0, attributes, scope="gemini-cli"),
         point("gemini_cli.token.efficiency", 0.4, {"model": "gemini-2.5-pro"}, scope="gemini-cli"),
     )
-    assert ({MERGED: 2}, []) == (outcome.ignored, outcome.records)
+    assert outcome.ignored == {MERGED: 2}
+    assert outcome.records == []
 
 
 QWEN = {
@@ -255,7 +262,9 @@ def test_a_qwen_error_is_an_error_record() -> None:
         "event.name": "qwen-code.api_error", "model": "gpt-4.1", "status_code": 401, "session.id": "s",
     }  # fmt: skip
     record = call(log(attributes, scope="qwen-code"))
-    assert ("error", "401", "openai") == (record.status, record.error_type, record.provider)
+    assert record.status == "error"
+    assert record.error_type == "401"
+    assert record.provider == "openai"
 
 
 def test_qwens_counter() -> None:

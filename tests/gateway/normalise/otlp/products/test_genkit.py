@@ -60,7 +60,9 @@ def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
     output = {"usage": {"inputTokens": 12, "outputTokens": 3}, "raw": {"id": answer}}
     ours = only(traces(span(1, action(output, genkit_name="openai/gpt-4o"))))
     theirs = only(traces(span(2, {"gen_ai.operation.name": "chat", "gen_ai.response.id": answer})))
-    assert (theirs.id, "openai", "gpt-4o") == (ours.id, ours.provider, ours.request_model)
+    assert theirs.id == ours.id
+    assert ours.provider == "openai"
+    assert ours.request_model == "gpt-4o"
 
 
 def test_flows_tools_and_prompts_are_no_calls() -> None:
@@ -71,7 +73,8 @@ def test_flows_tools_and_prompts_are_no_calls() -> None:
         span(n, {**action(output), "genkit:metadata:subtype": kind}) for n, kind in enumerate(kinds, start=2)
     ]
     outcome = normalised(traces(*around, span(1, action(output), parent=2)))
-    assert ([1], {NOT_AI: 4}) == ([len(outcome.records)], dict(outcome.ignored))
+    assert [len(outcome.records)] == [1]
+    assert dict(outcome.ignored) == {NOT_AI: 4}
 
 
 def test_an_embedders_action_is_a_call_without_counts() -> None:
@@ -82,7 +85,9 @@ def test_an_embedders_action_is_a_call_without_counts() -> None:
         "genkit:name": "vertexai/text-embedding-005",
     }
     record = only(traces(span(1, embedder)))
-    assert ("embeddings", "gcp.vertex_ai", None) == (record.operation, record.provider, record.input_tokens)
+    assert record.operation == "embeddings"
+    assert record.provider == "gcp.vertex_ai"
+    assert record.input_tokens is None
 
 
 def test_a_state_of_error_is_a_failure() -> None:
@@ -98,7 +103,8 @@ def test_a_state_of_error_is_a_failure() -> None:
 def test_an_answer_that_can_not_be_read_costs_the_call_nothing(output: Any) -> None:
     """And nothing of it is kept."""
     (record,) = records(traces(span(1, action(output))))
-    assert (None, None) == (record.input_tokens, record.request_id)
+    assert record.input_tokens is None
+    assert record.request_id is None
     assert SECRET not in repr(record)
 
 

@@ -34,9 +34,12 @@ def test_a_refusal_has_the_id_of_its_request() -> None:
     request = {**refusal, "event.name": "api_request", "input_tokens": 5, "output_tokens": 1, "cost_usd": 0.1}
     outcome = read_logs(log(request, **CLAUDE), log(refusal, **CLAUDE))
     call, end = outcome.identities
-    assert (call.joins, True) == (end.also, call.id in end.lookups)
+    assert call.joins == end.also
+    assert call.id in end.lookups
     record = only(refusal, **CLAUDE)
-    assert ("error", "refusal", None) == (record.status, record.error_type, record.input_tokens)
+    assert record.status == "error"
+    assert record.error_type == "refusal"
+    assert record.input_tokens is None
     del refusal["request_id"]
     assert {NOT_AI: 1} == dict(read_logs(log(refusal, **CLAUDE)).ignored)
 
@@ -59,7 +62,8 @@ def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: i
         "model": "gpt-6-sol",
     }
     outcome = read_logs(log({name: value for name, value in said.items() if value is not None}, **CODEX))
-    assert (calls, 1 - calls) == (len(outcome.records), outcome.ignored[NOT_AI])
+    assert len(outcome.records) == calls
+    assert outcome.ignored[NOT_AI] == 1 - calls
 
 
 @pytest.mark.parametrize(

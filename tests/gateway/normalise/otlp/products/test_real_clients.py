@@ -22,7 +22,8 @@ COUNTED = {"llm.token_count.prompt": 1200, "llm.token_count.completion": 80}
 def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> None:
     """Tracers of its models see a method that asks nobody."""
     outcome = normalised(traces(span(1, kind, name="OpenAI._prepare_chat_with_tools")))
-    assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
+    assert outcome.records == []
+    assert dict(outcome.ignored) == {NOT_AI: 1}
     assert 1 == len(records(traces(span(1, kind, name="OpenAI.chat"))))
 
 
@@ -63,7 +64,8 @@ def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
     """LangSmith for JavaScript leaves the status good."""
     llm = {"langsmith.span.kind": "llm", **CHAT}
     record = only(traces(raised(1, llm)), encoding=encoding)
-    assert ("error", "RateLimitError") == (record.status, record.error_type)
+    assert record.status == "error"
+    assert record.error_type == "RateLimitError"
     unnamed = {name: value for name, value in llm.items() if name != "gen_ai.operation.name"}
     assert "error" == only(traces(raised(1, unnamed)), encoding=encoding).status
 
@@ -80,7 +82,9 @@ def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
     """As JSON text; the attribute of successful calls comes first."""
     failed = {"mlflow.spanType": '"CHAT_MODEL"', "model": '"gpt-4o-mini"'}
     record = only(traces(span(1, failed, status={"code": 2})))
-    assert ("gpt-4o-mini", "openai", "error") == (record.request_model, record.provider, record.status)
+    assert record.request_model == "gpt-4o-mini"
+    assert record.provider == "openai"
+    assert record.status == "error"
     assert "gpt-4o" == only(traces(span(1, {**failed, "mlflow.llm.model": '"gpt-4o"'}))).request_model
 
 
@@ -91,9 +95,11 @@ def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
     """Its integrations for Langfuse and Arize write OpenInference's words, with the response's id in them."""
     call = {**LLM, **COUNTED, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9", "llm.cost.total": 0.0}
     record = only(traces(span(1, call), scope="litellm"))
-    assert ("litellm", "chatcmpl-A1B2C3D4E5F6G7H8I9", 1200, 80, None) == (
-        record.source, record.request_id, record.input_tokens, record.output_tokens, record.cost,
-    )  # fmt: skip
+    assert record.source == "litellm"
+    assert record.request_id == "chatcmpl-A1B2C3D4E5F6G7H8I9"
+    assert record.input_tokens == 1200
+    assert record.output_tokens == 80
+    assert record.cost is None
     assert (
         "openinference" == only(traces(span(1, call), scope="openinference.instrumentation.litellm")).source
     )
@@ -115,7 +121,8 @@ def test_the_requested_model_of_openinference_comes_first() -> None:
         "llm.response.model_name": "gpt-4o-mini-1",
     }
     record = only(traces(span(1, call)))
-    assert ("gpt-4o-mini", "gpt-4o-mini-1") == (record.request_model, record.response_model)
+    assert record.request_model == "gpt-4o-mini"
+    assert record.response_model == "gpt-4o-mini-1"
 
 
 def test_no_price_is_no_cost_of_openlits() -> None:
