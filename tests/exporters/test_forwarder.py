@@ -18,6 +18,7 @@ from spool.leases import HeldTasks, SoleNode
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
+from tests.loop_turns import until_all_wait
 
 
 class Gate(Capture):
@@ -62,7 +63,7 @@ async def lingering(
         configs = [config(exporter, "first", linger_s=linger_s)]
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)
         await routes.start()
-        await asyncio.sleep(0.01)  # it looks for what there is
+        await until_all_wait()
         yield spool, routes
 
 
@@ -77,7 +78,7 @@ async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> 
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         for number in range(1, 11):
             await spool.add(calls(number, number))
-        await asyncio.sleep(0.1)
+        await until_all_wait()
         assert [] == exporter.deliveries
         await routes.stop()
         assert [(1, 10)] == spans(exporter)
@@ -91,7 +92,7 @@ async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 10))
         await drained(spool, 8)
-        await asyncio.sleep(0.1)
+        await until_all_wait()
         assert [(1, 4), (5, 8)] == spans(exporter)
         await routes.stop()
         assert [(1, 4), (5, 8), (9, 10)] == spans(exporter)
@@ -136,7 +137,7 @@ async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> 
 async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
     terms: dict[str, int] = {}
     while terms.get("delivered") != count:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         terms = dict(await spool.terms())
     return terms
 
@@ -181,7 +182,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
         assert state.state == "orphaned"
         assert state.queued == 10
         await routes.configure([config(second, "second")], None)
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         assert [] == second.deliveries
         first.open.set()
         assert {"delivered": 10} == await drained(spool)
@@ -196,7 +197,7 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
     async with forwarding(tmp_path, Capture()) as (_, routes):
         waiting = asyncio.create_task(routes.wait())
         await routes.configure([], None)
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         assert not waiting.done()
         broken = Capture()
         broken.in_flight = None  # type: ignore[assignment]
@@ -217,12 +218,12 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
         await spool.add(calls(1, 20))
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases)
         await routes.start()
-        await asyncio.sleep(0.01)
+        await until_all_wait()
         assert not gate.sending.is_set()
         leases.gain(ROUTE)
         await gate.sending.wait()
         ending = asyncio.create_task(leases.let_go(ROUTE))
-        await asyncio.sleep(0.01)
+        await until_all_wait()
         assert not ending.done()
         gate.open.set()
         await ending

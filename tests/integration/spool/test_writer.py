@@ -20,6 +20,7 @@ from spool.log.values import Receipt, Submission
 from spool.record import Record
 from spool.turns.fair_turns import FairTurns
 from tests.integration.spool.conftest import Starter
+from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
 pytestmark = pytest.mark.asyncio
@@ -95,9 +96,9 @@ async def test_behind_a_group_of_several_more_are_gathered() -> None:
     async with asyncio.timeout(60):
         await asyncio.gather(*append(1, 2))
         behind = append(3, 4)
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         behind += append(5, 7)
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         assert [2] == groups.sizes
         await writer.close()
         await asyncio.gather(*behind)
@@ -147,9 +148,9 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     appended += [append_as(writer, turns, "small", 1, first=number) for number in range(3)]
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         await asyncio.gather(*appended)
@@ -170,7 +171,7 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
     for number, name in enumerate(names):
         turns.party(name).spend((40 - number) / 1000)
         appended.append(append_as(writer, turns, name, 100, first=1000 * number))
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         await asyncio.gather(*appended)
@@ -191,9 +192,9 @@ async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting
     appended += [
         append_as(writer, turns, "busy", 1, first=number, waiting=waiting) for number in range(1, 64)
     ]
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     appended.append(append_as(writer, turns, "small", 1))
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         await asyncio.gather(*appended)
@@ -208,7 +209,7 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         await asyncio.gather(*appended)
@@ -237,7 +238,7 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn()
         await append_as(writer, turns, "small", 1)
         await append_as(writer, turns, "busy", 1)
         behind = append_as(writer, turns, "busy", 40, first=10)
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         assert [{"small": 1}, {"busy": 1}] == groups.groups
         await append_as(writer, turns, "small", 1, first=1)
         await writer.close()
@@ -311,7 +312,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     appended = [append_as(writer, turns, "busy", 40)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended.append(append_as(writer, turns, "small", 1))
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         groups.began.clear()
@@ -319,7 +320,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
         groups.go_on.clear()
         await groups.began.wait()
         appended.append(append_as(writer, turns, "small", 1, first=1))
-        await asyncio.sleep(0.05)
+        await until_all_wait()
         groups.go_on.set()
         receipts = await asyncio.gather(*appended)
         await writer.close()
@@ -337,7 +338,7 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
     first = append_as(writer, turns, "one", 40)
     await asyncio.wait_for(groups.began.wait(), 60)
     behind = append_as(writer, turns, "other", 1)
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         await asyncio.gather(first, behind)
@@ -368,7 +369,8 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
     busy = asyncio.create_task(append("busy", *map(call, range(40)), unidentified(40)))
     await asyncio.to_thread(began.wait, 60)
     small = asyncio.create_task(append("small", call(99)))
-    await asyncio.sleep(0.05)
+    while not (await spool.log.stats()).waiting:  # noqa: ASYNC110 - a figure tells nobody
+        await asyncio.sleep(0)
     goes_on.set()
     assert [41, 1] == [receipt.records for receipt in await asyncio.gather(busy, small)]
     expected = [call(99)[0], *(call(number)[0] for number in range(40)), unidentified(40)[0]]
@@ -383,9 +385,9 @@ async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
     first = append_as(writer, turns, "busy", 1)
     await asyncio.wait_for(groups.began.wait(), 60)
     busy = [append_as(writer, turns, "busy", 1, first=number) for number in range(1, 5)]
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     small = append_as(writer, turns, "small", 1)
-    await asyncio.sleep(0.05)
+    await until_all_wait()
     groups.go_on.set()
     async with asyncio.timeout(60):
         answers = await asyncio.gather(first, *busy, small, return_exceptions=True)

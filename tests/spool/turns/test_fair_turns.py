@@ -158,18 +158,19 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
     turns = FairTurns()
     first, second, third = parties(turns, first=3.0, second=2.0, third=1.0)
     order: list[str] = []
-    begun = asyncio.Event()
+    all_asked = asyncio.Event()
 
     async def use(party: Party) -> None:
         async with turns.thread(party):
             order.append(party.name)
-            begun.set()
-            await asyncio.sleep(0.01)
+            await all_asked.wait()
 
     uses = []
     for party in (first, second, third):
         uses.append(asyncio.create_task(use(party)))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.sleep(0)
+    assert turns.is_wanted
+    all_asked.set()
     await asyncio.gather(*uses)
     assert ["first", "third", "second"] == order
     assert turns.aside is None
@@ -182,7 +183,8 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
     first, second = parties(turns, first=3.0, second=2.0)
     async with turns.thread(first):
         waiting = asyncio.create_task(turns.thread(second).__aenter__())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert turns.is_wanted
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
