@@ -106,5 +106,9 @@ class AlreadyThere(NotAllowed):
     """The name is taken."""
 
 
+class RowDamaged(SpoolError):
+    """The values of a stored row are not those of its class."""
+
+
 class RegistryDamaged(SpoolError):
     """registry.sqlite cannot be read; the spool and the ledger are files of their own and go on."""

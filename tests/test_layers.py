@@ -100,7 +100,12 @@ def test_the_rooms_of_gateway_stand_in_order() -> None:
             continue  # a folder's own docstring, and `python -m gateway`
         needed = {name for name in imported(path, members=True) if name in names}
         floor = rank[room_of(own, order)]
-        assert [] == [name for name in needed if rank.get(room_of(name, order), -1) > floor], path
+        higher = [name for name in needed if rank.get(room_of(name, order), -1) > floor]
+        room = "/".join(room_of(own, order))
+        assert higher == [], (
+            f"{path} stands in the room {room} and imports from rooms that ARCHITECTURE.md lists after it: "
+            "move it, or give its folder a line of its own in that list"
+        )
 
 
 def test_normalisers_are_pure() -> None:

@@ -165,11 +165,14 @@ class DocumentTable(Generic[Row]):
 
     kind: RowKind[Row]
     draft: type[Any]  # its fields are what people and keys state of a row, and what the audit list shows
-    limit: str  # the setting that bounds the rows; makers are noted by it
+    limit: str  # the setting that bounds the rows, or a name for the bound if `most` has it; makers are noted by it
     most: int = 0  # the bound itself, where no setting has it
     action: str  # of audit rows, before the dot
 
     def __init__(self, changes: Changes) -> None:
+        missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
+        if missing:
+            raise TypeError(f"{type(self).__name__} does not declare {', '.join(missing)}: see DocumentTable")
         self._changes = changes
         self._rows: dict[str, Row] = {}
 
@@ -207,7 +210,8 @@ class DocumentTable(Generic[Row]):
             if row.id in stored:
                 raise AlreadyThere(f"there is a {noun} with the id {row.id!r}")
             if most is not None and len(stored) >= most:
-                raise NotAllowed(f"there are {most} {noun}s ({self.limit}); delete one")
+                setting = "" if self.most else f" ({self.limit})"
+                raise NotAllowed(f"there are {most} {noun}s{setting}; delete one")
             if most is not None:
                 check_share(rows, self.limit, stored, most, actor)
             if check is not None:

@@ -92,8 +92,8 @@ class Registry:
 
         `secret` is spool.installation.installation_secret's. The store is closed when it cannot be read.
         """
-        registry = cls(Changes(store, clock=clock, secret=secret), declared)
         try:
+            registry = cls(Changes(store, clock=clock, secret=secret), declared)
             await registry.follow()  # what is read then is of this place, or later
             tables: Sequence[MemoryTable] = (
                 registry.keys,
@@ -109,7 +109,7 @@ class Registry:
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
-            await registry.close()
+            await store.close()
             raise
         return registry
 

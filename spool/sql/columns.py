@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from spool.errors import RowDamaged
+
 Row = TypeVar("Row")
 
 
@@ -56,12 +58,15 @@ class Columns(Generic[Row]):
         return self._row(**self.fields(kept), **others)
 
     def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """The fields of a row, by name, from the values of its columns in their order."""
+        """The fields of a row, by name, from the values of its columns in their order; RowDamaged if one is none."""
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]
             if value is not None:
-                values[name] = read(value)
+                try:
+                    values[name] = read(value)
+                except (TypeError, ValueError) as error:
+                    raise RowDamaged(f"{self._row.__name__}.{name} cannot be read: {error}") from error
         return values
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from spool.errors import RowDamaged
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
@@ -202,11 +203,11 @@ class SqlRegistryRows:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        return {id: json.loads(body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)}
+        return {id: _document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)}
 
     def document(self, kind: str, id: str) -> Mapping[str, Any] | None:
         row = self._one(f"{_DOCUMENTS} AND id = :id", kind=kind, id=id)
-        return json.loads(row[1]) if row else None
+        return _document(kind, row[1]) if row else None
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
         self._run(_PUT_DOCUMENT, kind=kind, id=id, body=json.dumps(body))
@@ -299,6 +300,16 @@ class SqlRegistryRows:
         ]
         self._run_each(insert("secrets", self.secret_names), rows)
         self._tell(KEYS, str(key.id))
+
+
+def _document(kind: str, body: str) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except (TypeError, ValueError) as error:
+        raise RowDamaged(f"a document of the kind {kind} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise RowDamaged(f"a document of the kind {kind} is no object")
+    return document
 
 
 def _key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:

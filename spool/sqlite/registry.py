@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from spool.clock import Clock
-from spool.errors import RegistryDamaged, SpoolUnavailable
+from spool.errors import RegistryDamaged, RowDamaged, SpoolUnavailable
 from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
@@ -20,7 +19,8 @@ from spool.sqlite.log import queries
 from spool.sqlite.migrations import migrate, statements
 
 T = TypeVar("T")
-ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
+# What a read raises if a row is not what was written. A change runs rules, too, whose mistakes are no damage.
+ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 BEGIN_ANEW = (
     "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "
     "recover "
@@ -47,10 +47,14 @@ class SqliteRegistry:
             raise _translated(error, path) from error
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
-        return await self._guarded(self._database.transaction(lambda connection: work(_rows(connection))))
+        return await self._guarded(
+            self._database.transaction(lambda connection: work(_rows(connection))), RowDamaged
+        )
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        return await self._guarded(self._database.snapshot(lambda connection: work(_rows(connection))))
+        return await self._guarded(
+            self._database.snapshot(lambda connection: work(_rows(connection))), *ROW_ERRORS
+        )
 
     async def outlast_commits(self) -> None:
         """Do nothing: no other process writes."""
@@ -64,12 +68,12 @@ class SqliteRegistry:
     async def close(self) -> None:
         await self._database.close()
 
-    async def _guarded(self, running: Awaitable[T]) -> T:
+    async def _guarded(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:
             return await running
         except sqlite3.DatabaseError as error:
             raise _translated(error, self._database.path) from error
-        except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
+        except damage as error:
             raise RegistryDamaged(
                 f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}"
             ) from error

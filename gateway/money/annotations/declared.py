@@ -136,7 +136,7 @@ class AnnotationResource(ManagedResource[Annotation]):
     new = NewAnnotation
     changes = changes_of(NewAnnotation)
     item = AnnotationItem
-    one = one_of(AnnotationItem, "annotation")
+    one = one_of(NewAnnotation, AnnotationItem)
     lists: List[Row] = List(
         root="annotations",
         show=_describe,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from spool.errors import NotAllowed, NotThere, RegistryDamaged
+from spool.errors import NotAllowed, NotThere, RegistryDamaged, RowDamaged
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.registry.bearers import check_bearers, outlast_commits
 from spool.registry.following import RegistryNews
@@ -103,7 +102,8 @@ class PostgresRegistryRows(SqlRegistryRows):
 
 
 T = TypeVar("T")
-ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
+# What a read raises if a row is not what was written. A change runs rules, too, whose mistakes are no damage.
+ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 KEPT_CHANGES = 10_000
 
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
@@ -164,7 +164,7 @@ class PostgresRegistry:
 
         changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
         try:
-            changed = await self._guarded(changing)
+            changed = await self._guarded(changing, RowDamaged)
         except (
             NotThere,
             NotAllowed,
@@ -191,7 +191,8 @@ class PostgresRegistry:
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
         return await self._guarded(
-            database.snapshot(lambda connection: work(PostgresRegistryRows(connection, database.sql)))
+            database.snapshot(lambda connection: work(PostgresRegistryRows(connection, database.sql))),
+            *ROW_ERRORS,
         )
 
     async def news(self, since: int | None) -> RegistryNews:
@@ -222,10 +223,10 @@ class PostgresRegistry:
         changed = {(kind, id) for number, kind, id in found if number not in self._own}
         return RegistryNews(seq=seq, changed=changed), told, at
 
-    async def _guarded(self, running: Awaitable[T]) -> T:
+    async def _guarded(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:
             return await running
-        except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
+        except damage as error:
             message = f"a row of the registry is damaged ({type(error).__name__}): restore it from a backup"
             raise RegistryDamaged(message) from error
 

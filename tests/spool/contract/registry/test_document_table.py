@@ -61,9 +61,21 @@ class Note(NoteDraft):
 
 
 class NoteTable(ManagedTable[Note]):
-    """Without a name, and without a rule among its rows."""
+    """Without a name, and with a bound that no setting has."""
 
-    kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes.max", "note"
+    kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes", "note"
+    most = 2
+
+
+class MistakenTable(ManagedTable[Note]):
+    """Its rule has a mistake."""
+
+    kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, Note], row: Note, sees: Sees[Note]
+    ) -> None:
+        raise AttributeError("a rule with a mistake")
 
 
 class Racks:
@@ -75,7 +87,7 @@ class Racks:
 
     @classmethod
     async def of(cls, open_registry: RegistryOpener) -> Racks:
-        return cls(await open_registry(declared=[RackTable, NoteTable]))
+        return cls(await open_registry(declared=[RackTable, NoteTable, MistakenTable]))
 
     async def create(self, id: str, name: str, *books: str, actor: Actor = ADA) -> Rack:
         return await self.table.create(RackDraft(name=name, books=books), id=id, most=3, actor=actor)
@@ -107,6 +119,35 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
             each.find_any("b")
 
 
+async def test_a_table_without_a_declaration_says_which(open_registry: RegistryOpener) -> None:
+    """Before it is asked for a row."""
+
+    class Nameless(ManagedTable[Note]):
+        kind, draft, action = DocumentKind("nameless", Note, "note"), NoteDraft, "note"
+
+    with pytest.raises(TypeError, match="Nameless does not declare limit"):
+        await open_registry(declared=[Nameless])
+
+
+async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: RegistryOpener) -> None:
+    racks = await Racks.of(open_registry)
+    notes = racks.registry.table(NoteTable)
+    for id in ("a", "b"):
+        await notes.create(NoteDraft(text=id), id=id, most=NoteTable.most, actor=ADA)
+    with pytest.raises(NotAllowed, match=r"^there are 2 notes; delete one$"):
+        await notes.create(NoteDraft(text="c"), id="c", most=NoteTable.most, actor=ADA)
+    assert racks.registry.fixed_bounds() == {"notes": 2}
+
+
+async def test_a_mistake_in_a_rule_is_not_called_damage(open_registry: RegistryOpener) -> None:
+    """Whoever reads that the registry is damaged begins a new one and loses every key."""
+    racks = await Racks.of(open_registry)
+    table = racks.registry.table(MistakenTable)
+    with pytest.raises(AttributeError, match="a rule with a mistake"):
+        await table.create(NoteDraft(text="a"), id="a", most=None, actor=ADA)
+    assert await racks.create("a", "Poems")
+
+
 async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: RegistryOpener) -> None:
     """It knows the names of their rows and who made them, as of its own tables. It has no others."""
     racks = await Racks.of(open_registry)
@@ -115,7 +156,7 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
     assert racks.registry.name_of("rack", "b") is None
     held = await racks.registry.held()
     assert held["racks.max"] == {"fleet": 1, "": 0}
-    assert held["notes.max"] == {"": 0}
+    assert held["notes"] == {"": 0}
     with pytest.raises(KeyError):
         (await open_registry(declared=[])).table(RackTable)
 
