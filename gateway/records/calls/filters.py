@@ -1,8 +1,70 @@
-"""What lists of records are filtered by, as the call and its command name it."""
+"""The fields, dates and amounts by which lists of records are filtered and sorted."""
 
 from __future__ import annotations
 
-from gateway.records.calls.amounts import AMOUNTS
+import operator
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+
+from spool.errors import Invalid
+from spool.ledger.sums import hour_of
+from spool.record import NS, Inference, Record
+
+_BOUND = re.compile(r"(>=?|<=?)(\d{1,15}(?:\.\d{1,18})?)", re.ASCII)
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def cost(record: Record) -> float | None:
+    """
+    The dollars that costs count a call with. None if unknown, of a shadow, of what a cache answered, and of
+    what is not a call.
+    """
+    if not isinstance(record, Inference) or record.shadow or record.status == "cached":
+        return None
+    text = record.cost if record.cost_source == "reported" else record.estimated_cost
+    return None if text is None or record.cost_source == "none" else float(Decimal(text))
+
+
+def tokens(record: Record) -> int | None:
+    """Input and output of a call; None if it names neither."""
+    if not isinstance(record, Inference) or record.input_tokens is record.output_tokens is None:
+        return None
+    return (record.input_tokens or 0) + (record.output_tokens or 0)
+
+
+def duration(record: Record) -> float | None:
+    """Return the seconds that a call took; None if an end is unknown or wrong."""
+    if not isinstance(record, Inference) or record.start_time is None or record.end_time is None:
+        return None
+    took = record.end_time - record.start_time
+    return took / NS if took >= 0 else None
+
+
+AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
+    "cost": cost,
+    "tokens": tokens,
+    "duration": duration,
+}
+
+
+@lru_cache(100)
+def bound(name: str, text: str) -> Callable[[float], bool]:
+    """Return a test of amounts by a bound such as ">0.5". Invalid for any other text."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        raise Invalid(f"{name} takes >, >=, < or <= and a number, such as {name}=>0.5")
+    compare = _COMPARE[found[1]]
+    number = float(found[2])
+    return lambda amount: compare(amount, number)
+
 
 DATE, TOPIC, STATE, VIEW = "date", "topic", "state", "view"
 FIELDS = (
@@ -24,3 +86,21 @@ FIELDS = (
 OPEN_SETS = ("user", "device", "session")
 FILTERS = (*FIELDS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)
 MAX_LIMIT = 200  # records of a page, which stays small enough
+_FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
+
+
+def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
+    """Return the day and month in which the ledger counts a record: those of its start, else of its arrival."""
+    day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
+    return day, day[:7]
+
+
+def start_of(date: str) -> float:
+    """Return the begin of a day or a month in epoch seconds. Invalid for any other text."""
+    wrong = Invalid(f"{DATE} is a day such as 2026-11-20, or a month such as 2026-11, of UTC")
+    if not _FORM.fullmatch(date):
+        raise wrong
+    try:
+        return datetime.fromisoformat(f"{date}-01"[:10]).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise wrong from None

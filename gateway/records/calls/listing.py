@@ -12,10 +12,9 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.calls.costs.questions import ONE_SPAN, times
-from gateway.records.calls import dates, newest, ranked
+from gateway.records.calls import filters, newest, ranked
 from gateway.records.calls import published as records
-from gateway.records.calls.amounts import AMOUNTS
-from gateway.records.calls.filters import DATE
+from gateway.records.calls.filters import AMOUNTS, DATE
 from gateway.records.calls.newest import RECORDS
 from gateway.records.calls.past import days_of, past_records
 from gateway.records.calls.published import KeptRecord
@@ -80,7 +79,7 @@ class RecordRows:
             return page
         asked = wanted.filters.get(DATE)
         if asked:
-            start = min(map(dates.start_of, asked)) - AHEAD_S
+            start = min(map(filters.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from
             found = await look(

@@ -13,10 +13,20 @@ from gateway.http.lists import Filter, List, Sort
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.records.calls import dates
 from gateway.records.calls import published as records
-from gateway.records.calls.amounts import AMOUNTS, bound
-from gateway.records.calls.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
+from gateway.records.calls.filters import (
+    AMOUNTS,
+    DATE,
+    FIELDS,
+    MAX_LIMIT,
+    OPEN_SETS,
+    STATE,
+    TOPIC,
+    VIEW,
+    bound,
+    day_and_month,
+    start_of,
+)
 from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, describe, newest_of
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
@@ -54,7 +64,7 @@ RECORDS: List[KeptRecord] = List(
         TOPIC: Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda kept: (kept.state,), valid_values=STATES),
         DATE: Filter(
-            values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at), is_open=True
+            values=lambda kept: day_and_month(kept.record.start_time, kept.committed_at), is_open=True
         ),
         **{name: _bounds(name) for name in AMOUNTS},
         VIEW: Filter(),  # see `records_in_views`
@@ -73,7 +83,7 @@ async def records_in_views(
     a bound is none.
     """
     for word in request.http.query.getall(DATE, ()):
-        dates.start_of(word)
+        start_of(word)
     for name in AMOUNTS:
         for word in request.http.query.getall(name, ()):
             bound(name, word)

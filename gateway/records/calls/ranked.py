@@ -16,7 +16,7 @@ from gateway.http.operator.requests import OperatorRequest
 from gateway.money.calls.costs.questions import ONE_SPAN, times
 from gateway.records.calls import newest
 from gateway.records.calls import published as records
-from gateway.records.calls.amounts import AMOUNTS
+from gateway.records.calls.filters import AMOUNTS
 from gateway.records.calls.past import dates_of, past_records
 from gateway.records.calls.published import KeptRecord
 from spool.deliveries.protocols import PastDates

@@ -17,7 +17,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.names import letters
 from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
-from gateway.records.calls import dates
+from gateway.records.calls import filters
 from gateway.records.calls.filters import DATE
 from gateway.records.calls.listing import RecordRows
 from gateway.records.calls.past import days_of
@@ -73,7 +73,7 @@ class ServedDay:
         """Take a record; False, because none is kept."""
         record = kept.record
         if isinstance(record, Inference | UsageMetric):
-            day, _ = dates.day_and_month(record.start_time, kept.committed_at)
+            day, _ = filters.day_and_month(record.start_time, kept.committed_at)
             if day == self._day:
                 self._add_call(record) if isinstance(record, Inference) else self._add_counter(record)
         return False
@@ -132,7 +132,7 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     """A day (UTC), today unless one is given."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
-    start = dates.start_of(day)
+    start = filters.start_of(day)
     if len(day) != len("2026-11-20"):
         raise Invalid("date is a day of UTC, such as 2026-11-20")
     rows = RecordRows(request)

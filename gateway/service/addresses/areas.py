@@ -208,7 +208,6 @@ _LISTED = (
             "gateway.records.calls.deliveries",
             "gateway.records.calls.books",
             "gateway.records.calls.dead_letters",
-            "gateway.records.calls.findings",
         ),
         paths=(
             "/status",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.records.calls import dates, listing, tail
+from gateway.records.calls import filters, listing, tail
 from gateway.records.calls import published as records
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
@@ -120,7 +120,7 @@ async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     await add(log, call(5, start_time=at["ahead"]))  # no clock is believed so far ahead
     clock.move(2 * DAY_S)
     await add(log, call(6, start_time=at["early"], region="eu"), call(7, start_time=int(clock.now()) * NS))
-    day, before = dates.day_and_month(None, today)[0], dates.day_and_month(None, today - DAY_S)
+    day, before = filters.day_and_month(None, today)[0], filters.day_and_month(None, today - DAY_S)
     assert [6, 5, 4, 3] == await numbers(server, date=day)
     assert [2] == await numbers(server, date=before[0])
     assert [6] == await numbers(server, date=day, region="eu")
@@ -160,7 +160,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     for n in range(4, 10):
         await add(log, call(n, start_time=int(clock.now()) * NS))
         clock.move(60)
-    day = dates.day_and_month(None, start)[0]
+    day = filters.day_and_month(None, start)[0]
     assert [9, 8, 7, 6] == await numbers(server)
     answer = (await server.ask("GET", "/records", date=day)).payload
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
@@ -168,7 +168,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     assert answer["looked_through"]["until"] is None
     server.services.spool.max_listed_records = lambda: 5
     answer = (await server.ask("GET", "/records", date=day)).payload
-    until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload[
+    until = (await server.ask("GET", "/records", date=filters.day_and_month(None, clock.now())[0])).payload[
         "records"
     ]
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
