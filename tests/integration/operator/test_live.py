@@ -18,7 +18,6 @@ from gateway.http import event_streams
 from gateway.http.event_streams import EventStreams
 from gateway.service.mounts import OPERATOR_API
 from spool.deliveries.values import RouteSpec
-from spool.engines import MEMORY, SQLITE
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_COSTS
@@ -39,9 +38,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_streams, "ALLOWED_S", 0.05)
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, event_streams=EventStreams(2)) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, event_streams=EventStreams(2)) as server:
         await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
 

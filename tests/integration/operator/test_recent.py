@@ -11,7 +11,6 @@ import pytest_asyncio
 
 from gateway.records.calls import filters, listing, tail
 from gateway.records.calls import published as records
-from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, NS, USAGE_EVENTS, BillingDrop, UsageEvent
@@ -23,9 +22,9 @@ pytestmark = pytest.mark.asyncio
 DAY_S = 86400
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, hold=10) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, hold=10) as server:
         yield server
 
 

@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.records.calls import served
-from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import NS, UsageMetric
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -23,9 +22,9 @@ MODEL = "Qwen/Qwen3-32B"
 DAY_S = 86400
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, hold=10) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, hold=10) as server:
         yield server
 
 

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from spool.engines import MEMORY, SQLITE
 from spool.ledger.billed import EVERY
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import VIEW_COSTS
@@ -28,10 +27,10 @@ pytestmark = pytest.mark.asyncio
 THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     """With the same bill two days ago and a week before, where a credit made it less."""
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await keep_bill(server, days_ago=2)
         await keep_bill(server, billed_sum("", "credit", EVERY, -3), days_ago=9)
         yield server

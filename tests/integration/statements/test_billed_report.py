@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.engines import MEMORY, SQLITE
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
@@ -52,9 +51,9 @@ async def keep_bill(server: OperatorServer, *more: BilledSum, days_ago: int = 2)
     await server.services.money.ledger.put_billed([(made, [*(billed_sum(*each) for each in BILL), *more])])
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await keep_bill(server)
         yield server
 

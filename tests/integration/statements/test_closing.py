@@ -14,7 +14,6 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, Statement, StatementRow, day_from
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -44,9 +43,9 @@ async def bill(server: OperatorServer, *rows: StatementRow) -> None:
     await server.registry.statements.put(statement, actor=Actor("ada@example.com", "command"))
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW)) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW)) as server:
         one = call(
             1, at=DAY + 5, team="search", cost="9", cost_source="reported", request_model="gpt-4o", provider="openai",
             response_model="gpt-4o", input_tokens=100, output_tokens=0,

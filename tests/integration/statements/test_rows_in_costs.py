@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.billed.row_book import RowBook, RowSources
-from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
@@ -23,9 +22,9 @@ from tests.spool.contract.examples import add, call
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await add(server.services.spool.log, call(1, at=NOW.timestamp() - 9000, provider="openai"))
         await server.services.money.ledger.catch_up(server.services.money.log)
         yield server

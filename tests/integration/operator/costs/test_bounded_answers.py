@@ -17,7 +17,6 @@ import pytest_asyncio
 
 from gateway.service.configuration.sections import AllocationSettings, AnswerSettings
 from gateway.service.mounts import OPERATOR_API
-from spool.engines import MEMORY, SQLITE
 from spool.ledger.sums import HOUR_S, OTHER
 from tests.answers.many_sums import fill
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
@@ -34,12 +33,10 @@ HOURLY = {"by": "user", "per": "hourly", "from": FIRST.isoformat()}
 TEN_HOURS = {**HOURLY, "to": (FIRST + timedelta(hours=10)).isoformat()}
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(
-        tmp_path, engine=request.param, clock=clock, answers=lambda: SETTINGS
-    ) as server:
+    async with operator_server(tmp_path, clock=clock, answers=lambda: SETTINGS) as server:
         await fill(
             server.services.money.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp())
         )

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.intake.prices import PriceBook
-from spool.engines import MEMORY, SQLITE
 from spool.ledger.money import units
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
@@ -49,10 +48,10 @@ def calls(spent: tuple[tuple[str, str, int, str], ...]) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+    async with operator_server(tmp_path, clock=clock) as server:
         await add(server.services.spool.log, *calls(SPENT))
         yield server
 

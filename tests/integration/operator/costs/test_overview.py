@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from spool.engines import MEMORY, SQLITE
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -22,9 +21,9 @@ NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 DAYS = ("2026-08-21", "2026-08-25", "2026-09-01", "2026-09-20", "2026-09-21")
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         made = [
             call(
                 number, at=datetime.fromisoformat(f"{DAYS[number % 5]}T12:00+00:00").timestamp(), cost=f"1.{number}",

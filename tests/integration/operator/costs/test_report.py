@@ -16,7 +16,6 @@ import pytest_asyncio
 
 from gateway.money.calls.costs.report import csv_rows
 from gateway.service.mounts import OPERATOR_API
-from spool.engines import MEMORY, SQLITE
 from spool.printable import csv_lines
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
@@ -28,10 +27,10 @@ pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)  # a Monday
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+    async with operator_server(tmp_path, clock=clock) as server:
         yield server
 
 

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.records.calls import ranked
-from spool.engines import MEMORY, SQLITE
 from spool.record import NS
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.test_recent import numbers
@@ -23,9 +22,9 @@ from tests.spool.contract.examples import add, call
 DAY_S = 86400
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, hold=10) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, hold=10) as server:
         yield server
 
 

@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.intake.prices import PriceBook
 from gateway.money.calls.costs import what_if
 from gateway.money.recommendations.facts import value_of
-from spool.engines import MEMORY, SQLITE
+from spool.engines import SQLITE
 from spool.ledger.sums import Dimensions
 from spool.record import Inference
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -28,10 +28,10 @@ AT = int(datetime(2026, 9, 5, 12, tzinfo=UTC).timestamp())
 TOKENS = {"input_tokens": 10_000, "output_tokens": 1000, "cache_read_tokens": 2000}
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+    async with operator_server(tmp_path, engine=SQLITE, clock=clock) as server:
         book = PriceBook.load()
         paid = {"cost": "0.001", "cost_source": "reported"}
         fields: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -63,7 +63,6 @@ async def asked(server: OperatorServer, query: str) -> Any:
     return answer.payload
 
 
-@pytest.mark.parametrize("server", [SQLITE], indirect=True)
 async def test_sums_are_gone_through_on_threads(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

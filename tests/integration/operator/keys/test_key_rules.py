@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.people.authentication.access import Access
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 from gateway.service.errors import Refusal
-from spool.engines import MEMORY, SQLITE
+from spool.engines import SQLITE
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
 from tests.integration.conftest import file_contents
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
@@ -23,9 +23,9 @@ from tests.integration.operator.server import ADA, INGEST, OperatorServer, opera
 GRACE = "grace@example.com"
 
 
-@pytest_asyncio.fixture(params=[SQLITE, MEMORY])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as server:
         yield server
 
 

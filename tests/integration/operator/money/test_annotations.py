@@ -17,7 +17,6 @@ from gateway.cli import main
 from gateway.intake.prices import PriceBook
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
-from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.people.test_sign_in import signed_in
@@ -44,9 +43,9 @@ OVERRIDES = tuple(
 )
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         book = PriceBook.load(PriceSettings(override=OVERRIDES))
         server.services.money.prices = lambda: book
         records = [

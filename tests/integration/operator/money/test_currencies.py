@@ -15,7 +15,6 @@ from gateway.money.insights.detectors.prices import missing_rate
 from gateway.money.insights.facts import Facts
 from gateway.service.assembly.storage import ledger_rates
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
-from spool.engines import MEMORY, SQLITE
 from tests.integration.operator.costs.test_report import NOW, report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -27,9 +26,9 @@ AT = datetime(2026, 9, 20, 12, tzinfo=UTC).timestamp()
 RATES = CurrencySettings(rate=(CurrencyRate(currency="EUR", usd=Decimal("1.25")),))
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         calls = [
             call(1, at=AT, request_model="a", cost="1", cost_source="reported"),
             call(2, at=AT, request_model="a", charges={"EUR": "2"}, cost_source="reported"),

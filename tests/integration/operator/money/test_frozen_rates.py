@@ -23,7 +23,7 @@ from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSourc
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import ledger_rates
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
-from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.engines import MEMORY, POSTGRES
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
@@ -218,7 +218,7 @@ async def check_plans(server: OperatorServer, company: Company, quoted: Quoted) 
         assert of_seats(company, quoted, currency) == await plan_costs(server, currency)
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE, POSTGRES])
+@pytest_asyncio.fixture(params=[MEMORY, POSTGRES])
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     stored = None
     if request.param == POSTGRES:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.engines import MEMORY, SQLITE
 from spool.listing import MOST_KNOWN
 from spool.registry.insights import Draft
 from tests.integration.conftest import ACTOR
@@ -18,9 +17,9 @@ from tests.integration.operator.server import OperatorServer, operator_server
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, engine=request.param) as server:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as server:
         yield server
 
 

@@ -24,7 +24,6 @@ from gateway.bills.reconciliation.reconciler import gauges
 from gateway.cli import main
 from gateway.money.calls.insights import inspector
 from spool import identity
-from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.statements import Statement, StatementRow
 from tests.csv_reading import HOSTILE, assert_harmless
@@ -70,11 +69,11 @@ async def put(server: OperatorServer, rows: list[StatementRow]) -> None:
         )
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     """A ledger without the calls of one key, and the statements of all of them."""
     clock, prices = MovedClock(NOW.timestamp()), book()
-    async with operator_server(tmp_path, engine=request.param, clock=clock, prices=lambda: prices) as server:
+    async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
         records = [record(call) for call in CALLS if call.key != KEYS[1]]
         for each in records:
             prices.price(each)

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.intake.prices import PriceBook
-from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import NS, UNIT_COST, Inference, UnitCostOperation
 from spool.settings import SpoolSettings
@@ -49,10 +48,10 @@ def spent(rows: Sequence[tuple[str, str, str | None, str]]) -> list[Any]:
     ]
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
-async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+    async with operator_server(tmp_path, clock=clock) as server:
         await add(server.services.spool.log, *spent(SPENT))
         yield server
 

@@ -15,7 +15,7 @@ from aiohttp import ClientSession, DummyCookieJar
 from gateway.intake.prices import PriceBook
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from gateway.service.mounts import OPERATOR_API
-from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.engines import MEMORY, POSTGRES
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -42,15 +42,18 @@ def book(price: str) -> PriceBook:
     )
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE, POSTGRES])
+on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect=True)
+
+
+@pytest_asyncio.fixture
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     """A call of each of two teams in August, and one in September."""
-    stored = None
-    if request.param == POSTGRES:
+    engine, stored = getattr(request, "param", MEMORY), None
+    if engine == POSTGRES:
         schema: Schema = request.getfixturevalue("new_schema")()
         stored = schema.settings(tmp_path)
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock, stored=stored) as server:
+    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored) as server:
         server.services.money.prices = lambda: book("3")
         days = (("2026-08-05", "search"), ("2026-08-06", "checkout"), ("2026-09-05", "search"))
         made = [
@@ -144,6 +147,7 @@ CAUSES: Mapping[Callable[[OperatorServer], Awaitable[None]], Sequence[str]] = {
 }
 
 
+@on_every_engine
 async def test_what_changes_a_closed_month_changes_its_tag(server: OperatorServer) -> None:
     """A late report or call, a bill, an annotation, prices, a dimension: the next answer is a new one."""
     made = await server.ask("POST", "/allocation/publish", {"definition": OWN % "team", "base": 0})

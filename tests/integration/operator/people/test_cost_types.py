@@ -22,7 +22,6 @@ from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.money.insights.findings import finding
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API
-from spool.engines import MEMORY, SQLITE
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
@@ -103,10 +102,10 @@ async def keep_bill(there: Place) -> None:
 
 
 @asynccontextmanager
-async def place(directory: Path, *drafts: RoleDraft, engine: str = MEMORY) -> AsyncIterator[Place]:
+async def place(directory: Path, *drafts: RoleDraft) -> AsyncIterator[Place]:
     """A person with these roles, and calls and a bill that all have figures of their own."""
     async with (
-        operator_server(directory, engine=engine, clock=MovedClock()) as server,
+        operator_server(directory, clock=MovedClock()) as server,
         without_cookies() as session,
     ):
         own = World(OWN)
@@ -232,13 +231,12 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", [MEMORY, SQLITE])
-async def test_roles_unite_by_cost_type(tmp_path: Path, engine: str) -> None:
+async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
     """Each money is cut by the roles that show it: counted money of one team, and the bill of all."""
     filters = (RoleFilter(dimension="team", values=("ads",)),)
     of_team = replace(EVERYWHERE, name="Ads", data_access=LIMITED, filters=filters)
     of_bill = replace(EVERYWHERE, cost_types=("billed_cost",))
-    async with place(tmp_path, of_team, of_bill, engine=engine) as there:
+    async with place(tmp_path, of_team, of_bill) as there:
         _, counted = await report(there, "by=team")
         assert {"ads": "7"} == {row["team"]: row["cost"] for row in counted["rows"]}
         _, billed = await report(there, "cost_type=billed_cost")

@@ -28,7 +28,6 @@ from gateway.records.calls import changes
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.first_use import Once
 from gateway.service.mounts import OPERATOR_API
-from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.insights import LOW, Concerned, Draft
@@ -156,10 +155,10 @@ def without_cookies() -> aiohttp.ClientSession:
 
 
 @asynccontextmanager
-async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) -> AsyncIterator[Place]:
+async def place(directory: Path, role: RoleFilter | None) -> AsyncIterator[Place]:
     """`role` None: the person may see no call at all."""
     async with (
-        operator_server(directory, engine=engine, clock=MovedClock()) as server,
+        operator_server(directory, clock=MovedClock()) as server,
         without_cookies() as session,
     ):
         filters = () if role is None else (role,)
@@ -363,7 +362,7 @@ SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """Every row answers with what is the person's own, or refuses; no answer has a word of the other team."""
-    async with place(tmp_path, ROLES[role], SQLITE if role == "own dimension" else MEMORY) as there:
+    async with place(tmp_path, ROLES[role]) as there:
         said = ""
         for row in ordered(OPERATOR_ADDRESSES):
             for world in (there.foreign, there.own):

@@ -15,7 +15,6 @@ from gateway.http.event_streams import EVENT_STREAM
 from gateway.records.calls import published as records
 from gateway.records.calls.listing import STEP
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from spool.engines import MEMORY, SQLITE
 from spool.ledger.own_records import STEP as STEP_OF_OWN
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -123,8 +122,7 @@ async def foreign_calls(there: Place) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("short_looks")
-@pytest.mark.parametrize("engine", [MEMORY, SQLITE])
-async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: str) -> None:
+async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
     """Every read, of own and of foreign things, says the same to the last byte after 2,500 calls of others."""
 
     async def answers(there: Place) -> dict[str, tuple[int, str]]:
@@ -140,7 +138,7 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: 
                         found[whole] = status, text.partition("} ")[2]
         return found
 
-    async with place(tmp_path, ROLES["is"], engine) as there:
+    async with place(tmp_path, ROLES["is"]) as there:
         for _ in range(3):
             await there.records_of(there.own)
         await answered(there, "/report?by=team&range=ytd")  # the first one has the ledger catch up

@@ -24,7 +24,7 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.cli import main
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
-from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.engines import MEMORY, POSTGRES
 from spool.identity import Identity
 from spool.people import DROP
 from spool.record import NS, Correction, Inference, Record
@@ -72,14 +72,17 @@ PLANS = (CLAUDE, COPILOT, SECOND)
 SOURCES = {"claude": "claude_code", "copilot": "copilot_cli"}
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE, POSTGRES])
+on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect=True)
+
+
+@pytest_asyncio.fixture
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    stored = None
-    if request.param == POSTGRES:
+    engine, stored = getattr(request, "param", MEMORY), None
+    if engine == POSTGRES:
         schema: Schema = request.getfixturevalue("new_schema")()
         stored = schema.settings(tmp_path)
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock, stored=stored) as server:
+    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored) as server:
         for name, source in SOURCES.items():
             filter = {"source": [source]}
             await made(server, "/views", name=name, filter=filter, principal_dimension="user")
@@ -243,6 +246,7 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
     return found
 
 
+@on_every_engine
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
     """
     Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars, two plans
@@ -544,6 +548,7 @@ def day_of(record: Inference) -> str:
     return f"{datetime.fromtimestamp((record.start_time or 0) / NS, UTC):%Y-%m-%d}"
 
 
+@on_every_engine
 async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> None:
     """By day and team, of the largest groups, in the days of another zone, and beside the month before."""
     await keep_plans(server)
