@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct control {
-    volatile int32_t sync_error, write_error, hang, injected;
+    volatile int32_t sync_error, write_error, hang, injected, hung, unused;
     volatile double ahead;
 };
 
@@ -50,7 +50,10 @@ static int fails(int descriptor, int error) {
 
 static int before_sync(int descriptor) {
     if (!control) return 0;
-    while (control->hang && is_database(descriptor)) usleep(10000);
+    if (control->hang && is_database(descriptor)) {
+        control->hung++;
+        while (control->hang) usleep(10000);
+    }
     return fails(descriptor, control->sync_error);
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).with_suffix(".c")
-_CONTROL = struct.Struct("=iiiid")
+_CONTROL = struct.Struct("=iiiiiid")
 
 
 class MachineFaults:
@@ -36,8 +36,12 @@ class MachineFaults:
     @property
     def injected(self) -> int:
         """Calls that were made to fail."""
-        count: int = _CONTROL.unpack(self._page[:])[3]
-        return count
+        return self._count(3)
+
+    @property
+    def hung(self) -> int:
+        """Flushes that did not return at once."""
+        return self._count(4)
 
     @contextmanager
     def failing(self, *, sync: int = 0, write: int = 0) -> Iterator[None]:
@@ -58,4 +62,8 @@ class MachineFaults:
         self._set(ahead=seconds)
 
     def _set(self, *, sync: int = 0, write: int = 0, hang: int = 0, ahead: float = 0.0) -> None:
-        self._page[:] = _CONTROL.pack(sync, write, hang, self.injected, ahead)
+        self._page[:] = _CONTROL.pack(sync, write, hang, self.injected, self.hung, 0, ahead)
+
+    def _count(self, place: int) -> int:
+        count: int = _CONTROL.unpack(self._page[:])[place]
+        return count

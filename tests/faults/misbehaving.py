@@ -28,6 +28,7 @@ class Sender:
         host, _, port = url.removeprefix("http://").rpartition(":")
         self._address = (host, int(port))
         self._key = key
+        self._has_connected = False
 
     def head(self, length: int, *more: str) -> bytes:
         lines = [
@@ -39,7 +40,11 @@ class Sender:
         return "\r\n".join([*lines, "Content-Type: application/json", *more]).encode() + b"\r\n\r\n"
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(*self._address)
+        connection = await asyncio.open_connection(*self._address)
+        if not self._has_connected:
+            self._has_connected = True
+            print("connected", flush=True)
+        return connection
 
     async def slow(self) -> None:
         """Keeps back the end of large bodies, compressed and not, and goes on a byte at a time."""

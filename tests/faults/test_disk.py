@@ -207,7 +207,7 @@ def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
         acknowledged = len(site.oracle.acknowledged)
         with site.oracle.load(site.url):
             wait_until_refused(site, "it is noticed")
-            time.sleep(0.3)
+            site.oracle.wait_until_refused()
         assert acknowledged == len(site.oracle.acknowledged)
         site.upstream.behave(ACCEPT)
         wait_until_forwarded(site)

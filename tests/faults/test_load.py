@@ -85,14 +85,13 @@ class SteadySenders:
 @contextmanager
 def misbehaving(way: str, url: str, key: str) -> Iterator[None]:
     words = [sys.executable, "-m", "tests.faults.misbehaving", way, url, key]
-    process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(1.0)
-        assert process.poll() is None
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"connected\n"
+            yield
+        finally:
+            process.kill()
 
 
 @pytest.mark.fault("F17")

@@ -121,7 +121,7 @@ def test_a_stop_within_a_flush_that_hangs(trial: Trial, sites: Sites, tmp_path: 
         process = site.tollhouse.process
         assert process is not None
         with site.oracle.load(site.url), faults.hanging():
-            time.sleep(0.5)
+            wait_for(lambda: faults.hung > 0, 60, "a flush hangs")  # noqa: B023 - called here
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
         site.tollhouse.stop(code=None)

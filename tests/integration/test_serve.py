@@ -280,7 +280,8 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     process = await run("--config", "tollhouse.toml", descriptors=64)
     port = port_of(await line(process))
     flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
-    await asyncio.sleep(1)
+    async with asyncio.timeout(60):
+        assert b"" == await flood[0][0].read()
     status = await asyncio.create_subprocess_exec(
         *PATIENT_COMMAND, "spool", "status", "--config", "tollhouse.toml",
         stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},

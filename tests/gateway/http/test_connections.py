@@ -149,11 +149,13 @@ async def test_a_connection_too_many_is_told_to_come_later(
 
 
 @pytest.mark.asyncio
-async def test_an_idle_connection_gives_way(listener: Listener) -> None:
+async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a header is not a request in hand: the newest connection is served, the oldest is closed."""
+    has_read = asyncio.Event()
+    monkeypatch.setattr(Connections, "touch", lambda *_: has_read.set())
     reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
     slow.write(GET[:10])
-    await asyncio.sleep(0.05)
+    await has_read.wait()
     others = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
     assert b"" == await asyncio.wait_for(reader.read(), 60)
     for writer in (slow, *(other for _, other in others)):
