@@ -24,6 +24,9 @@ class Derived:
     """
     `value` takes the values of the `sources` in their order and gives the dimension's; "" is unknown on both sides.
 
+    A source is `OTHER` where a sum no longer keeps many values apart. A built-in dimension returns `OTHER` if that
+    source decides its value. Definitions of an organization treat the word as any other value.
+
     It is pure, may be called by any thread and raises nothing.
     """
 
@@ -54,10 +57,35 @@ DIMENSIONS: Mapping[str, str] = {
     "region": "where the provider processed it, in the provider's word, as far as sources tell",
     "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
 }
-# All spellings of one are one group: what they are made of stands in gateway/intake/rate_cards/names.py.
-FAMILY_DIMENSIONS: Mapping[str, str] = {
-    "model_family": "the model without a prefix of a region or a seller, and without a date",
-    "provider_family": "who runs the model, one name for all spellings and services, such as Google",
+MODEL_FAMILY = "model_family"
+PROVIDER_FAMILY = "provider_family"
+
+
+class BuiltIn(NamedTuple):
+    """A dimension of every installation that is made of others."""
+
+    meaning: str
+    label: str
+    sources: tuple[str, ...]
+    title: str  # of its column in tables of commands, unless a dimension of this name is in the next column
+
+
+# Their values are functions in gateway/intake/rate_cards/names.py. People with limited roles may group by every one of
+# these, but by dimensions of the organization only if a role or a view names them (CostReader.derived). So a value must
+# not reveal more than its sources do.
+BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
+    MODEL_FAMILY: BuiltIn(
+        "the model without a prefix of a region or a seller, and without a date",
+        label="Model, all spellings",
+        sources=("model",),
+        title="model",
+    ),
+    PROVIDER_FAMILY: BuiltIn(
+        "who runs the model, one name for all spellings and services, such as Google",
+        label="Provider, all spellings",
+        sources=("provider",),
+        title="provider",
+    ),
 }
 # What decides about prices beside provider and models: no question of anybody names them.
 PRICED_BY = ("mode", "size")

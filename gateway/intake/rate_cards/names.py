@@ -6,13 +6,13 @@ one family and rank in the order in which they came out. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.normalise.reading import models
 from spool import providers
-from spool.ledger.queries import FAMILY_DIMENSIONS, Derived
+from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, Derived
 
 # Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
@@ -61,13 +61,15 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.family(provider) if provider else ""
 
 
-MODEL_FAMILY, PROVIDER_FAMILY = FAMILY_DIMENSIONS
-# Of costs: one model is one group whatever prefix or date it came with, and so is one provider.
-FAMILIES = (
-    Derived(name=MODEL_FAMILY, label="Model, all spellings", sources=("model",), value=_family_of),
-    Derived(name=PROVIDER_FAMILY, label="Provider, all spellings", sources=("provider",), value=_seller_of),
+# By dimension: one model is one group of costs whatever prefix or date it came with, and so is one provider.
+_VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
+    MODEL_FAMILY: _family_of,
+    PROVIDER_FAMILY: _seller_of,
+}
+BUILT_IN = tuple(
+    Derived(name=name, label=row.label, sources=row.sources, value=_VALUES[name])
+    for name, row in BUILT_IN_DIMENSIONS.items()
 )
-FAMILY_NAMES = frozenset(FAMILY_DIMENSIONS)
 
 
 def letters(model: str) -> str:

@@ -12,9 +12,9 @@ from gateway.http.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
 from spool.ledger.ledger import MOST_VALUES
-from spool.ledger.queries import DIMENSIONS, FAMILY_DIMENSIONS, TAG
+from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 
-_MEANINGS = {**DIMENSIONS, **FAMILY_DIMENSIONS}
+_MEANINGS = {**DIMENSIONS, **{name: row.meaning for name, row in BUILT_IN_DIMENSIONS.items()}}
 MAX_TAG = 100  # characters of a name
 MAX_MEANING = 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.intake.rate_cards.names import FAMILIES
+from gateway.intake.rate_cards.names import BUILT_IN
 from gateway.money.allocation.definition import Definition, Dimension
 from gateway.money.allocation.evaluation import decisions
 from spool.ledger.ledger import Ledger
@@ -17,13 +17,13 @@ class Published:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        ledger.derive(FAMILIES)
+        ledger.derive(BUILT_IN)
         self.definition = Definition()
         self.version = ""  # "" while there is none
 
     def put(self, definition: Definition, *, version: str) -> None:
         """Replace what is in force."""
-        self._ledger.derive([*FAMILIES, *derived(definition, self._ledger.people)])
+        self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
 

@@ -13,7 +13,6 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
-from gateway.intake.rate_cards.names import MODEL_FAMILY
 from gateway.money.calls.costs.marks import marks_of
 from gateway.money.calls.costs.questions import times
 from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
@@ -23,7 +22,7 @@ from gateway.records.calls import deliveries
 from gateway.service.errors import Refusal
 from spool.ledger.costs import combined
 from spool.ledger.periods import preceding
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, CostRow, end_of_hour
 from spool.listing import ListQuery
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import IN_PROGRESS, NEW, Insight

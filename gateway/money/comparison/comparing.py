@@ -38,12 +38,12 @@ from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined
-from spool.ledger.queries import TOTAL, AnswersCosts, CostQuery, CostRow, within
+from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, within
 from spool.ledger.sums import OTHER
 from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
-OF_MODELS: Final = ("model", "model_family")
+OF_MODELS: Final = ("model", MODEL_FAMILY)
 MOST_APART: Final = 500  # groups that are asked for by their values
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.http.visible import EVERYTHING, Visible, check_usable
-from gateway.intake.rate_cards.names import FAMILY_NAMES
 from gateway.service.errors import Refusal
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, Derived
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, BUILT_IN_DIMENSIONS, Derived
 from spool.ledger.slices import SlicedLedger
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS
@@ -60,16 +59,20 @@ class CostReader:
 
     async def derived(self) -> Sequence[Derived]:
         """
-        Return the dimensions beside those of the ledger: families of models and providers, and those of the
-        organization. Of the latter people who see some calls alone get those that their roles and the views that they
-        see name: definitions are closed.
+        Return the dimensions beside those of the ledger: the built-in ones, and those of the organization. Of the
+        latter people who see some calls alone get those that their roles and the views that they see name: definitions
+        are closed.
         """
         derived = self.whole.derived()
         if not self.is_limited or not derived:
             return derived
         visible = await self.visible()
         views = [view for view in self.require_registry().views.all() if visible.view(view)]
-        named = {*FAMILY_NAMES, *visible.limits, *(name for view in views for name in dimensions(view))}
+        named = {
+            *BUILT_IN_DIMENSIONS,
+            *visible.limits,
+            *(name for view in views for name in dimensions(view)),
+        }
         return [each for each in derived if each.name in named]
 
     async def dimensions(self, cost_type: str = "", *, within: SlicedLedger | None = None) -> Sequence[str]:

@@ -14,7 +14,6 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
-from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.money.calls.reports.readers import groups_of
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.people.calls.accounts import OPERATORS
@@ -24,7 +23,7 @@ from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.periods import span
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import NO_ROLE, check_email, check_role
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS

@@ -42,22 +42,22 @@ from spool.ledger.money import unconverted_words
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import (
     BILLED_TYPES,
+    BUILT_IN_DIMENSIONS,
     COST_TYPES,
     DIMENSIONS,
-    FAMILY_DIMENSIONS,
     GRANULARITIES,
+    MODEL_FAMILY,
     PLAN_TYPES,
 )
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.printable import printable
 from spool.record import CURRENCY
 
-_FAMILY = next(iter(FAMILY_DIMENSIONS))
 _BY = (
-    f"Dimensions, separated by commas: {', '.join((*FAMILY_DIMENSIONS, *DIMENSIONS))}, tag:NAME for the"
+    f"Dimensions, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, tag:NAME for the"
     " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."
 )
-_BY_DEFAULT = f"Default: {_FAMILY}, in which all spellings of a model are one row, or as the view says."
+_BY_DEFAULT = f"Default: {MODEL_FAMILY}, in which all spellings of a model are one row, or as the view says."
 _OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
 # The options that do not go with others, by the words that say so.
 _NOT_AS_IF = {
@@ -223,7 +223,7 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
         pass
     once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
     query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
-    query += [("by", name) for name in given["by"] or (_FAMILY,)]
+    query += [("by", name) for name in given["by"] or (MODEL_FAMILY,)]
     query += [(name, each) for name in ("where", "show") for each in given[name]]
     if form == "csv":
         told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
@@ -312,12 +312,8 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
 
 def _titles(asked: JsonObject) -> Mapping[str, str]:
     """Name the columns of a table: a family is called a model, unless spellings stand beside it."""
-    titles = dict(asked["names"])
-    for name in FAMILY_DIMENSIONS:
-        plain = name.removesuffix("_family")
-        if plain not in asked["by"]:
-            titles[name] = plain
-    return titles
+    short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in asked["by"]}
+    return {**asked["names"], **short}
 
 
 def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:

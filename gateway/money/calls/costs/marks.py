@@ -16,11 +16,10 @@ from gateway.http.requests import Result
 from gateway.intake.leaves import UNITS
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.rate_cards.names import MODEL_FAMILY
 from gateway.intake.rates import Quote
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.calls.costs.questions import ONE_SPAN, asks_closed_months, question_of
-from spool.ledger.queries import TOTAL, CostQuery, Group
+from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import NS
