@@ -9,7 +9,7 @@ from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
-from gateway.normalise.otlp.span_rules import bedrock_scope
+from gateway.normalise.otlp.span_rules import bedrock_scope, by_operation_name
 from gateway.normalise.reading.regions import region_of
 
 _NAMES = {  # by field of a record the field whose names tell it
@@ -68,7 +68,7 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         model=record.request_model or record.response_model
     ):
         why["region"] = "the model's name"
-    why["operation"] = _operation(attributes, shape, product)
+    why["operation"] = _operation(span, shape, product)
     why["source"] = f"dialect {product.source}"
     _add_rules(why, attributes, call, dialect, span)
     return why
@@ -99,11 +99,17 @@ def _container(attributes: Attributes, field: str) -> str | None:
     return None
 
 
-def _operation(attributes: Attributes, shape: AttributeShape, product: Product) -> str:
-    decided_by = (shape.deciding_kind.attribute,) if shape.deciding_kind is not None else ()
+def _operation(span: Span, shape: AttributeShape, product: Product) -> str:
+    deciding, own_rule = shape.deciding_kind, product.spans.operation
+    decided_by = (deciding.attribute,) if deciding is not None else ()
     kinds = [kind.attribute for kind in product.kinds]
-    name = semconv.first_name(attributes, (*decided_by, *semconv.OPERATION, *kinds))
-    return name or "a model or provider, and usage or an error"
+    name = semconv.first_name(span.attributes, (*decided_by, *semconv.OPERATION, *kinds))
+    if own_rule is None or (deciding is not None and deciding.operation is not None):
+        return name or "a model or provider, and usage or an error"
+    if name is None:
+        return f"dialect {product.source}"
+    is_own = own_rule(span, shape) != by_operation_name(span, shape)
+    return f"{name}, by dialect {product.source}" if is_own else name
 
 
 def _add_rules(

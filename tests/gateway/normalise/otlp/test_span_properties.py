@@ -178,6 +178,33 @@ def test_what_comes_from_other_spans_is_explained_too() -> None:
     } == {field: why[field] for field in ("cost", "input_tokens", "output_tokens", "user", "request_model")}
 
 
+_AGENT_RUN = {
+    "gen_ai.system": "az.ai.agents",
+    "gen_ai.operation.name": "get_thread_run",
+    "gen_ai.thread.run.id": "run-1",
+}
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "attributes", "decided_by"),
+    [
+        ("", "span", {"gen_ai.operation.name": "chat"}, "gen_ai.operation.name"),
+        ("", "span", {}, "a model or provider, and usage or an error"),
+        ("pi-otel-extension", "agent.turn", {}, "dialect pi"),
+        ("litellm", "span", {"gen_ai.operation.name": "chat"}, "gen_ai.operation.name"),
+        ("", "span", _AGENT_RUN, "gen_ai.operation.name, by dialect azure_ai"),
+    ],
+)
+def test_the_operation_names_the_attribute_or_the_rule_behind_it(
+    scope: str, name: str, attributes: dict[str, str], decided_by: str
+) -> None:
+    """A product's own rule is named where no attribute states the operation, or not by the conventions' words."""
+    call = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10, **attributes}
+    outcome = normalised(traces(span(1, call, name=name), scope=scope), options=Options(explain=True))
+    assert outcome.why is not None
+    assert decided_by == outcome.why[0]["operation"]
+
+
 def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
     """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
     call = {
