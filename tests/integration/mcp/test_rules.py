@@ -1,7 +1,7 @@
 """
 What the specification says a server must do, rule by rule: one exchange each, by revision.
 
-Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and test_stdio.py.
+Rules that need more than one exchange stand in test_access.py, test_tools.py and test_stdio.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODERN_ONLY, ALL_LEGACY = (MODERN,), ("", *LEGACY)  # "": without the header
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 NAMED = {"tools/call": "get_org_context", "resources/read": CONTEXT_URI}
+
+CAN: dict[str, Any] = {"tools": {}, "resources": {}}
 
 Body = dict[str, Any]
 
@@ -98,7 +100,7 @@ def bare(result: Any) -> bool:
 
 def opened_with(revision: str) -> Callable[[Any], bool]:
     def holds(found: Any) -> bool:
-        who = {"name", "version"} <= found["serverInfo"].keys()
+        who = {"name", "title", "version"} == found["serverInfo"].keys() and found["capabilities"] == CAN
         return bool(found["protocolVersion"] == revision and bare(found) and who and found["instructions"])
 
     return holds
@@ -130,16 +132,19 @@ UNSUPPORTED = {"supported": [MODERN, *LEGACY], "requested": UNKNOWN}
 
 MUSTS: list[Must] = [
     # The endpoint and its messages.
-    *(both(f"{verb} is 405", verb=verb, status=405, code=0) for verb in ("GET", "DELETE")),
+    *(both(f"{verb} is 405", verb=verb, status=405, code=0) for verb in ("GET", "DELETE", "PUT")),
     both("a batch is refused", body=lambda body: [body], status=400, code=-32600),
     both("a response is refused", body=lambda _: {"jsonrpc": "2.0", "id": 1, "result": {}}, status=400, code=-32600),
-    both("an id of null is refused", body=changed(id=None), status=400, code=-32600),
-    both("an id is text or an integer", body=changed(id=[1]), status=400, code=-32600),
+    both("an empty batch is refused", body=lambda _: [], status=400, code=-32600),
+    *(both(f"an id of {id} is refused", body=changed(id=id), status=400, code=-32600)
+      for id in (None, [1], 1.5, 10**40)),
     both("jsonrpc is 2.0", body=changed(jsonrpc="1.0"), status=400, code=-32600),
-    both("what is not JSON is a parse error", body=lambda _: b"{", status=400, code=-32700),
+    both("parameters are an object", body=changed(params=[]), status=400, code=-32600),
+    *(both(f"what is not JSON is a parse error: {text[:9]!r}", body=lambda _, text=text: text, status=400, code=-32700)
+      for text in (b"{", b"\xff", b'{"deep":' + b"[" * 100_000)),
     both("other media types are refused", headers={"Content-Type": "text/plain"}, status=415, code=0),
-    both("a notification gets 202 and no body", method="notifications/cancelled", body=without("id"), status=202,
-         empty=True),
+    *(both(f"{method} without an id gets 202 and no body", method=method, body=without("id"), status=202, empty=True)
+      for method in ("notifications/cancelled", "unheard/of")),
     both("ids of sessions and events are ignored", headers={"Mcp-Session-Id": "s", "Last-Event-ID": "9"}),
     both("an answer in JSON may be all that is accepted", headers={"Accept": "application/json"}),
     both("more of a message than is known is ignored", body=changed(unheard=1)),
@@ -158,6 +163,7 @@ MUSTS: list[Must] = [
       for method, name in NAMED.items()
       for _params in ({"uri" if method == "resources/read" else "name": name},)),
     # What a request says of its client.
+    modern("a client is required", body=with_meta({}), status=400, code=-32602),
     modern("capabilities are required", body=with_meta({VERSION: MODERN}), status=400, code=-32602),
     modern("capabilities are an object", body=with_meta({**META, CAPABILITIES: []}), status=400, code=-32602),
     modern("a version is required", body=with_meta({CAPABILITIES: {}}), status=400, code=-32602),
@@ -177,10 +183,10 @@ MUSTS: list[Must] = [
     *(legacy(f"{method} is not a method", method=method, code=-32601)
       for method in ("unheard/of", "server/discover", "logging/setLevel", "resources/subscribe")),
     modern("server/discover is there", method="server/discover",
-           holds=lambda found: {MODERN} <= set(found["supportedVersions"]) and kept(found) and complete(found)
-           and {"tools", "resources"} == set(found["capabilities"]) and bool(found["instructions"])),
+           holds=lambda found: found["supportedVersions"] == [MODERN] and kept(found) and complete(found)
+           and 0 < len(found["instructions"]) < 1024),
     modern("no change is promised to be told", method="server/discover",
-           holds=lambda found: all(each == {} for each in found["capabilities"].values())),
+           holds=lambda found: found["capabilities"] == CAN),
     legacy("ping is answered", method="ping", holds=lambda found: found == {}),
     *(Must(revisions=("",), rule=f"initialize with {asked} gives {given}", method="initialize",
            params={"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}},
@@ -263,6 +269,7 @@ async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> 
     answer = await exchanged(one_assistant, must, revision)
     assert must.status == answer.status, answer.body
     assert "Mcp-Session-Id" not in answer.headers
+    assert must.status != 405 or answer.headers["Allow"] == "POST"
     if must.empty:
         assert b"" == answer.body
         return
@@ -279,6 +286,18 @@ async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> 
     else:
         assert must.code == found["error"]["code"] and found["error"]["message"]
         assert must.data is None or must.data == found["error"]["data"]
+
+
+async def test_the_answer_has_the_id_of_the_request(one_assistant: Assistant) -> None:
+    """Text or an integer, as it came; errors too. Tools are listed in one order."""
+    listed = []
+    for id in ("discover-1", 0, -7, "é"):
+        answer = json.loads((await one_assistant.ask("tools/list", id=id)).body)
+        assert id == answer["id"]
+        assert id == json.loads((await one_assistant.ask("unheard/of", id=id)).body)["id"]
+        listed.append(answer["result"]["tools"])
+    assert listed == [listed[0]] * 4
+    assert all(tool["annotations"]["readOnlyHint"] for tool in listed[0])
 
 
 @pytest.mark.parametrize(
