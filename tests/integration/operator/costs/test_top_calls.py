@@ -13,7 +13,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.records.calls import ranked
+from gateway.records.calls import listing
 from spool.record import NS
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.test_recent import numbers
@@ -107,8 +107,8 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest of the bound; only so many are ranked, and these are the first ones of the order."""
-    monkeypatch.setattr(ranked, "STEP", 2)
-    monkeypatch.setattr(ranked, "MOST_RANKED", 2)
+    monkeypatch.setattr(listing, "STEP", 2)
+    monkeypatch.setattr(listing, "MOST_RANKED", 2)
     server.services.spool.max_listed_records = lambda: 5
     log = server.services.spool.log
     for n in range(1, 9):
