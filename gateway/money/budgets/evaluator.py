@@ -3,21 +3,26 @@ Evaluates the budgets: every ten minutes, after many new records, and whenever a
 price was changed.
 
 It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing special.
+
+The values of its gauges are for graphs: to the precision of a float.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.bills.plans.declared import PlanTable
-from gateway.money.budgets.declared import BudgetTable, Judged, SpendBudget
+from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
-from gateway.money.budgets.judging import judge_all, rules_digest
+from gateway.money.budgets.forecast import Forecast
+from gateway.money.budgets.judging import judge_all, limit_of, rules_digest
 from gateway.service.first_use import imported
+from gateway.service.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
+from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts
 from spool.log.protocols import ReadableLog
@@ -27,8 +32,8 @@ from spool.registry.registry import Registry
 EVERY_S = 600.0
 LOOK_S = 15.0  # whether something asks for an evaluation before
 RECORDS = 10_000  # so many new ones do
-
 _log = logging.getLogger(__name__)
+MAX_OWNERS = 200  # of a budget with series of their own: every new one costs the monitoring memory for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,3 +203,30 @@ class BudgetEvaluator:
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
         plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.table(PlanTable).all())
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))
+
+
+def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
+    """Yield a gauge for each budget without owners, and for each owner of budgets with few."""
+    for each in figures:
+        if not each.periods or each.view is None:
+            continue
+        budget = each.budget
+        running = each.periods[0]
+        limit = limit_of(budget, running)
+        owners = running.spent if budget.per else ("",)
+        if len(owners) > MAX_OWNERS:
+            continue
+        for owner in owners:
+            spent = running.spent.get(owner)
+            actual = spent.actual if spent else 0
+            expected = running.forecasts.get(owner)
+            is_money = budget.measure == COST
+            yield BudgetGauge(
+                budget=budget.name,
+                view=each.view.name,
+                owner=owner,
+                spent=actual / money.UNIT if is_money else None,
+                limit=limit / money.UNIT if is_money and limit is not None else None,
+                forecast=expected.total / money.UNIT if is_money and isinstance(expected, Forecast) else None,
+                ratio=actual / limit if limit else None,
+            )

@@ -121,7 +121,7 @@ def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
 def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     if not budgets.figures:
         return ()
-    from gateway.money.budgets.gauges import gauges
+    from gateway.money.budgets.evaluator import gauges
 
     return [*gauges(budgets.figures.values())]
 

@@ -8,8 +8,7 @@ from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from gateway.money.budgets.expansion import rounded
-from gateway.money.budgets.forecast import TooEarly
-from gateway.money.budgets.outlook import outlook
+from gateway.money.budgets.forecast import TooEarly, outlook
 from gateway.money.calls.costs.questions import question_of
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
