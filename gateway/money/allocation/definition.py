@@ -1,7 +1,8 @@
-"""A definition as values: dimensions, each with the rules that give its elements, in their order."""
+"""Definitions as values: dimensions, each with the rules that give its elements, in order; and rules in words."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -9,6 +10,12 @@ from typing import TypeAlias
 PREFIX = "User:Defined:"  # before the key of a dimension: so it is named in queries and by rules
 NORMALIZE, LOWER, UPPER, TRIM, SPLIT = "Normalize", "Lower", "Upper", "Trim", "Split"
 EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH = "Equals", "BeginsWith", "Contains", "EndsWith"
+_VERBS: Mapping[str, str] = {
+    EQUALS: "is",
+    BEGINS_WITH: "begins with",
+    CONTAINS: "contains",
+    ENDS_WITH: "ends with",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +159,64 @@ def _sources_of(condition: Condition) -> Iterator[str]:
         return
     for each in condition.conditions:
         yield from _sources_of(each)
+
+
+def rule_text(rule: Rule) -> str:
+    """Describe the element that a rule gives, and when."""
+    if not isinstance(rule, GroupBy):
+        return f"{_quoted(rule.name)} if {condition_text(rule.condition)}"
+    given = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
+    element = f"{_quoted(rule.form)} of {given}" if rule.form else given
+    return element if rule.condition is None else f"{element} if {condition_text(rule.condition)}"
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition that consists of others is put into parentheses inside another."""
+    match condition:
+        case ValueCondition():
+            values = " or ".join(map(_quoted, condition.values))
+            return f"{_source_text(condition.source)} {_VERBS[condition.operator]} {values}"
+        case HasValue():
+            return f"{_source_text(condition.source)} is {'known' if condition.wanted else 'unknown'}"
+        case AllOf():
+            return _all_text(condition.conditions, " and ")
+        case AnyOf():
+            return _all_text(condition.conditions, " or ")
+        case NoneOf():
+            return f"not ({_all_text(condition.conditions, ' or ')})"
+
+
+def _all_text(conditions: Sequence[Condition], word: str) -> str:
+    if len(conditions) == 1:
+        return condition_text(conditions[0])
+    return word.join(map(_part_text, conditions))
+
+
+def _part_text(condition: Condition) -> str:
+    """Write several conditions within others in brackets."""
+    text = condition_text(condition)
+    is_several = isinstance(condition, AllOf | AnyOf) and len(condition.conditions) > 1
+    return f"({text})" if is_several else text
+
+
+def _source_text(source: Source) -> str:
+    names = f"the first known of {', '.join(source.names)}" if source.first else " or ".join(source.names)
+    return names + _changed(source.transforms)
+
+
+def _joined(source: Source) -> str:
+    if source.first:
+        return _source_text(source)
+    return ", ".join(source.names) + _changed(source.transforms)
+
+
+def _changed(transforms: Sequence[Transform]) -> str:
+    words = [
+        f"{each.type} at {_quoted(each.delimiter)}, part {each.index}" if each.type == SPLIT else each.type
+        for each in transforms
+    ]
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -23,7 +23,7 @@ from gateway.money.allocation.declared import (
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
 from gateway.money.allocation.faults import Fault, InvalidDefinition
 from gateway.money.allocation.language import Limits, joined, parse
-from gateway.money.allocation.published import Published
+from gateway.money.allocation.published import Published, border, describe
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -195,8 +195,7 @@ class Publishing:
         await self._table.advance(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
         definition = await self.validated(text.encode(), job.namespace)
-        from gateway.money.allocation.border import border, describe  # no start needs them
-        from gateway.money.allocation.difference import sources_of
+        from gateway.money.allocation.difference import sources_of  # no start needs it
 
         found = describe(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)

@@ -11,10 +11,10 @@ from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.money.allocation.border import border, describe
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.published import border, describe
 from gateway.money.calls.lists.allocation import (
     ALL_VERSIONS,
     PUBLISH_JOBS,

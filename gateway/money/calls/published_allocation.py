@@ -24,7 +24,6 @@ from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKe
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.resources.declaration import stated
 from gateway.http.services import Services
-from gateway.money.allocation.border import border, describe
 from gateway.money.allocation.declared import (
     DEFAULT,
     AllocationTable,
@@ -38,6 +37,7 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.difference import sources_of
 from gateway.money.allocation.faults import InvalidDefinition
+from gateway.money.allocation.published import border, describe
 from gateway.money.calls.lists.allocation import (
     NAMESPACES,
     PUBLISH_JOBS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.money.allocation.definition import rule_text
 from gateway.money.allocation.language import parse
-from gateway.money.allocation.wording import rule_text
 
 KNOWN = ("model", "team", "provider", "tag:service")
 
