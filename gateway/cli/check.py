@@ -179,7 +179,7 @@ def file_problems(config: Config) -> Iterator[str]:
 
 
 def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
-    from gateway.money.currencies.rate_files import RatesUnreadable, read
+    from gateway.money.currencies import RatesUnreadable, read
 
     try:
         read(path, most_bytes)

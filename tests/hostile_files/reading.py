@@ -55,7 +55,7 @@ def people(path: Path) -> object:
 
 
 def rates(path: Path) -> object:
-    from gateway.money.currencies.rate_files import RatesUnreadable, read
+    from gateway.money.currencies import RatesUnreadable, read
     from gateway.service.configuration.sections import CurrencySettings
 
     try:

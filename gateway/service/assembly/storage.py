@@ -58,7 +58,7 @@ def ledger_rates(section: CurrencySettings, registry: Registry | None = None) ->
 
     def rates(given: str, asked: str, day: int) -> int | None:
         if not made:
-            from gateway.money.currencies.rates import ExchangeRates
+            from gateway.money.currencies import ExchangeRates
 
             made.append(
                 ExchangeRates(section, lambda: none if registry is None else registry.frozen_rates.all())

@@ -68,8 +68,7 @@ def _month(name: str) -> CalendarMonth:
 @call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the rates of a month")
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
     """Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to."""
-    from gateway.money.currencies.frozen import days_of, digest_of
-    from gateway.money.currencies.rates import ExchangeRates
+    from gateway.money.currencies import ExchangeRates, days_of, digest_of
 
     services = request.services
     now = request.now()

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.money.currencies.rate_files import RatesUnreadable, parse, read
-from gateway.money.currencies.rates import ExchangeRates, table_of
+from gateway.money.currencies import ExchangeRates, RatesUnreadable, parse, read, table_of
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.currencies import SCALE
 

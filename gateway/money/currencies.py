@@ -1,0 +1,364 @@
+"""
+Rates of currencies: read from files, in force by day, and frozen where a month is closed.
+
+The rate of a day is one's own in force, else a quotation of that day, else the last one of at most a week before:
+banks quote on working days. What a closed month froze is its rate for ever, whatever files say afterwards.
+
+Files are those of the European Central Bank, and one's own. The bank's are the daily XML, the history as CSV
+(`Date,USD,JPY,...`: units for one euro, `N/A` where there was no quotation) and the archive that it comes in. One's own
+is CSV with the columns `date,currency,usd`: dollars for one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import re
+import threading
+import zipfile
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gateway.service.configuration.sections import CurrencySettings
+from spool.bounded_reading import BoundedLines
+from spool.currencies import SCALE, code_of
+from spool.errors import Invalid
+from spool.ledger.sums import DAY_S
+from spool.record import CURRENCY
+
+ECB: Final = "ecb"
+OWN: Final = "own"
+_EURO = "EUR"
+_OWN_COLUMNS = ("date", "currency", "usd")
+_NO_QUOTATION = ("", "N/A")
+_MOST_DIGITS = 40
+MAX_QUOTATIONS: Final = 500_000  # of a file: a century of the bank's
+_DAY = re.compile(r"""<Cube\s+time=["'](\d{4}-\d\d-\d\d)["']\s*>(.*?)</Cube>\s*(?=<|$)""", re.DOTALL)
+_RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})["']\s*/>""")
+LOOK_BACK_DAYS: Final = 7
+CONFIGURED: Final = "configured"
+_log = logging.getLogger(__name__)
+Days = dict[
+    str, dict[str, list[str]]
+]  # day -> currency -> dollars as a fraction, source, day of the quotation
+
+
+class RatesUnreadable(ValueError):
+    """A file of rates that cannot be taken; says where it is wrong."""
+
+
+class Quotation(NamedTuple):
+    """Dollars for one unit of a currency on a day (epoch seconds)."""
+
+    day: int
+    currency: str
+    usd: Fraction
+    source: str
+
+
+def read(path: Path, most_bytes: int) -> list[Quotation]:
+    """Read a file of any of the forms, all of it or nothing. RatesUnreadable with what is wrong."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        raise RatesUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        return parse(content, most_bytes)
+    except RatesUnreadable as error:
+        raise RatesUnreadable(f"{path}: {error}") from error
+
+
+def parse(content: bytes, most_bytes: int) -> list[Quotation]:
+    """Return the quotations of a file's bytes. RatesUnreadable with what is wrong."""
+    if content[:2] == b"PK":
+        content = _unpacked(content, most_bytes)
+    if len(content) > most_bytes:
+        raise RatesUnreadable(f"it is larger than currency.max_file_bytes ({most_bytes})")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RatesUnreadable("it is not UTF-8 text") from error
+    is_xml = text.lstrip().startswith("<")
+    found = list(islice(_of_xml(text) if is_xml else _of_csv(content), MAX_QUOTATIONS + 1))
+    if len(found) > MAX_QUOTATIONS:
+        raise RatesUnreadable(f"it has more than {MAX_QUOTATIONS:,} rates")
+    if not found:
+        raise RatesUnreadable("it has no rates")
+    return found
+
+
+def _unpacked(content: bytes, most_bytes: int) -> bytes:
+    """The one file of an archive, no more of it than may be read."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise RatesUnreadable(f"the archive has {len(names)} files in place of one")
+            with archive.open(names[0]) as file:
+                return file.read(most_bytes + 1)
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+        raise RatesUnreadable(f"the archive cannot be read: {error}") from error
+
+
+def _of_xml(text: str) -> Iterator[Quotation]:
+    for found in _DAY.finditer(text + "<"):
+        quoted = ((each[1], each[2]) for each in _RATE.finditer(text, found.start(2), found.end(2)))
+        yield from _of_euros(_day(found[1]), quoted)
+
+
+def _of_csv(content: bytes) -> Iterator[Quotation]:
+    lines = BoundedLines("the file", io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
+    rows = _ended(csv.reader(lines), lines)
+    head = [cell.strip() for cell in next(rows, [])]
+    if [cell.lower() for cell in head if cell] == list(_OWN_COLUMNS):
+        yield from _own(rows)
+        return
+    if not head or head[0] != "Date" or "USD" not in head:
+        raise RatesUnreadable("it begins neither with Date and currencies, nor with date,currency,usd")
+    try:
+        for row in rows:
+            if row:
+                cells = [cell.strip() for cell in row[1:]]
+                yield from _of_euros(_day(row[0].strip()), zip(head[1:], cells, strict=True))
+    except (csv.Error, ValueError) as error:
+        raise RatesUnreadable(f"line {lines.number}: {error}") from error
+
+
+def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
+    """Yield rows, of which none is longer than a row may be."""
+    try:
+        for row in rows:
+            lines.end_row()
+            yield row
+    except Invalid as error:
+        raise RatesUnreadable(str(error)) from error
+
+
+def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:
+    """Yield what stands as units for one euro in dollars; without one for the dollar a day says nothing."""
+    per_euro = {name: _number(text) for name, text in quoted if name and text not in _NO_QUOTATION}
+    dollars = per_euro.get("USD")
+    if dollars is None:
+        return
+    yield Quotation(day, _EURO, dollars, ECB)
+    for name, rate in per_euro.items():
+        if name != "USD" and code_of(name) is not None:
+            yield Quotation(day, name, dollars / rate, ECB)
+
+
+def _own(rows: Iterable[list[str]]) -> Iterator[Quotation]:
+    for line, row in enumerate(rows, 2):
+        if not row:
+            continue
+        try:
+            day, currency, usd = (cell.strip() for cell in row)
+            code = code_of(currency)
+            if code is None or code == "USD":
+                raise ValueError(f"{currency[:10]} is no currency beside USD")
+            yield Quotation(_day(day), code, _number(usd), OWN)
+        except ValueError as error:
+            raise RatesUnreadable(f"line {line}: {error}") from error
+
+
+def _day(text: str) -> int:
+    day = date.fromisoformat(text)
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+def _number(text: str) -> Fraction:
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f"{text[:20]} is not a rate") from error
+    if (
+        not number.is_finite()
+        or number <= 0
+        or len(text) > _MOST_DIGITS
+        or abs(number.adjusted()) > _MOST_DIGITS
+    ):
+        raise ValueError(f"{text[:20]} is not a rate")
+    return Fraction(number)
+
+
+class DayValue(NamedTuple):
+    """Dollars for one unit of a currency, where they come from, and the day that they are of."""
+
+    usd: Fraction
+    source: str  # configured, own, ecb
+    quoted: int
+
+
+Frozen = Mapping[int, Mapping[str, DayValue]]  # by day, then by currency
+
+
+_ONE = DayValue(Fraction(1), CONFIGURED, 0)
+
+
+@dataclass(slots=True)
+class RateTable:
+    """What is known of currencies. `own` are rates since a day, `quotations` those of days; both sorted by day."""
+
+    own: Mapping[str, Sequence[tuple[int, Fraction]]] = field(default_factory=dict)
+    quotations: Mapping[str, Sequence[Quotation]] = field(default_factory=dict)
+
+    def value(self, currency: str, day: int) -> DayValue | None:
+        """Return the value of a currency on a day (epoch seconds); None if it is not known."""
+        if currency == CURRENCY:
+            return _ONE
+        rates = self.own.get(currency, ())
+        at = bisect_right(rates, day, key=lambda each: each[0])
+        if at:
+            since, usd = rates[at - 1]
+            return DayValue(usd, CONFIGURED, since)
+        quoted = self.quotations.get(currency, ())
+        at = bisect_right(quoted, day, key=lambda each: each.day)
+        if at:
+            last = quoted[at - 1]
+            if day - last.day <= LOOK_BACK_DAYS * DAY_S:
+                return DayValue(last.usd, last.source, last.day)
+        return None
+
+    def currencies(self) -> set[str]:
+        """Return all that it knows something of, without dollars."""
+        return {*self.own, *self.quotations}
+
+
+def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> RateTable:
+    """Make the table of a configuration and its file; of two quotations of a day one's own counts."""
+    own: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
+    for each in section.rate:
+        own[each.currency].append((_since(each.since), Fraction(each.usd or 0)))
+    quoted: dict[str, dict[int, Quotation]] = defaultdict(dict)
+    for quotation in sorted(quotations, key=lambda each: (each.source == OWN, each.day)):
+        quoted[quotation.currency][quotation.day] = quotation
+    return RateTable(
+        own={currency: sorted(rates) for currency, rates in own.items()},
+        quotations={currency: [days[day] for day in sorted(days)] for currency, days in quoted.items()},
+    )
+
+
+def _since(day: str) -> int:
+    """The begin of a day; of none, all time."""
+    return (
+        int(datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC).timestamp())
+        if day
+        else -(2**62)
+    )
+
+
+def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
+    """Read the rates of documents, by month."""
+    return {
+        _begin(day): {currency: _day_value(*kept) for currency, kept in currencies.items()}
+        for month in months.values()
+        for day, currencies in month["days"].items()
+    }
+
+
+def _day_value(usd: str, source: str, quoted: str) -> DayValue:
+    return DayValue(Fraction(usd), source, _begin(quoted) if quoted else 0)
+
+
+def _begin(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+def rate_of(given: DayValue, asked: DayValue) -> int:
+    """Return what one unit of the first is in the second, times SCALE, half-even."""
+    return round(given.usd / asked.usd * SCALE)
+
+
+class ExchangeRates:
+    """
+    The rates of a configuration (a `spool.currencies.Rates`). Its file is read when it is first asked for
+    and whenever it changed; one that cannot be read any more leaves in force what was read before.
+    """
+
+    def __init__(
+        self, section: CurrencySettings, months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    ) -> None:
+        """`months` are the documents of frozen rates, by month: another mapping after each change."""
+        self._section = section
+        self._months = months
+        self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
+        self._table = table_of(section, ())
+        self._seen: tuple[int, int] | None = None
+        self._lock = threading.Lock()  # it is asked in the threads of databases
+        self.problem: str | None = None
+
+    def __call__(self, given: str, asked: str, day: int) -> int | None:
+        one = self.value(given, day)
+        other = self.value(asked, day)
+        return None if one is None or other is None else rate_of(one, other)
+
+    def value(self, currency: str, day: int) -> DayValue | None:
+        """Return the value of a currency on a day: of a closed month as it was frozen."""
+        frozen = self._frozen_days().get(day)
+        if frozen is not None and currency != CURRENCY:
+            return frozen.get(currency)
+        return self.table().value(currency, day)
+
+    def _frozen_days(self) -> Frozen:
+        months = self._months()
+        if months is not self._frozen[0]:
+            self._frozen = (months, restored(months) if months else {})
+        return self._frozen[1]
+
+    def table(self) -> RateTable:
+        """Return what the configuration and the file as it is now say."""
+        path = self._section.rates_file
+        if path is not None:
+            with self._lock:
+                self._look(path)
+        return self._table
+
+    def _look(self, path: Path) -> None:
+        try:
+            stat = path.stat()
+            seen = (stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            seen = (0, 0)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._table = table_of(self._section, read(path, self._section.max_file_bytes))
+            self.problem = None
+        except RatesUnreadable as error:
+            self.problem = str(error)
+            _log.warning("rates are not read: %s", error, extra={"action": "rates_unreadable"})
+
+
+def days_of(table: RateTable, days: Iterable[int]) -> Days:
+    """Return what a table knows on these days (epoch seconds)."""
+    found: Days = {}
+    for day in days:
+        known = {currency: table.value(currency, day) for currency in sorted(table.currencies())}
+        found[_text(day)] = {
+            currency: [str(value.usd), value.source, _text(value.quoted)]
+            for currency, value in known.items()
+            if value is not None
+        }
+    return found
+
+
+def digest_of(days: Days) -> str:
+    """Return the same for the same rates, whoever works it out."""
+    return sha256(json.dumps(days, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _text(day: int) -> str:
+    """Write a day; "" for a rate that was in force always."""
+    return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") if day > 0 else ""
