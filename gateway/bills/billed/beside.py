@@ -1,20 +1,35 @@
-"""What is told beside billed money: how final its days are, what nobody has of it, and what no statement is about."""
+"""
+What stands beside and in place of bills: how final days are, what nobody has, what no statement is about; and amounts
+that were counted, where a day or a seller has no bill. These have the basis `counted`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from heapq import nsmallest
+from itertools import chain, groupby
+
+import msgspec
 
 from gateway.bills.reconciliation.counting import seller
 from spool.ledger import money
-from spool.ledger.billed import AMORTIZED, CLOSED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
+from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
+from spool.ledger.costs import combined, periods
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery, CostRow
-from spool.ledger.sums import DAY_S
+from spool.ledger.queries import BILLED_DIMENSIONS, AnswersCosts, CostQuery, CostRow, Derived, Group, within
+from spool.ledger.sums import DAY_S, OTHER
 from spool.record import moment
 from spool.statements import day_text
+from spool.turns.threads import ordered
+
+_BILLED, _YES = "(billed)", "yes"  # a dimension that no question can name
+_BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
+_Place = tuple[int, Group]  # which period, and which group
 
 
 async def billed_beside(
@@ -111,3 +126,104 @@ def _by_seller(rows: Sequence[CostRow], told: Collection[tuple[str, int]]) -> li
         for name, amount in sorted(counted.items())
         if amount
     ]
+
+
+class WithMissing:
+    """Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one added."""
+
+    def __init__(self, asked: AnswersCosts, whole: Ledger) -> None:
+        self._asked = asked
+        self._whole = whole
+        self.counted = "0"
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]:
+        if not query.arranged:
+            return await self._asked.costs(query)
+        plain = replace(query, top=None)
+        starts = [start for start, _ in periods(plain)]
+        billed = await self._asked.costs(plain)
+        parts = [await self._asked.costs(part) for part in _parts(plain, await self._sellers(plain))]
+        found, counted = await asyncio.to_thread(_filled, billed, parts, starts, query.top)
+        self.counted = money.text(counted)
+        return found
+
+    async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
+        """Return who has a bill, by day; of a type of final days alone, who has a final one."""
+        low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
+        found: dict[int, set[str]] = {}
+        for day in await self._whole.billed_days(low, high):
+            is_there = day.source and not day.is_apart
+            if is_there and (query.arranged != INVOICED or day.state in (CLOSED, FROZEN)):
+                found.setdefault(day.day, set()).add(day.provider)
+        return {day: frozenset(sellers) for day, sellers in found.items()}
+
+
+def _filled(
+    billed: Sequence[CostRow],
+    counted: Sequence[Sequence[CostRow]],
+    starts: Sequence[datetime],
+    top: int | None,
+) -> tuple[list[CostRow], int]:
+    """Return the rows of both, and what was counted, in units of money."""
+    found: dict[_Place, list[CostRow]] = {}
+    for row in billed:
+        found.setdefault((starts.index(row.start), row.group), []).append(row)
+    amount = 0
+    for row in chain.from_iterable(counted):
+        found.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
+        amount += money.units(row.cost)
+    kept = _largest(found, top)
+    shown: dict[_Place, list[CostRow]] = {}
+    for (place, group), rows in found.items():
+        named = group if kept is None or group in kept else (OTHER,) * len(group)
+        shown.setdefault((place, named), []).extend(rows)
+    together = [
+        combined(rows, start=starts[place], group=group)
+        for (place, group), rows in ordered(shown.items(), key=_order)
+    ]
+    return together, amount
+
+
+def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
+    """Yield a question for what was counted of each run of days that the same sellers have bills of."""
+    days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
+    nobody = frozenset[str]()
+    for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):
+        first, *others = run
+        low = datetime.fromtimestamp(first, UTC)
+        high = datetime.fromtimestamp((others or [first])[-1] + DAY_S, UTC)
+        derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _has_bill(billed)}
+        span = replace(query, since=max(query.since, low), until=min(query.until, high))
+        counted = replace(span, arranged=0, derived=derived, measures=("cost",))
+        yield within(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
+
+
+def _has_bill(sellers: Collection[str]) -> Derived:
+    def value(values: tuple[str, ...]) -> str:
+        source, provider, model = values
+        return _YES if seller(source, provider, model) in sellers else ""
+
+    return Derived(name=_BILLED, label="", sources=("source", "provider", "model"), value=value)
+
+
+def _money_of(row: CostRow) -> CostRow:
+    """Return the money of calls without the calls, which billed rows do not have either."""
+    blank = combined([], start=row.start, group=row.group)
+    return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
+
+
+def _largest(found: Mapping[_Place, Sequence[CostRow]], most: int | None) -> set[Group] | None:
+    """Return the largest groups over all periods, and the unknown one; None if all are shown."""
+    if most is None:
+        return None
+    sizes: Counter[Group] = Counter()
+    for (_, group), rows in found.items():
+        sizes[group] += sum(money.units(row.cost) for row in rows)
+    largest = nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
+    unknown = {(None,) * len(group) for group in sizes}
+    return {*largest, *unknown}
+
+
+def _order(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
+    (place, group), _ = item
+    return place, [value or "" for value in group]

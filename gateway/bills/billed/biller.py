@@ -16,7 +16,18 @@ from typing import Any
 
 from gateway.bills.billed.bill import Bill, BillSides, bill_of
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, mark_of
-from gateway.bills.billed.layers import Base, DividedDay, LayerRules, RefundShare, divide_day
+from gateway.bills.billed.layers import (
+    Base,
+    DividedDay,
+    LayerRules,
+    RefundShare,
+    by_day,
+    days_of,
+    divide_day,
+    later_of,
+    refunds_of,
+    shares_of,
+)
 from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, figures_of
 from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, currencies_of, exchanged
@@ -225,8 +236,6 @@ class Biller:
 
     async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
         """Return the refunds and corrections of a month's calls in the bills of later months."""
-        from gateway.bills.billed.refunds import later_of  # only where something was restated
-
         told = [info for info in infos if info.provider == provider and info.end > read.month.end]
         found: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in told), default=0)
@@ -244,13 +253,6 @@ class Biller:
         of_bill = bill.amounts.get(day, ())
         if not any(row.corrects for row in of_bill):
             return []
-        from gateway.bills.billed.refunds import (  # only where there are any
-            by_day,
-            days_of,
-            refunds_of,
-            shares_of,
-        )
-
         rows = refunds_of(of_bill)
         now, worth = self._clock.now(), Counter[int]()
         bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}

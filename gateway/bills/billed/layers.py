@@ -1,23 +1,36 @@
 """
-A day of a bill, divided: usage over its calls, and the other lines of the bill as layers upon it. Pure.
+A day of a bill, divided: usage over its calls, and the other lines of the bill as layers upon it; and money that is
+given back for calls, or charged for them anew, divided over the calls of its own time. Pure.
 
 A layer is divided by the usage money before all layers, so that no discount counts twice. It stands alone in some
 arrangements of the bill, and is part of what it reduces in the others. What a bill accrues is in some of them, too:
 there a fee is not on the day of its purchase but on what it covers, and what was not used of it is of nobody.
+
+The calls of a cell have a refund as they have what was billed for them, so that what is given back of a charge takes
+the same part from each.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gateway.bills.billed.bill import Bill
-from gateway.bills.billed.cells import SHARED, UNREPORTED, DayCalls, parts_of, placed, quantities_of
-from gateway.bills.billed.spreading import spread
+from gateway.bills.billed.cells import (
+    SHARED,
+    UNREPORTED,
+    BilledCell,
+    DayCalls,
+    parts_of,
+    placed,
+    quantities_of,
+)
+from gateway.bills.billed.restating import BilledLater
+from gateway.bills.billed.spreading import Spread, in_turn, spread
 from gateway.bills.reconciliation.counting import KIND_OF_FEE
-from gateway.bills.reconciliation.sides import BilledMoney, CountedUse
+from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
@@ -46,6 +59,8 @@ _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
+_UNTOLD = (REFUND, CORRECTION, WHOLE)  # kinds that tell no kind of token
+_Part = tuple[BilledMoney, int, int | None]  # with its amount, and the quantity of its cell
 
 
 class RefundShare(NamedTuple):
@@ -254,3 +269,84 @@ class _Day:
 
     def _dimensions(self, row: BilledMoney | None = None) -> Dimensions:
         return billed_as(self._bill.provider, row)
+
+
+def refunds_of(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
+    """Return the rows whose calls are known by their time."""
+    return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
+
+
+def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
+    """Return what rows of a bill tell of calls of another time."""
+    return [
+        BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount) for row in refunds_of(rows)
+    ]
+
+
+def days_of(row: BilledMoney) -> Sequence[int]:
+    """Return the days whose calls a row is about."""
+    return range(row.corrects // DAY_S * DAY_S, row.corrects_until, DAY_S)
+
+
+def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tuple[int, BilledMoney]]:
+    """Yield rows with the one day that they are about; one of several days is divided as their calls are worth."""
+    for row in rows:
+        days = days_of(row)
+        weights = [max(0, worth.get(day, 0)) for day in days]
+        for day, part in zip(days, in_turn(row.amount, weights), strict=True):
+            if part:
+                yield day, replace(row, amount=part)
+
+
+def shares_of(
+    rows: Sequence[BilledMoney], bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]]
+) -> list[RefundShare]:
+    """Divide what is of a day over its calls. `bill` is that of its month."""
+    calls, told = DayCalls(bill, uses), bill.quantities.get(day, ())
+    charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
+    quantities = quantities_of(calls, told)
+    known = _as_charged(charged, calls, quantities)
+    found: list[RefundShare] = []
+    parts: list[tuple[BilledCell, _Part]] = []
+    for row in sorted(rows, key=repr):
+        if row.of not in METERS and row.of not in POOLED and row.of not in _UNTOLD:
+            found += _beside(row, bill, calls)
+            continue
+        meter = WHOLE if row.of in _UNTOLD else row.of
+        cell = calls.cell_of(replace(row, meter=meter))
+        divided, rest = parts_of(cell, row.amount, quantities)
+        found.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
+        parts += [(each, (row, amount, quantity)) for each, amount, quantity in divided]
+    asked = [(cell, quantity) for cell, (_, _, quantity) in parts]
+    places = placed(calls, [*known, *asked])[len(known) :]
+    for (_, (row, amount, _)), place in zip(parts, places, strict=True):
+        shared = spread(amount, place.weights, quantity=place.quantity)
+        found += _shares(row, bill, shared, place.basis)
+    return [share for share in found if share.amount]
+
+
+def _as_charged(
+    rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
+) -> list[tuple[BilledCell, int | None]]:
+    """Return the cells of what was billed of a day, beside which its refunds are placed."""
+    cells = {calls.cell_of(row) for row in rows}
+    found: list[tuple[BilledCell, int | None]] = []
+    for cell in sorted(cells, key=repr):
+        divided, _ = parts_of(cell, 0, quantities)
+        found += [(each, quantity) for each, _, quantity in divided]
+    return found
+
+
+def _beside(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
+    """Divide what is of no tokens as it was charged; fees are of nobody."""
+    weights, basis = calls.beside(row, row.of)
+    if row.of in CHARGES:
+        weights, basis = {}, SHARED
+    return _shares(row, bill, spread(row.amount, weights), basis)
+
+
+def _shares(row: BilledMoney, bill: Bill, shared: Spread[Dimensions], basis: str) -> Iterator[RefundShare]:
+    for dimensions, share in shared.shares.items():
+        yield RefundShare(dimensions, row.line, basis, share)
+    yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, shared.unreported)
+    yield RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, shared.rest)

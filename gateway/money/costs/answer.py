@@ -16,6 +16,8 @@ from spool.ledger.costs import cut
 from spool.ledger.queries import PLAN_TYPES, AnswersCosts, CostQuery, CostRow, Group
 from spool.record import moment
 
+_BILLED = "gateway.bills.billed.beside"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CostAnswer:
@@ -87,7 +89,7 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:
-        return (await imported("gateway.bills.billed.missing")).WithMissing(ledger, reader.whole)
+        return (await imported(_BILLED)).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
         plans = await imported("gateway.bills.plans.coverage")
         return plans.divided(ledger, reader.require_registry(), question.cost_type)
@@ -100,7 +102,7 @@ async def told_of_bills(
     """Return `billed` of an answer."""
     if not query.arranged:
         return None
-    beside = await imported("gateway.bills.billed.beside")
+    beside = await imported(_BILLED)
     is_limited = reader.is_limited or states_alone
     found: Mapping[str, object] = await beside.billed_beside(
         reader.whole, query, now, states_alone=is_limited

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.bills.billed.missing import WithMissing
+from gateway.bills.billed.beside import WithMissing
 from spool.ledger.billed import COUNTED
 from spool.ledger.money import units
 from spool.ledger.queries import CostQuery
