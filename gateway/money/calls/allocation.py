@@ -15,16 +15,19 @@ from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.money.allocation.language import joined, parse
 from gateway.money.allocation.published import border, describe
-from gateway.money.calls.lists.allocation import (
+from gateway.money.calls.published_allocation import (
     ALL_VERSIONS,
+    NAMESPACE,
     PUBLISH_JOBS,
     add_state,
     describe_job,
     describe_version,
+    find_version,
     job_rows,
     version_rows,
+    what_it_would_be,
+    with_text,
 )
-from gateway.money.calls.published_allocation import NAMESPACE, find_version, what_it_would_be, with_text
 from gateway.people.calls.managed_by_people import managed_by_people
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
