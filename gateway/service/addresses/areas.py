@@ -107,7 +107,7 @@ FOR_SENDERS = (
     Area(
         modules=(
             "gateway.intake.receivers.billing",
-            "gateway.bills.calls.published_connections",
+            "gateway.bills.calls.connections",
         ),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
@@ -237,7 +237,6 @@ _LISTED = (
     Area(
         modules=(
             "gateway.bills.calls.hours",
-            "gateway.bills.calls.published_connections",
             "gateway.bills.calls.connections",
             "gateway.bills.calls.statements",
             "gateway.bills.calls.reconciliation",
@@ -302,7 +301,7 @@ _LISTED = (
         paths=("/annotations", "/marks"),
     ),
     Area(
-        modules=("gateway.bills.calls.plans", "gateway.money.calls.costs.plans"),
+        modules=("gateway.bills.calls.plans",),
         paths=("/plans", "/plan-costs"),
     ),
     Area(

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
+from gateway.bills.calls.connections import CONNECTION
 from gateway.bills.calls.plans import PLAN
-from gateway.bills.calls.published_connections import CONNECTION
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.money.annotations.declared import ANNOTATION
