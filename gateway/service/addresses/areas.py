@@ -256,7 +256,6 @@ _LISTED = (
         modules=(
             "gateway.money.calls.views",
             "gateway.money.calls.budgets",
-            "gateway.money.calls.costs.budgets",
         ),
         paths=("/views", "/budgets"),
     ),

@@ -14,7 +14,7 @@ from gateway.http.visible import Visible
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import limit_of
 from gateway.money.budgets.words import amount
-from gateway.money.calls.lists.budgets import add_state
+from gateway.money.calls.budgets import add_state
 from gateway.money.calls.reports.declared import WEEK, ScheduledReport
 from gateway.money.calls.reports.readers import NotReadable
 from gateway.money.calls.reports.words import CHANGES, TOP, ReportFigures

@@ -1,1 +1,0 @@
-"""Rows and lists as every answer shows them, to keys and to people alike."""
