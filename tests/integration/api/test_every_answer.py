@@ -21,7 +21,7 @@ from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
 from gateway.money.calls.insights import inspector
 from gateway.money.calls.reports.declared import ScheduledReport
-from gateway.money.calls.reports.figures import figures_of
+from gateway.money.calls.reports.sender import figures_of
 from gateway.money.costs.reader import CostReader
 from gateway.service.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.service.monitoring.spend import SpendSeries
