@@ -21,7 +21,7 @@ from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import demo, main
 from gateway.http.resources.list import declared_tables
 from gateway.intake.prices import PriceBook
-from gateway.money.insights.detectors.list import DETECTORS
+from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
 from gateway.service.demo import filling
 from gateway.service.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.money.insights.detectors.list import DETECTORS, OF_STATES, RETIRED
+from gateway.money.insights.detectors import calls, prices, records, senders, service, spending, statements
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather, gather_states
@@ -17,8 +17,56 @@ from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
 STATES_EVERY_S = 60.0  # whether a state has ended
-
 _log = logging.getLogger(__name__)
+
+# In the order in which their findings are listed.
+DETECTORS: tuple[Detector, ...] = (
+    spending.spend_spike,
+    spending.view_anomaly,
+    prices.missing_price,
+    prices.missing_rate,
+    prices.cost_gap,
+    statements.reconciliation_difference,
+    statements.coverage_drop,
+    calls.no_owner,
+    calls.doubled_source,
+    calls.retry_storm,
+    records.unrecognised_shape,
+    records.stuck_route,
+    records.unknown_arrival,
+    records.dead_letters,
+    records.refused_records,
+    senders.idle_key,
+    senders.wide_key,
+    senders.expiring_key,
+    senders.mute_device,
+    senders.silent_cluster,
+    senders.unapplied_config,
+    senders.crowding_key,
+    records.many_series,
+    statements.statement_stale,
+    calls.repeated_ids,
+    service.moved_clock,
+    records.unmapped_events,
+    service.different_settings,
+    service.old_transaction,
+    service.missed_records,
+    records.lake_differs,
+    records.read_otherwise,
+    records.late_reports,
+)
+
+# These find a state of the moment: a route, a key, a device. Its end is noticed within a minute.
+OF_STATES: tuple[Detector, ...] = (
+    records.stuck_route,
+    records.unknown_arrival,
+    senders.idle_key,
+    senders.wide_key,
+    senders.expiring_key,
+    senders.mute_device,
+    senders.silent_cluster,
+    senders.unapplied_config,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +124,7 @@ class Inspector:
             step_s, _ = doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
-            merged = await self._table.merge(
-                run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut
-            )
+            merged = await self._table.merge(run.findings, looked_for=run.looked_for, cut=run.cut)
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def has_ended(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.money.insights.detectors.keys import crowding_key, expiring_key, idle_key, wide_key
+from gateway.money.insights.detectors.senders import crowding_key, expiring_key, idle_key, wide_key
 from gateway.money.insights.facts import DAY_S
 from spool.registry.keys import Key, Secret
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY

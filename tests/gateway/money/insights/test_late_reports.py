@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import pytest_asyncio
 
-from gateway.money.insights.detectors.intake import late_reports
+from gateway.money.insights.detectors.records import late_reports
 from gateway.service.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.money.insights.detectors.intake import many_series
+from gateway.money.insights.detectors.records import many_series
 from tests.gateway.money.insights.examples import found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.money.insights.detectors.intake import read_otherwise
+from gateway.money.insights.detectors.records import read_otherwise
 from gateway.normalise.memory.learning import ReadOtherwise
 from tests.gateway.money.insights.examples import found
 

@@ -7,15 +7,15 @@ from decimal import Decimal
 
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.money.insights.detectors.calls import retry_storm
-from gateway.money.insights.detectors.delivery import (
+from gateway.money.insights.detectors.records import (
     dead_letters,
     lake_differs,
     refused_records,
     stuck_route,
     unknown_arrival,
     unmapped_events,
+    unrecognised_shape,
 )
-from gateway.money.insights.detectors.intake import unrecognised_shape
 from gateway.money.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.money.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
