@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget
-from gateway.money.budgets.forecast import WINDOW_DAYS, Forecast, History, TooEarly, forecast
+from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods
 from spool.errors import NotKept
 from spool.ledger import money
@@ -23,7 +23,6 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
 from spool.registry.views import View
 
-HOURS_DAYS = 14  # of which the profile of a day is made
 _BILLS_S = 62 * DAY_S  # in which the last day with a bill is looked for
 _MEASURES = {
     COST: ("calls",),

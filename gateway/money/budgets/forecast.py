@@ -16,13 +16,13 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from gateway.money.budgets.figures import HOURS_DAYS
 from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 
 DAY = timedelta(days=1)
 WINDOW_DAYS = 28  # of history that the methods read
+HOURS_DAYS = 14  # of which the profile of a day is made
 LEAST_DAYS = 7  # since the first day with spend
 LEVEL_DAYS = 10
 SHRINK_DAYS = 2  # of an average day in the profile of each weekday, so that a spike does not become a habit

@@ -107,7 +107,7 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest of the bound; only so many are ranked, and these are the first ones of the order."""
-    monkeypatch.setattr(listing, "STEP", 2)
+    monkeypatch.setattr(listing, "RANKED_STEP", 2)
     monkeypatch.setattr(listing, "MOST_RANKED", 2)
     server.services.spool.max_listed_records = lambda: 5
     log = server.services.spool.log
