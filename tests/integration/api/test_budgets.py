@@ -196,44 +196,42 @@ async def test_alerts_are_a_list(asking: Asking) -> None:
     assert [] == (await asking.ask("GET", f"/{made['id']}/alerts", None, ("state", "cleared")))["alerts"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "words"),
-    [
-        ("POST", "", {"name": "x"}, 400, "view"),
-        ("POST", "", {"name": "x", "view": {"id": "none"}, "default_amount": "1"}, 400, "no view with this id"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}}, 400, "needs an amount"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "color": 1}, 400, "color"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "cost_type": "invoiced"}, 400, "cost_t"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": 1.5}, 400, "default_amount"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "per": "shoe"}, 400, "dimension in per"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "channels": ["a"]}, 400, "a channel"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "planned_limits": {"hourly": {}}}, 400, "one granularity"),
-        (
-            "POST", "",
-            {"name": "x", "view": {"id": "V"}, "planned_limits": {"daily": {}, "monthly": {}}}, 400, "one granularity",
-        ),
-        ("POST", "", {"name": "search", "view": {"id": "V"}, "default_amount": "1"}, 409, "this view has a budget"),
-        ("PATCH", "/none", {"name": "x"}, 404, "no budget with this id"),
-        ("PATCH", "/B", {"silence": {"until": "soon"}}, 400, "silence.until"),
-        ("PATCH", "/B", {"time_zone": "Asia/Kolkata"}, 400, "whole hours"),
-        ("GET", "/B?expand=all", None, 400, "expand must be one of"),
-        ("GET", "?expand=history", None, 400, "expand must be one of current"),
-        ("GET", "/B?color=1", None, 400, "takes expand"),
-        ("GET", "/B/owners?color=1", None, 400, "parameter"),
-        ("DELETE", "/none", None, 404, "no budget with this id"),
-    ],
-)  # fmt: skip
-async def test_refusals_say_what_is_wrong(
-    asking: Asking, method: str, path: str, body: Any, status: int, words: str
-) -> None:
+REFUSED: Sequence[tuple[str, str, Any, int, str]] = [
+    ("POST", "", {"name": "x"}, 400, "view"),
+    ("POST", "", {"name": "x", "view": {"id": "none"}, "default_amount": "1"}, 400, "no view with this id"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}}, 400, "needs an amount"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "color": 1}, 400, "color"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "cost_type": "invoiced"}, 400, "cost_t"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": 1.5}, 400, "default_amount"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "per": "shoe"}, 400, "dimension in per"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "channels": ["a"]}, 400, "a channel"),
+    ("POST", "", {"name": "x", "view": {"id": "V"}, "planned_limits": {"hourly": {}}}, 400, "one granularity"),
+    (
+        "POST", "",
+        {"name": "x", "view": {"id": "V"}, "planned_limits": {"daily": {}, "monthly": {}}}, 400, "one granularity",
+    ),
+    ("POST", "", {"name": "search", "view": {"id": "V"}, "default_amount": "1"}, 409, "this view has a budget"),
+    ("PATCH", "/none", {"name": "x"}, 404, "no budget with this id"),
+    ("PATCH", "/B", {"silence": {"until": "soon"}}, 400, "silence.until"),
+    ("PATCH", "/B", {"time_zone": "Asia/Kolkata"}, 400, "whole hours"),
+    ("GET", "/B?expand=all", None, 400, "expand must be one of"),
+    ("GET", "?expand=history", None, 400, "expand must be one of current"),
+    ("GET", "/B?color=1", None, 400, "takes expand"),
+    ("GET", "/B/owners?color=1", None, 400, "parameter"),
+    ("DELETE", "/none", None, 404, "no budget with this id"),
+]  # fmt: skip
+
+
+async def test_refusals_say_what_is_wrong(asking: Asking) -> None:
     """Whatever comes is answered with the field and the rule; nothing is changed."""
     budget = (await asking.create())["budget"]
-    sent = json.loads(json.dumps(body).replace('"V"', f'"{asking.view}"'))
-    said = await asking.ask(method, path.replace("/B", f"/{budget['id']}"), sent, status=status)
-    assert words in said["error"]["message"]
-    assert [budget] == [{**each, "percent": None} for each in (await asking.ask("GET"))["budgets"]] or budget[
-        "percent"
-    ] == 0
+    for method, path, body, status, words in REFUSED:
+        sent = json.loads(json.dumps(body).replace('"V"', f'"{asking.view}"'))
+        said = await asking.ask(method, path.replace("/B", f"/{budget['id']}"), sent, status=status)
+        assert words in said["error"]["message"], (method, path, body)
+        assert [budget] == [
+            {**each, "percent": None} for each in (await asking.ask("GET"))["budgets"]
+        ] or budget["percent"] == 0, (method, path, body)
 
 
 async def test_one_more_budget_than_the_setting_is_refused(serve: Serve) -> None:

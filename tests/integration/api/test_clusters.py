@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from gateway.clusters.calls import published as clusters
-from gateway.http.address import collect
 from gateway.service.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster
-from spool.registry.scopes import ENROLL, HEARTBEAT, SCOPES
+from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.shares import KeyShare
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
@@ -121,44 +120,31 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"display_name": "x" * 257},
-        {"display_name": "a\x00b"},
-        {"labels": {"no good": "x"}},
-        {"config": {"x_a": "x" * 20_000}},
-        {"config": {"scrape_intervall": "60s"}},
-        {"config": {"scrape_interval": 60}},
-        {"config": {"metrics": {"exclude": "a"}}},
-        {"config": {"log_level": "loud"}},
-        {"config": []},
-        {"enabled": "no"},
-        {"state": "init_ok"},
-        [],
-    ],
-)
+WRONG_UPDATES: Sequence[object] = [
+    {"display_name": "x" * 257},
+    {"display_name": "a\x00b"},
+    {"labels": {"no good": "x"}},
+    {"config": {"x_a": "x" * 20_000}},
+    {"config": {"scrape_intervall": "60s"}},
+    {"config": {"scrape_interval": 60}},
+    {"config": {"metrics": {"exclude": "a"}}},
+    {"config": {"log_level": "loud"}},
+    {"config": []},
+    {"enabled": "no"},
+    {"state": "init_ok"},
+    [],
+]
+
+
 @pytest.mark.asyncio
-async def test_a_wrong_update_changes_nothing(serve: Serve, body: object) -> None:
+async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
     """400, also for a field that only the cluster reports."""
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     before = await asking.ask("GET", one)
-    await asking.ask("PATCH", one, body, status=400)
-    assert before == await asking.ask("GET", one)
-
-
-@pytest.mark.asyncio
-async def test_each_operation_needs_its_scope(serve: Serve) -> None:
-    """A key with every other scope is refused, and the scope is named."""
-    asking = await desk(serve)
-    for row in collect(clusters):
-        assert row.scope is not None
-        others = [scope for scope in SCOPES if scope != row.scope]
-        key = await asking.serving.make_key(f"all but {row.name}", scopes=others)
-        path = row.path.replace("{id}", KEPT[0].id)
-        refused = await asking.ask(row.methods[0], path, {} if row.body else None, key=key, status=403)
-        assert row.scope in refused["error"]["message"]
+    for body in WRONG_UPDATES:
+        await asking.ask("PATCH", one, body, status=400)
+        assert before == await asking.ask("GET", one), body
 
 
 LABELS = {"kind": "cluster", "account": "3", "region": "ap", "cluster": "yard"}
