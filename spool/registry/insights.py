@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
-from urllib.parse import urlsplit
+from decimal import Decimal
 
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.texts import check_one_of, storable
+from spool.registry.texts import check_amount, check_one_of, storable, web_link
 from spool.turns.threads import prepare
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
@@ -29,7 +28,6 @@ MAX_LINK = 2048
 MAX_TEXT = 4096
 MAX_INSIGHTS = 10_000
 MAX_COMMENTS = 1_000  # on one insight
-_MAX_AMOUNT = Decimal(10) ** 12
 _CENT = Decimal("0.01")
 
 
@@ -150,7 +148,7 @@ def check_draft(draft: Draft) -> Draft:
         category=_text("category", draft.category.strip(), MAX_CATEGORY),
         link=check_link(draft.link),
         effort=check_effort(draft.effort),
-        cost_impact=check_amount(draft.cost_impact),
+        cost_impact=check_amount("cost_impact", draft.cost_impact),
     )
 
 
@@ -164,33 +162,12 @@ def check_effort(effort: str) -> str:
     return effort
 
 
-def check_amount(amount: str, *, field: str = "cost_impact") -> str:
-    """Plain decimal text, without an exponent."""
-    try:
-        found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
-    except InvalidOperation:
-        found = Decimal("NaN")
-    if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
-        raise Invalid(f"{field} must be a decimal number, such as 12.50")
-    return f"{found:f}"
-
-
 def check_link(link: str) -> str:
     """A web address, or nothing: whoever reads an insight may follow it, so no other scheme is kept."""
     link = _text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
     return link
-
-
-def web_link(link: str) -> str:
-    """The link if it is an http or https address with a host and no blanks, else ""."""
-    try:
-        parts = urlsplit(link)
-        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        return ""
-    return link if is_web and link.isprintable() and " " not in link else ""
 
 
 def check_comment(text: str) -> str:

@@ -19,9 +19,10 @@ from typing import Any
 from spool.errors import Invalid, NotThere
 from spool.printable import printable
 from spool.registry.changes import Changes
-from spool.registry.insights import Insight, web_link
+from spool.registry.insights import Insight
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import web_link
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)

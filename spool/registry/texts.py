@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from decimal import Decimal, InvalidOperation
+from urllib.parse import urlsplit
 
 from spool.errors import Invalid
 
 MAX_DIMENSION = 200  # characters of one that a message repeats
+_MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
@@ -23,6 +26,40 @@ def optional_text(field: str, text: str, most: int) -> str:
     if len(text) > most or not text.isprintable():
         raise Invalid(f"{field} has at most {most} printable characters")
     return text
+
+
+def check_amount(field: str, amount: str) -> str:
+    """Return an amount, which may be negative, as decimal text without an exponent. Invalid if it is no such number."""
+    try:
+        found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
+        raise Invalid(f"{field} must be a decimal number, such as 12.50")
+    return f"{found:f}"
+
+
+def check_unsigned(field: str, amount: str) -> str:
+    """Return what `check_amount` does. Invalid below zero."""
+    text = check_amount(field, amount)
+    if text.startswith("-"):
+        raise Invalid(f"{field} must not be negative")
+    return text
+
+
+def optional_unsigned(field: str, amount: str) -> str:
+    """Return what `check_unsigned` does; "" of ""."""
+    return check_unsigned(field, amount) if amount else ""
+
+
+def web_link(link: str) -> str:
+    """The link if it is an http or https address with a host and no blanks, else ""."""
+    try:
+        parts = urlsplit(link)
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return ""
+    return link if is_web and link.isprintable() and " " not in link else ""
 
 
 def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:

@@ -30,8 +30,7 @@ from spool.ledger.billed import (
 )
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
-from spool.registry.insights import check_amount
-from spool.registry.texts import check_text, optional_text
+from spool.registry.texts import check_amount, check_text, optional_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
@@ -278,7 +277,7 @@ def _dollars(units: int) -> str:
 
 
 def _units(field: str, amount: str | int) -> int:
-    return money.units(check_amount(str(amount), field=field))
+    return money.units(check_amount(field, str(amount)))
 
 
 def _day(text: str) -> str:

@@ -20,9 +20,8 @@ from spool.record import CURRENCY
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
-from spool.registry.insights import check_amount
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, optional_text
+from spool.registry.texts import check_one_of, check_text, optional_text, optional_unsigned
 from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
@@ -88,7 +87,7 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     check_one_of("currency", draft.currency, DECIMALS)
     if (draft.unit == CREDITS) != bool(draft.credit_value):
         raise Invalid("credit_value is required with the unit credits, and of no other one")
-    credit_value = _amount("credit_value", draft.credit_value)
+    credit_value = optional_unsigned("credit_value", draft.credit_value)
     if credit_value and not float(credit_value):
         raise Invalid("credit_value must be more than 0")
     if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
@@ -98,9 +97,9 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        fee=_amount("fee", draft.fee),
-        included=_amount("included", draft.included),
-        overage_price=_amount("overage_price", draft.overage_price),
+        fee=optional_unsigned("fee", draft.fee),
+        included=optional_unsigned("included", draft.included),
+        overage_price=optional_unsigned("overage_price", draft.overage_price),
         credit_value=credit_value,
         billed_by=_provider(draft.billed_by),
         seats=_seats(draft.seats, people),
@@ -139,15 +138,6 @@ def _day(field: str, text: str) -> str:
         return date.fromisoformat(text).isoformat()
     except ValueError:
         raise Invalid(f"{field} is a day such as 2026-11-20") from None
-
-
-def _amount(field: str, amount: str) -> str:
-    if not amount:
-        return ""
-    text = check_amount(amount, field=field)
-    if text.startswith("-"):
-        raise Invalid(f"{field} must not be negative")
-    return text
 
 
 class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):

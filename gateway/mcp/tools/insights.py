@@ -15,9 +15,10 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_t
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment
-from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight, web_link
+from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
+from spool.registry.texts import web_link
 
 MOST = 50
 _TEXT = 600  # characters of a description

@@ -25,12 +25,12 @@ from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES
 from spool.meters import METERS
 from spool.registry.document_table import ManagedTable, Sees, is_taken
 from spool.registry.documents import DocumentKind, version_of
-from spool.registry.insights import Finding, check_amount
+from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.insights import merge_findings
-from spool.registry.texts import check_one_of, check_text, optional_text
+from spool.registry.texts import check_one_of, check_text, check_unsigned, optional_text, optional_unsigned
 from spool.registry.views import VIEWS, View
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
@@ -145,7 +145,7 @@ def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
         raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:
         raise Invalid(f"channels has at most {MAX_CHANNELS} names")
-    default = _amount("default_amount", draft.default_amount) if draft.default_amount else ""
+    default = optional_unsigned("default_amount", draft.default_amount)
     planned = dict(sorted(_planned(draft.planned, draft.granularity)))
     if not planned and not default:
         raise Invalid("a budget needs an amount: planned_limits, or default_amount")
@@ -169,7 +169,7 @@ def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str
         if day in seen:
             raise Invalid(f"planned_limits names the period {day} twice")
         seen.add(day)
-        yield day, _amount(f"planned_limits.{granularity}.{day}.amount", amount)
+        yield day, check_unsigned(f"planned_limits.{granularity}.{day}.amount", amount)
 
 
 def _first_day(text: str, granularity: str) -> str:
@@ -216,13 +216,6 @@ def _zone(name: str, granularity: str, now: float) -> str:
             f"a {granularity} budget has the time_zone UTC: after 62 days costs are kept by days of UTC alone"
         )
     return name
-
-
-def _amount(field: str, amount: str) -> str:
-    text = check_amount(amount, field=field)
-    if text.startswith("-"):
-        raise Invalid(f"{field} must not be negative")
-    return text
 
 
 ACTUAL, FORECAST = "actual", "forecast"

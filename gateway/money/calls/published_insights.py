@@ -22,9 +22,10 @@ from gateway.money.costs.times import seconds
 from gateway.service.schemas import TEXT, closed
 from spool.errors import NotThere, RegistryDamaged
 from spool.listing import ASCENDING, ListPage, ListQuery, SortField
-from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Draft, Insight, web_link
+from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Draft, Insight
 from spool.registry.notices import insight_severity
 from spool.registry.registry import Registry
+from spool.registry.texts import web_link
 
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]

@@ -33,11 +33,11 @@ from spool.registry.insights import (
     check_draft,
     check_status,
     stored_concern,
-    web_link,
 )
 from spool.registry.notices import InsightSubscription, NoticeTable, add_anomaly_notices, add_insight_notices
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import web_link
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
 OVER_S = 86400.0  # what nobody touched and is back sooner is told to nobody
