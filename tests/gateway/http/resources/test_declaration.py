@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.bills.calls.connections import CONNECTION
-from gateway.bills.calls.plans import PLAN
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
-from gateway.money.annotations.declared import ANNOTATION
-from gateway.money.calls.budgets import BUDGET
-from gateway.money.calls.published_allocation import NAMESPACE
-from gateway.money.calls.reports.declared import SCHEDULED_REPORT
-from gateway.money.calls.views import VIEW
-from gateway.people.calls.published_roles import ROLE
+from gateway.http.resources.list import RESOURCES
+from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS
 
 
 class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -74,11 +69,20 @@ def test_the_words_of_a_field_are_in_the_schemas() -> None:
         assert "Unique." == schema["properties"]["name"]["description"], kind
 
 
-@pytest.mark.parametrize(
-    "resource",
-    [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE, ANNOTATION, PLAN, SCHEDULED_REPORT],
-    ids=lambda resource: resource.noun,
-)
+def _declared() -> dict[str, ManagedResource[Any]]:
+    """The resources of the modules that have addresses, by noun."""
+    modules = [import_module(name) for area in (*FOR_SENDERS, *OPERATOR_AREAS) for name in area.modules]
+    values = [value for module in modules for value in vars(module).values()]
+    return {value.noun: value for value in values if isinstance(value, ManagedResource)}
+
+
+def test_every_listed_resource_has_addresses() -> None:
+    """A line in the list of resources without a declaration would be skipped in silence."""
+    declared = {resource.new.__module__ for resource in _declared().values()}
+    assert {f"{package}.declared" for package in RESOURCES.values()} <= declared
+
+
+@pytest.mark.parametrize("resource", _declared().values(), ids=lambda resource: resource.noun)
 def test_every_field_has_words(resource: ManagedResource[Any]) -> None:
     """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
