@@ -183,11 +183,14 @@ async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> No
     assert 3 == (await server.ask("GET", "/books")).payload["routes"][ROUTE]["discarded"]
 
 
+UNNAMED: Sequence[object] = [{}, {"ids": [1], "all": True}, {"route": ROUTE, "all": True}]
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize("body", [{}, {"ids": [1], "all": True}, {"route": ROUTE, "all": True}])
-async def test_dead_letters_are_named_in_one_way(server: OperatorServer, body: object) -> None:
+async def test_dead_letters_are_named_in_one_way(server: OperatorServer) -> None:
     """By ids, by route, or all: nothing is discarded by a slip."""
-    assert (400, "invalid") == (await server.ask("POST", "/dead/discard", body)).error[:2]
+    for body in UNNAMED:
+        assert (400, "invalid") == (await server.ask("POST", "/dead/discard", body)).error[:2], body
 
 
 @pytest.mark.asyncio
@@ -217,22 +220,23 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
     assert row["after"]["since"] == "2026-09-21T14:00:00.000Z"
 
 
+NO_RANGES: Sequence[tuple[str, str | None]] = [
+    ("yesterday", None),
+    ("2026-09-21T14:00:00", None),
+    ("2026-09-21T14:00:00Z", "2026-09-21T13:00:00Z"),
+    ("0001-01-01T00:00:00+14:00", None),
+    ("2026-09-21T14:00:00Z", "9999-12-31T23:59:59-14:00"),
+]
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("since", "until"),
-    [
-        ("yesterday", None),
-        ("2026-09-21T14:00:00", None),
-        ("2026-09-21T14:00:00Z", "2026-09-21T13:00:00Z"),
-        ("0001-01-01T00:00:00+14:00", None),
-        ("2026-09-21T14:00:00Z", "9999-12-31T23:59:59-14:00"),
-    ],
-)
-async def test_replay_needs_a_time_range(server: OperatorServer, since: str, until: str | None) -> None:
+async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
     """RFC 3339 with a zone and inside of the calendar, since before until."""
-    assert (
-        400 == (await server.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
-    )
+    for since, until in NO_RANGES:
+        assert (
+            400
+            == (await server.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
+        ), (since, until)
 
 
 @pytest.mark.asyncio

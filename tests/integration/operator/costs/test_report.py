@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,43 +63,32 @@ async def report(server: OperatorServer, *query: tuple[str, str], status: int = 
     return payload
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "tz", "expected"),
-    [
-        ("2026-09-01", "2026-09-21T15:00", "UTC", ("2026-08-01T00:00:00+00:00", "2026-08-21T15:00:00+00:00")),
-        ("2026-09-01", "2026-09-30", "UTC", ("2026-08-01T00:00:00+00:00", "2026-09-01T00:00:00+00:00")),
-        ("2026-03-01", "2026-03-30", "UTC", ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")),
-        ("2026-09-21", "2026-09-21T15:00", "UTC", ("2026-09-20T00:00:00+00:00", "2026-09-20T15:00:00+00:00")),
-        ("2026-09-14", "2026-09-20", "UTC", ("2026-09-07T00:00:00+00:00", "2026-09-14T00:00:00+00:00")),
-        (
-            "2026-09-20T10:00",
-            "2026-09-20T16:00",
-            "UTC",
-            ("2026-09-20T04:00:00+00:00", "2026-09-20T10:00:00+00:00"),
-        ),
-        (
-            "2026-03-29",
-            "2026-03-29",
-            "Europe/Berlin",
-            ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00"),
-        ),
-    ],
-    ids=[
-        "month so far",
-        "month",
-        "month after a shorter one",
-        "today so far",
-        "week",
-        "hours",
-        "a day of 23 hours",
-    ],
-)
-async def test_the_time_before(
-    server: OperatorServer, since: str, until: str, tz: str, expected: tuple[str, str]
-) -> None:
+TIMES_BEFORE: Sequence[tuple[str, str, str, tuple[str, str]]] = [
+    ("2026-09-01", "2026-09-21T15:00", "UTC", ("2026-08-01T00:00:00+00:00", "2026-08-21T15:00:00+00:00")),
+    ("2026-09-01", "2026-09-30", "UTC", ("2026-08-01T00:00:00+00:00", "2026-09-01T00:00:00+00:00")),
+    ("2026-03-01", "2026-03-30", "UTC", ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")),
+    ("2026-09-21", "2026-09-21T15:00", "UTC", ("2026-09-20T00:00:00+00:00", "2026-09-20T15:00:00+00:00")),
+    ("2026-09-14", "2026-09-20", "UTC", ("2026-09-07T00:00:00+00:00", "2026-09-14T00:00:00+00:00")),
+    (
+        "2026-09-20T10:00",
+        "2026-09-20T16:00",
+        "UTC",
+        ("2026-09-20T04:00:00+00:00", "2026-09-20T10:00:00+00:00"),
+    ),
+    (
+        "2026-03-29",
+        "2026-03-29",
+        "Europe/Berlin",
+        ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00"),
+    ),
+]
+
+
+async def test_the_time_before(server: OperatorServer) -> None:
     """The same part of the month before, the same hours of days before, else what directly precedes."""
-    payload = await report(server, ("from", since), ("to", until), ("tz", tz), ("compare", "previous"))
-    assert expected == tuple(payload["report"]["previous"].values())
+    for since, until, tz, expected in TIMES_BEFORE:
+        payload = await report(server, ("from", since), ("to", until), ("tz", tz), ("compare", "previous"))
+        assert expected == tuple(payload["report"]["previous"].values()), (since, until, tz)
 
 
 async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> None:
@@ -210,23 +199,23 @@ async def test_titles_of_columns_are_cells() -> None:
     assert "User:Defined:=cmd =cmd,'=cmd,cost\na,,-1.5\n" == text
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("show", "price", "show must be one of cost"),
-        ("top", "0", "top must be a whole number from 1 to 1000"),
-        ("top", "1001", "top must be a whole number from 1 to 1000"),
-        ("top_by", "latency_p50_ms", "top_by must be one of cost"),
-        ("format", "xml", "format must be one of json, csv"),
-        ("compare", "budget", "compare must be previous"),
-        ("lines", "all", "lines must be meters"),
-        ("lines", "meters", "ask for per=hourly"),
-    ],
-)
-async def test_a_wrong_word_is_named(server: OperatorServer, name: str, value: str, words: str) -> None:
+WRONG_WORDS: Sequence[tuple[str, str, str]] = [
+    ("show", "price", "show must be one of cost"),
+    ("top", "0", "top must be a whole number from 1 to 1000"),
+    ("top", "1001", "top must be a whole number from 1 to 1000"),
+    ("top_by", "latency_p50_ms", "top_by must be one of cost"),
+    ("format", "xml", "format must be one of json, csv"),
+    ("compare", "budget", "compare must be previous"),
+    ("lines", "all", "lines must be meters"),
+    ("lines", "meters", "ask for per=hourly"),
+]
+
+
+async def test_a_wrong_word_is_named(server: OperatorServer) -> None:
     """With what it may be."""
-    payload = await report(server, (name, value), status=400)
-    assert words in payload["error"]["message"]
+    for name, value, words in WRONG_WORDS:
+        payload = await report(server, (name, value), status=400)
+        assert words in payload["error"]["message"], (name, value, words)
 
 
 async def test_a_chart_of_a_quarter_is_small(server: OperatorServer) -> None:

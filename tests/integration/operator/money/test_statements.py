@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,24 +71,24 @@ async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None
     assert 404 == (await server.ask("DELETE", f"/statements/{month['id']}")).status
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"files": []}, "files"),
-        ({"files": ["page.json"]}, "absolute path"),
-        ({"files": ["/nowhere/page.json"]}, "cannot be read"),
-        ({"files": [str(PAGE)], "source": "nobody"}, "there are: openai_usage"),
-        ({"files": [str(PAGE)], "source": "aws_cur"}, "no JSON"),
-        ({"files": [str(PAGE.parent)]}, "cannot be read"),
-    ],
-)
-async def test_what_cannot_be_imported_is_refused(server: OperatorServer, body: object, words: str) -> None:
+REFUSED: Sequence[tuple[object, str]] = [
+    ({"files": []}, "files"),
+    ({"files": ["page.json"]}, "absolute path"),
+    ({"files": ["/nowhere/page.json"]}, "cannot be read"),
+    ({"files": [str(PAGE)], "source": "nobody"}, "there are: openai_usage"),
+    ({"files": [str(PAGE)], "source": "aws_cur"}, "no JSON"),
+    ({"files": [str(PAGE.parent)]}, "cannot be read"),
+]
+
+
+async def test_what_cannot_be_imported_is_refused(server: OperatorServer) -> None:
     """With what to do, and nothing is kept."""
-    status, type, message = (await server.ask("POST", "/statements", body)).error
-    assert status == 400
-    assert type == "invalid"
-    assert words in message
-    assert [] == (await server.ask("GET", "/statements")).payload["statements"]
+    for body, words in REFUSED:
+        status, type, message = (await server.ask("POST", "/statements", body)).error
+        assert status == 400, (body, words)
+        assert type == "invalid", (body, words)
+        assert words in message, (body, words)
+        assert [] == (await server.ask("GET", "/statements")).payload["statements"], (body, words)
 
 
 async def test_a_large_report_is_refused(server: OperatorServer) -> None:

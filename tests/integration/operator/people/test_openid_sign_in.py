@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -623,27 +623,27 @@ async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_sessi
     assert await house.status(after) == 401
 
 
+NO_LOGOUTS: Sequence[dict[str, Any]] = [
+    {"events": None},
+    {"events": {"another": {}}},
+    {"nonce": "n"},
+    {"sub": None},
+    {"jti": None},
+    {"aud": "another"},
+    {"iss": "https://evil.example"},
+    {"iat": 1_789_999_000, "exp": None},
+    {"exp": 1_789_999_900},
+    {"sid": 7},
+]
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"events": None},
-        {"events": {"another": {}}},
-        {"nonce": "n"},
-        {"sub": None},
-        {"jti": None},
-        {"aud": "another"},
-        {"iss": "https://evil.example"},
-        {"iat": 1_789_999_000, "exp": None},
-        {"exp": 1_789_999_900},
-        {"sid": 7},
-    ],
-)
-async def test_a_token_that_is_no_logout_ends_nothing(house: House, changes: dict[str, Any]) -> None:
+async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
     """An ID token is none, nor one without the event, with a nonce, or that is over."""
     cookie = await house.sign_in()
-    assert 400 == await house.log_out(house.provider.logout_token(**changes))
-    assert 200 == await house.status(cookie)
+    for changes in NO_LOGOUTS:
+        assert 400 == await house.log_out(house.provider.logout_token(**changes)), changes
+        assert 200 == await house.status(cookie), changes
 
 
 @pytest.mark.asyncio

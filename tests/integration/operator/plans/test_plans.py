@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from fractions import Fraction
@@ -434,36 +434,36 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
 # -- the plans themselves ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"name": " "}, "name has 1 to 100"),
-        ({"view": "nowhere"}, "view: there is no view"),
-        ({"fee": "-1"}, "fee must not be negative"),
-        ({"cycle_day": 0}, "cycle_day is the day of a month"),
-        ({"cycle_day": 32}, "cycle_day is the day of a month"),
-        ({"fee": "much"}, "fee must be a decimal number"),
-        ({"unit": "credits"}, "credit_value is required"),
-        ({"credit_value": "0.01"}, "credit_value is required with the unit credits, and of no other one"),
-        ({"unit": "credits", "credit_value": "0"}, "credit_value must be more than 0"),
-        ({"seats": [{"user": "ann", "since": "yesterday"}]}, "seats.since is a day"),
-        (
-            {"seats": [{"user": "ann", "since": "2026-08-02", "until": "2026-08-02"}]},
-            "seats.until is the first day",
-        ),
-        ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user has 1 to"),
-        (
-            {"seats": [{"user": "ann", "since": "2026-08-02"}, {"user": "ANN", "since": "2026-08-09"}]},
-            "two seats",
-        ),
-    ],
-)
-async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, words: str) -> None:
+WRONG_PLANS: Sequence[tuple[Any, str]] = [
+    ({"name": " "}, "name has 1 to 100"),
+    ({"view": "nowhere"}, "view: there is no view"),
+    ({"fee": "-1"}, "fee must not be negative"),
+    ({"cycle_day": 0}, "cycle_day is the day of a month"),
+    ({"cycle_day": 32}, "cycle_day is the day of a month"),
+    ({"fee": "much"}, "fee must be a decimal number"),
+    ({"unit": "credits"}, "credit_value is required"),
+    ({"credit_value": "0.01"}, "credit_value is required with the unit credits, and of no other one"),
+    ({"unit": "credits", "credit_value": "0"}, "credit_value must be more than 0"),
+    ({"seats": [{"user": "ann", "since": "yesterday"}]}, "seats.since is a day"),
+    (
+        {"seats": [{"user": "ann", "since": "2026-08-02", "until": "2026-08-02"}]},
+        "seats.until is the first day",
+    ),
+    ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user has 1 to"),
+    (
+        {"seats": [{"user": "ann", "since": "2026-08-02"}, {"user": "ANN", "since": "2026-08-09"}]},
+        "two seats",
+    ),
+]
+
+
+async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
     """400 with the field and its rule; nothing is kept."""
-    answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
-    assert 400 == answer.status and words in answer.error[2], answer.payload
-    assert [] == server.registry.table(PlanTable).all()
-    assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status
+    for body, words in WRONG_PLANS:
+        answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
+        assert 400 == answer.status and words in answer.error[2], answer.payload
+        assert [] == server.registry.table(PlanTable).all(), (body, words)
+        assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status, (body, words)
 
 
 async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorServer) -> None:
