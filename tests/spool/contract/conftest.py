@@ -2,8 +2,8 @@
 Every engine under one suite: whatever a test here claims, it claims for each of them.
 
 Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
-pgbouncer`. Cases of a test marked `rule` break rules that are checked before an engine is asked: all of
-them run on SQLite, the first on each engine, and all on each engine in long rounds.
+pgbouncer`. A test marked `rule` is about what is decided above the engines: it runs once, in memory. Where a
+whole module is marked, `every_engine` is for those of its tests that are about rows.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from spool.postgres.storage import open_spool as open_postgres
 from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryStore
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
+from spool.sqlite import in_memory
 from spool.sqlite.registry import SqliteRegistry
 from spool.storage import Storage, StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
-from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
-from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers, schemas_of
+from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
 from tests.spool.postgres_cluster import patience as patience
 
@@ -46,16 +46,30 @@ RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
 ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
+# By fixture. The ledger is behind the pooler only where two of them write: it reads much, and one writes.
+ENGINES_OF = {
+    "open_spool": EVERY_ENGINE,
+    "open_registry": EVERY_ENGINE,
+    "ledgers": ENGINES,
+    "options": EVERY_ENGINE,
+}
 HERE = Path(__file__).parent
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the engines of a test that names none."""
+    marks = [mark.name for mark in metafunc.definition.iter_markers()]
+    is_rule = "rule" in marks and "every_engine" not in marks
+    named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[:1]}
+    for fixture, each in ENGINES_OF.items():
+        if fixture in metafunc.fixturenames and fixture not in named:
+            metafunc.parametrize(fixture, [MEMORY] if is_rule else each, indirect=True)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases that the docstring of this module names."""
-    left_out = {
-        *(() if "pgbouncer" in config.option.keyword else behind_pooler_again(items)),
-        *(() if IS_LONG else rules_again(items)),
-    }
-    if left_out:
+    """Leave out what runs behind a pooler, but for the first test of a file."""
+    left_out = set(behind_pooler_again(items))
+    if left_out and "pgbouncer" not in config.option.keyword:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
 
@@ -70,18 +84,6 @@ def behind_pooler_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             seen.add(item.path)
 
 
-def rules_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of each test of rules, every case of an engine but SQLite and but the first."""
-    seen: set[tuple[str, str]] = set()
-    for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("rule"):
-            place = item.nodeid.partition("[")[0]
-            [engine] = [value for value in item.callspec.params.values() if value in EVERY_ENGINE]
-            if (place, engine) in seen and engine != SQLITE:
-                yield item
-            seen.add((place, engine))
-
-
 @pytest.fixture
 def clock() -> MovedClock:
     return MovedClock(NOON)
@@ -92,7 +94,7 @@ def observed() -> Observed:
     return Observed()
 
 
-@pytest_asyncio.fixture(params=EVERY_ENGINE)
+@pytest_asyncio.fixture
 async def open_spool(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Opener]:
@@ -106,6 +108,8 @@ async def open_spool(
             one: Spool
             if new_schema is not None:
                 one = await open_node(stack, new_schema(), settings, clock, observed)
+            elif request.param == MEMORY:
+                one = await in_memory.open_spool(settings=settings, clock=clock, observer=observed)
             else:
                 directory = tmp_path / f"data-{len(opened)}"
                 one = await spool.sqlite.open_spool(
@@ -138,7 +142,7 @@ async def open_node(
     )
 
 
-@pytest_asyncio.fixture(params=EVERY_ENGINE)
+@pytest_asyncio.fixture
 async def open_registry(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
 ) -> AsyncIterator[RegistryOpener]:
@@ -146,6 +150,7 @@ async def open_registry(
     opened: list[Registry] = []
     async with AsyncExitStack() as stack:
         is_postgres = request.param in (POSTGRES, POOLED)
+        without_file = in_memory.new_registry()
         if is_postgres:
             database = await stack.enter_async_context(migrated(schemas_of(request.param, request)()))
 
@@ -154,6 +159,8 @@ async def open_registry(
         ) -> Registry:
             if is_postgres:
                 store: RegistryStore = PostgresRegistry(database)
+            elif request.param == MEMORY:
+                store = without_file
             else:
                 store = await SqliteRegistry.open(tmp_path)
             opened.append(await Registry.open(store, secret=secret, clock=clock, declared=declared))
@@ -190,15 +197,15 @@ async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
     await storage.close()
 
 
-@pytest_asyncio.fixture(params=ENGINES)
+@pytest_asyncio.fixture
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    """Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes."""
+    """Ledgers of one engine that begin with nothing."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()
 
 
-@pytest.fixture(params=EVERY_ENGINE)
+@pytest.fixture
 def options(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> StorageOptions:
     """How a whole storage of each engine is opened; `options.storage.engine` names it."""
     if request.param in (POSTGRES, POOLED):

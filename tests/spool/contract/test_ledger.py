@@ -233,6 +233,7 @@ async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...
     return dict(totals)
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The running ledger counts what was there and what comes, without being asked."""
@@ -249,6 +250,7 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
     assert (await total(ledger)).calls == 2
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> None:
     """What is closed meanwhile is the next one's to count: else nobody who asks would have a turn."""
@@ -264,6 +266,7 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
         assert [2, 3] == [await ledger.catch_up(log) for _ in range(2)]
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
     """Thousands of records are read and added up a few hundred at a time; their sums are one transaction."""
@@ -487,6 +490,7 @@ def _correction(before: Inference, after: Inference, *, at: float) -> Correction
     )
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 async def test_times(ledgers: Ledgers) -> None:
     """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
@@ -500,6 +504,7 @@ async def test_times(ledgers: Ledgers) -> None:
     assert {5: 3, 0: 1, 6: 1, -60 * 24: 1} == hours
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
     """A number that no call can have is not summed but counted as such, so that no sum overflows."""
@@ -619,6 +624,7 @@ async def test_filters(ledgers: Ledgers) -> None:
         await ledger.costs(everything("k.id; DROP TABLE keys"))
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("granularity", "zone", "expected"),
@@ -652,6 +658,7 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
     assert sum(row.calls for row in rows) == 47
 
 
+@pytest.mark.rule
 @pytest.mark.asyncio
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
 @pytest.mark.parametrize("granularity", ["hourly", "daily"])

@@ -30,6 +30,8 @@ BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clock
 Sums = dict[str, tuple[int, Decimal]]
 Calls = Sequence[tuple[datetime, Decimal]]
 
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+
 
 class History:
     """Calls of 120 days but for a silent week in each half, and the ledger that counted them."""
@@ -121,8 +123,6 @@ async def lived(ledgers: Ledgers, begin: datetime) -> History:
     return history
 
 
-@pytest.mark.asyncio
-@pytest.mark.rule
 @pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
 async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
     """Where sums are fine enough the answer is the recount, to the digit; elsewhere the border is named."""
@@ -154,8 +154,6 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
     } == told
 
 
-@pytest.mark.asyncio
-@pytest.mark.rule
 @pytest.mark.parametrize("seed", range(2))
 async def test_any_span(ledgers: Ledgers, seed: int) -> None:
     """A span is refused if and only if one of its ends divides an hour or a day that has calls."""
@@ -176,7 +174,6 @@ async def test_any_span(ledgers: Ledgers, seed: int) -> None:
     assert outcomes.keys() >= {"", "day", "hour"}
 
 
-@pytest.mark.asyncio
 async def test_spans_without_calls(ledgers: Ledgers) -> None:
     """
     Nothing is the same sum wherever it is cut: silent days and hours are answered in every zone and granularity.
@@ -190,7 +187,7 @@ async def test_spans_without_calls(ledgers: Ledgers) -> None:
                 assert [] == list(await history.ledger.costs(query))
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_late_calls_of_days(ledgers: Ledgers) -> None:
     """A call that comes after its hour went is part of its day, and hours of that day are refused still."""
     history = await lived(ledgers, BEGINS[0])
@@ -204,7 +201,6 @@ async def test_late_calls_of_days(ledgers: Ledgers) -> None:
         await history.ledger.costs(CostQuery(since=day.since, until=day.until, granularity="hourly"))
 
 
-@pytest.mark.asyncio
 async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
     """Sums are priced again as wholes: a begin within one is refused, not moved."""
     history = await lived(ledgers, BEGINS[0])
@@ -214,7 +210,6 @@ async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
     assert (await history.ledger.reprice(Flat(), since=history.begin)).rows > 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("gone", [1, 7, 20, 39])
 async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> None:
     """A ledger that begins over what is left of a log knows from which hour on it lacks nothing."""
@@ -245,7 +240,6 @@ def _from(since: datetime, sums: Mapping[tuple[Any, ...], object]) -> dict[tuple
     return {group: sum_ for group, sum_ in sums.items() if group[0] >= since.timestamp()}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("zone", [*ZONES, "Australia/Lord_Howe", "America/Havana", "Asia/Kathmandu"])
 async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
     """Periods by the hour and by the day follow one another in every zone, whatever its clock does in the year."""
@@ -257,7 +251,6 @@ async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
             assert [] == list(await ledger.costs(query))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("changed", [date(2026, 4, 5), date(2026, 10, 4)], ids=["back", "forward"])
 async def test_a_day_on_which_a_clock_changed_by_half_an_hour(ledgers: Ledgers, changed: date) -> None:
     """Its days are exact while no call lies in an hour that a midnight divides, else refused; so are its hours."""

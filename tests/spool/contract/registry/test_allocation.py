@@ -30,7 +30,7 @@ BORDER = {"kept_since": None, "tags": {"tag:service": "2026-11-01T00:00:00+00:00
 
 BOB, FLEET = Actor("bob@example.com", "local"), Actor("fleet", "10.0.0.1", is_key=True)
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def submit(table: AllocationTable, text: str = "text", **given: Any) -> PublishJob:
@@ -47,6 +47,7 @@ async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> No
     await table.create(NamespaceDraft(name=id, description=""), id=id, most=most, actor=ADA)
 
 
+@pytest.mark.every_engine
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Namespaces, versions with their texts, and jobs in each state."""
     registry = await open_registry()

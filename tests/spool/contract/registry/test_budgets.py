@@ -50,7 +50,7 @@ DRAFT = BudgetDraft(
     silent_reason="migration",
 )
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def view(registry: Registry, name: str = "search") -> str:
@@ -72,6 +72,7 @@ async def audited(registry: Registry) -> Sequence[AuditRow]:
     return [row for row in (await registry.audit_page(query)).rows if row.action.startswith("budget.")]
 
 
+@pytest.mark.every_engine
 async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field of it; planned periods and percents are in order."""
     registry = await open_registry()
@@ -138,7 +139,6 @@ async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpene
     await create(registry, first, most=2, name="another")
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

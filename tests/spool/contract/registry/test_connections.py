@@ -18,7 +18,7 @@ ADA = Actor("ada@example.com", "local")
 BUCKET = S3Bucket(bucket_name="bills", bucket_path="daily/", cloud_account_id="123456789012")
 DRAFT = ConnectionDraft(name="MongoDB", cloud_provider="MongoDB", expected_ingest_rate=1.5, s3_bucket=BUCKET)
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def audited(registry: Registry) -> list[tuple[str, str]]:
@@ -26,6 +26,7 @@ async def audited(registry: Registry) -> list[tuple[str, str]]:
     return [(row.action, row.target) for row in (await registry.audit_page(query)).rows]
 
 
+@pytest.mark.every_engine
 async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field, with a new id of its own or the one that was given."""
     registry = await open_registry()
@@ -81,6 +82,7 @@ async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> 
     assert 2 == len(table.all())
 
 
+@pytest.mark.every_engine
 async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> None:
     """Also for a change and a second deletion; each change has its audit row, and none that failed has one."""
     registry = await open_registry()
@@ -98,7 +100,6 @@ async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> No
     assert [(action, "c-1") for action in actions] == await audited(registry)
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     "change",
     [

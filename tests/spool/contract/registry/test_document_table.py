@@ -19,7 +19,7 @@ from tests.spool.kept import audit_rows
 
 ADA, FLEET = Actor("ada@example.com", "local"), Actor("fleet", "10.0.0.1", is_key=True)
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,7 @@ class Racks:
         await self.table.delete(id, actor=ADA)
 
 
+@pytest.mark.every_engine
 async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """In memory as they were kept, found by their ids and by their names whatever the case."""
     racks = await Racks.of(open_registry)
@@ -193,6 +194,7 @@ async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: Regi
         await racks.change("b", name="Three")
 
 
+@pytest.mark.every_engine
 async def test_changes_are_audited_and_refusals_leave_nothing(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:

@@ -27,7 +27,7 @@ KNOWN = ("model", "team")
 VIEW = ViewDraft(name="search", principal_dimension="model")
 ROLE = RoleDraft(name="finance", data_access=FULL, members=("eve@example.com",))
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 Edit = Callable[[Actor], Awaitable[object]]
 

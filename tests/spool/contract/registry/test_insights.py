@@ -18,6 +18,7 @@ from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows, kept_insights
 
 ADA = Actor("ada@example.com", "local")
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 DAY_S = 86400.0
 
 
@@ -49,7 +50,7 @@ def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
     return Finding(key=key, draft=Draft(title=f"about {key}", cost_impact=impact), newest=newest)
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
     """New, again, gone; the same finding twice in one look is one."""
     assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await insights.look(
@@ -66,7 +67,6 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
     }
 
 
-@pytest.mark.asyncio
 async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
     """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
     await insights.look(found("spike:a"), found("key:b"))
@@ -76,7 +76,6 @@ async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> 
     assert 0 == (await insights.look(found("spike:a"), found("key:b"))).reopened
 
 
-@pytest.mark.asyncio
 async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
     """Finding the same again changes nothing that a reader sees; other words do."""
     await insights.look(found("spike:a"))
@@ -93,7 +92,6 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
     assert third.cost_impact == "6"
 
 
-@pytest.mark.asyncio
 async def test_what_is_ignored_stays_so(insights: Insights) -> None:
     """When it goes and returns, with newer evidence too."""
     await insights.look(found("spike:a"))
@@ -103,7 +101,6 @@ async def test_what_is_ignored_stays_so(insights: Insights) -> None:
     assert "ignored" == (await insights.all())["spike:a"].status
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("status", ["new", "in_progress", "on_hold"])
 async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str) -> None:
     """
@@ -128,7 +125,6 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
     assert "new" == (await insights.all())["spike:a"].status
 
 
-@pytest.mark.asyncio
 async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insights) -> None:
     """It is gone already, and nobody touched it."""
     await insights.look(found("spike:a"))
@@ -138,7 +134,7 @@ async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insi
     assert "addressed" == (await insights.all())["spike:a"].status
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
     """After ninety days; what a person touched, wrote or that is still found stays for good."""
     await insights.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
@@ -153,7 +149,7 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
     assert {"spike:commented", "spike:still", None} == set(await insights.all())
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_deleted_and_still_true(insights: Insights) -> None:
     """It comes back as a new insight without the old one's comments: to silence it, ignore it."""
     await insights.look(found("spike:a"))
@@ -167,7 +163,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
     assert await insights.table.comments(after.id) == []
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_a_deleted_comment(insights: Insights) -> None:
     """The others stay, and no later comment gets its number."""
     id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
@@ -179,7 +175,6 @@ async def test_a_deleted_comment(insights: Insights) -> None:
     assert two.id != (await insights.table.comment(id, "three", actor=ADA)).id
 
 
-@pytest.mark.asyncio
 async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
     """Half a good change is none."""
     insight = await insights.table.create(Draft(title="t"), actor=ADA)
@@ -194,7 +189,7 @@ async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> N
     assert insight == await insights.table.get(insight.id)
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many insights and so many comments on one, and no more."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
@@ -209,7 +204,6 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
         await insights.table.comment(insight.id, "second", actor=ADA)
 
 
-@pytest.mark.asyncio
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
     """No exponent, no rounding; a lone surrogate is not text that can be kept."""
     insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
@@ -218,7 +212,7 @@ async def test_amounts_are_plain_decimals(insights: Insights) -> None:
     assert insight == await insights.table.get(insight.id)
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     """Status and comments are kept when the answer is given."""
     registry = await open_registry()
@@ -230,8 +224,6 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     assert [comment] == list(await registry.insights.comments(insight.id))
 
 
-@pytest.mark.asyncio
-@pytest.mark.rule
 @pytest.mark.parametrize(
     "link", ["javascript:alert(1)", "data:text/html,x", "https://", "//a/b", "https://a b", "http://[", "a"]
 )
@@ -257,7 +249,7 @@ async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
     return changed.status, changed.link
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
     """
     It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is new.
@@ -276,7 +268,6 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
     assert 3 == len(created)
 
 
-@pytest.mark.asyncio
 async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the most a new one is refused; what is there already is still answered."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
@@ -286,7 +277,7 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
     assert one == await insights.table.log(Draft(title="one"), actor=ADA)
 
 
-@pytest.mark.asyncio
+@pytest.mark.every_engine
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
     """As it was when it was last found; an insight that a person wrote does not say. That is no news of its own."""
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})

@@ -25,7 +25,7 @@ FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2
 KNOWN = ("model", "team")
 MOST = 4  # and as many places has each table here
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 Make = Callable[[str, Actor], Awaitable[str]]
 Delete = Callable[[str], Awaitable[None]]

@@ -31,6 +31,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 
 ADA = Actor("ada@example.com", "local")
+pytestmark = pytest.mark.rule
 NOTICE = Notice(
     id="bgt_1",
     kind="budget.threshold_crossed",
@@ -44,6 +45,7 @@ NOTICE = Notice(
 )
 
 
+@pytest.mark.every_engine
 @pytest.mark.asyncio
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
     """With all that it says, in the order of the channel; a restart changes nothing."""
@@ -58,6 +60,7 @@ async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener
     assert {WAITING} == {each.state for each in waiting}
 
 
+@pytest.mark.every_engine
 @pytest.mark.asyncio
 async def test_a_notice_that_is_known_changes_nothing(open_registry: RegistryOpener) -> None:
     """Neither one of an earlier change nor the same one twice in a change; another channel still gets it."""
@@ -69,6 +72,7 @@ async def test_a_notice_that_is_known_changes_nothing(open_registry: RegistryOpe
     ]
 
 
+@pytest.mark.every_engine
 @pytest.mark.asyncio
 async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -> None:
     """The notice is part of the transaction of what it is about."""
@@ -122,6 +126,7 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
         check_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.every_engine
 @pytest.mark.asyncio
 async def test_what_became_of_a_notification_is_kept(
     open_registry: RegistryOpener, clock: MovedClock
@@ -283,7 +288,6 @@ async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpen
         notices_of.check_channels("notify", ["mail", "pager"])
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     ("category", "impact", "severity"),
     [

@@ -12,9 +12,10 @@ from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
+@pytest.mark.every_engine
 async def test_notes_are_there_after_a_restart_until_they_are_removed(open_registry: RegistryOpener) -> None:
     """Who set them and when stays with them; an empty text removes them."""
     registry = await open_registry()

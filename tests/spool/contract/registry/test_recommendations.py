@@ -22,7 +22,7 @@ ADA = Actor("ada@example.com", "local")
 TYPE = SAVING.type
 OTHER = replace(SAVING, key=f"{TYPE}:2", title="Other")
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def look(registry: Registry, *savings: Saving, **more: object) -> Merged:
@@ -34,6 +34,7 @@ async def only(registry: Registry) -> Recommendation:
     return one
 
 
+@pytest.mark.every_engine
 async def test_what_is_found_is_there_after_a_restart(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
@@ -115,7 +116,6 @@ async def test_many_at_once(open_registry: RegistryOpener) -> None:
     }
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     ("ids", "changes"),
     [
@@ -221,7 +221,6 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(open_regis
     ]
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     "changes",
     [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}],

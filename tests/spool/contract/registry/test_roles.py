@@ -44,7 +44,7 @@ DRAFT = RoleDraft(
 EVERYTHING = RoleDraft(name="All of it", data_access=FULL, permission_sets=tuple(ALL), members=(ADA,))
 PASSWORD = "correct horse battery"
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def create(registry: Registry, draft: RoleDraft, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
@@ -61,6 +61,7 @@ async def account(registry: Registry, email: str = ADA, role: str = ADMIN) -> No
     await registry.operators.add(email, role=role, password=PASSWORD, actor=ACTOR)
 
 
+@pytest.mark.every_engine
 async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field of it, and what it gives."""
     registry = await open_registry()

@@ -19,7 +19,7 @@ from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 FIRST = 1_785_542_400  # the first day of a month
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 def row(day: int = 0, amount: str = "1", **changes: Any) -> StatementRow:
@@ -40,6 +40,7 @@ def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any
     return Statement(rows=rows, **{**values, **changes})
 
 
+@pytest.mark.every_engine
 async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every digit of its money, equal cells as one row; the second import of one file changes nothing."""
     registry = await open_registry()
@@ -62,6 +63,7 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
     assert ["statement.import"] == [each.action for each in await audit_rows(again)]
 
 
+@pytest.mark.every_engine
 async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> None:
     """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
     registry = await open_registry()
@@ -158,6 +160,7 @@ async def test_a_month_is_found_by_its_days(open_registry: RegistryOpener) -> No
     assert 1 == len(await registry.statements.rows(provider="openai", start=day, end=day + DAY_S))
 
 
+@pytest.mark.every_engine
 async def test_a_deleted_month_is_gone(open_registry: RegistryOpener) -> None:
     """With its rows; a dry run keeps nothing."""
     registry = await open_registry()
@@ -182,7 +185,6 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
     assert await again.pull_state("other") is None
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -205,6 +207,7 @@ async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wron
     assert [] == await registry.statements.months()
 
 
+@pytest.mark.every_engine
 async def test_amounts_at_the_edge_are_kept(open_registry: RegistryOpener) -> None:
     """As many digits as the limit, and texts as long."""
     registry = await open_registry()

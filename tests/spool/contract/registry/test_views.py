@@ -35,7 +35,7 @@ DRAFT = ViewDraft(
 )
 BARE = ViewDraft(name="everything", principal_dimension="team")
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
 
 
 async def create(
@@ -50,6 +50,7 @@ async def change(
     return await registry.views.change(id, changes, known=known, actor=ADA)
 
 
+@pytest.mark.every_engine
 async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every field of it, by its id and by its name whatever the case."""
     registry = await open_registry()
@@ -144,7 +145,6 @@ async def test_a_view_whose_tag_is_gone_is_broken(open_registry: RegistryOpener)
     assert (await change(registry, made.id, {"filter": {}}, known=known)).broken(known) is None
 
 
-@pytest.mark.rule
 @pytest.mark.parametrize(
     "wrong",
     [
