@@ -138,6 +138,11 @@ def told_on_disk(requests: Sequence[Request], restarts: Sequence[bool], pauses: 
         return asyncio.run(_told(requests, restarts, pauses, Path(directory)))
 
 
+def told(requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence[float] = ()) -> Told:
+    """On disk if it is started again; the same engine has no file otherwise."""
+    return told_on_disk(requests, restarts, pauses) if any(restarts) else told_in_memory(requests, pauses)
+
+
 def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:
     """The items in groups; True begins another one."""
     group: list[Any] = []

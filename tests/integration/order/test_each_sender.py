@@ -378,9 +378,9 @@ def tokens(rows: Sequence[Row]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_sender_tells_its_calls_in_every_way(name: str) -> None:
-    """In every order, in memory; in two of them on disk as well, with a stop after each body."""
+    """In every order; in one of them also with a stop after each body."""
     sender = SENDERS[name]
     orders = list(permutations([sender.calls, *sender.again]))
     found = [told_in_memory(order * 2)[0] for order in orders]
-    found += [told_on_disk(order * 2, [True])[0] for order in (orders[0], orders[-1])]
+    found.append(told_on_disk(orders[-1] * 2, [True])[0])
     assert [sender.tokens] * len(found) == [tokens(rows) for rows in found]
