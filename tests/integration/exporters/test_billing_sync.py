@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +23,6 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.normalise import billing as rules
-from gateway.service.demo.filling import fill
-from gateway.service.demo.month import Period
 from spool.currencies import SCALE
 from spool.errors import NotKept
 from spool.identity import Identity
@@ -36,7 +34,6 @@ from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from spool.sql.billing import SqlBillingHours
 from spool.sqlite import SqliteSpool
-from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
@@ -199,7 +196,6 @@ async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyn
         await spool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
     """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -218,7 +214,6 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
         assert service.drops == drops + 1
 
 
-@pytest.mark.asyncio
 async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
     """A counter that a later record takes back changes its hour alone, which is then told without it."""
     hour = int((MONTH + timedelta(days=3)).timestamp())
@@ -243,7 +238,6 @@ async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
         assert 0 <= min(amounts)
 
 
-@pytest.mark.asyncio
 async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_path: Path) -> None:
     """
     An amount without a rate is in no cost, and a tag of its row has it, also where it is all that the row has. A rate
@@ -287,7 +281,6 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
         assert await one.total() == service.total
 
 
-@pytest.mark.asyncio
 async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
     """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -309,7 +302,6 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
         assert await one.total() == service.total
 
 
-@pytest.mark.asyncio
 async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
     """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -323,7 +315,6 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
         assert await one.total() == service.total
 
 
-@pytest.mark.asyncio
 async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
     """However small a request may be, no hour is in two of them, and one too large is told more coarsely."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -336,7 +327,6 @@ async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
         assert await one.total() == service.total
 
 
-@pytest.mark.asyncio
 async def test_preview_and_push(tmp_path: Path) -> None:
     """A preview sends nothing and says what a push sends; a push sends what was sent before, too."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -353,7 +343,6 @@ async def test_preview_and_push(tmp_path: Path) -> None:
         assert await one.total() == service.total
 
 
-@pytest.mark.asyncio
 async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> None:
     """What becomes known weeks later changes the hour of its call, if it was sent; no other hour is sent."""
     sent_until, late = MONTH + timedelta(days=25), MONTH + timedelta(days=20)
@@ -377,7 +366,6 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
         assert total == service.total
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
     """After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent."""
@@ -402,7 +390,6 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
         assert all(late <= datetime.fromisoformat(start) < late + timedelta(hours=2) for start in changed)
 
 
-@pytest.mark.asyncio
 async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) -> None:
     """After ledger.sqlite was lost, sent hours stay as they are unless all their records are kept."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
@@ -431,47 +418,3 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) ->
         for start, rows in before.items():
             assert rows == service.hours[start] or datetime.fromisoformat(start) >= whole
         assert before != service.hours
-
-
-@pytest.mark.asyncio
-async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
-    """A demo's month, interrupted, restarted and added to: the service has the ledger's sum to the digit."""
-    end = 1_790_000_000 // 3600 * 3600
-    clock = StoppedClock(at=float(end))
-    await fill(tmp_path, Period(end=end, days=30, records=15_000), seed=5, clock=clock)
-    clock.move(2 * 3600)
-    (tmp_path / "billing.key").write_text(SECRET)
-    key = UpstreamKey(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))
-    async with Service() as service:
-        settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
-        service.next = [200, 200, 200, 0]
-        # a process each: the first is cut off, later data waits for the second and the third
-        for late in range(3):
-            spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
-            ledger = await open_ledger(tmp_path, clock=clock)
-            client = Client(ClientSettings(timeout_s=30), clock=clock)
-            hours = SqlBillingHours(SqliteTransactions(spool.database, "billing hours"))
-            sync = BillingSync(ledger, hours, client, settings, ConnectionLocks(), clock=clock)
-            try:
-                if late:
-                    record = call(
-                        late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS
-                    )
-                    identities = [Identity(record.id)]
-                    await spool.log.append(
-                        Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=identities)
-                    )
-                await ledger.catch_up(spool.log)
-                with suppress(Retryable):
-                    await sync.send_changed()
-                since = datetime.fromtimestamp(end - 31 * 86_400, UTC)
-                query = CostQuery(
-                    since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total"
-                )
-                expected = sum((Decimal(row.cost) for row in await ledger.costs(query)), Decimal())
-            finally:
-                await sync.close()
-                await ledger.close()
-                await spool.close()
-        assert expected > 100
-        assert expected == service.total

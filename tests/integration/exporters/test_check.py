@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporters.check import check, check_destinations
@@ -21,13 +20,12 @@ from tests.exporters.upstream import FakeUpstream, Reply
 CLOCK = SystemClock()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     async with FakeUpstream() as upstream:
         yield upstream
 
 
-@pytest.mark.asyncio
 async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
     """
     An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace.
@@ -58,7 +56,6 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     )
 
 
-@pytest.mark.asyncio
 async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
     key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
@@ -85,7 +82,6 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     assert published[-1].status == "refused"
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("status", "found"), [(400, "unverified"), (401, "refused"), (404, "refused"), (429, "unavailable")]
 )
@@ -105,7 +101,6 @@ async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, sta
 VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("reply", "found"),
     [
@@ -132,7 +127,6 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     assert not read(asked.body).errors  # it passes the rules here
 
 
-@pytest.mark.asyncio
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
     """Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left behind."""
     (tmp_path / "file").touch()
@@ -159,7 +153,6 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
     assert [("/v1/traces", b""), ("/v1/metrics", b""), ("/", b"")] == sent
 
 
-@pytest.mark.asyncio
 async def test_no_upstream_is_nothing_to_check() -> None:
     """Without a base_url there is no stream."""
     assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
@@ -175,7 +168,6 @@ def rejection(words: str) -> Reply:
     return Reply(200, answer.SerializeToString(), headers=RECEIPT)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("replies", "send", "found"),
     [

@@ -189,7 +189,6 @@ def judge(status: str, words: str | None, to: str, *, far: str) -> None:
     assert "fault:" not in line and "Traceback" not in line
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(DESTINATIONS))
 async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
@@ -203,7 +202,6 @@ async def test_every_destination(type: str, far: str, tmp_path: Path) -> None:
     assert OK == last.status
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("far", FARS)
 @pytest.mark.parametrize("type", sorted(CHANNELS))
 async def test_every_channel(type: str, far: str, tmp_path: Path) -> None:
@@ -216,7 +214,6 @@ async def test_every_channel(type: str, far: str, tmp_path: Path) -> None:
     assert found.status == last.status
 
 
-@pytest.mark.asyncio
 async def test_a_check_that_fails_inside_keeps_no_other_from_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from exporters.pace import Backoff
@@ -27,7 +26,6 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.container_agent import BASE
 from tests.integration.container_service import SECRET, FakeService, running
 
-pytestmark = pytest.mark.asyncio
 QUICK = Backoff(first_s=0.01, most_s=0.05)
 
 

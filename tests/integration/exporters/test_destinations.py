@@ -12,20 +12,18 @@ from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
-from exporters.route_loop import RouteLoop
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
-from spool.record import AI_TELEMETRY, Record, as_json
+from spool.record import Record, as_json
 from tests.documents import blocks
-from tests.exporters.spools import Spooled, StoppedClock, call, calls, counter, record_id, spooled
+from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
 from tests.processes.copied import start_process
@@ -34,13 +32,13 @@ CLOCK = SystemClock()
 ROOT = Path(__file__).parents[3]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def spool(tmp_path: Path) -> AsyncIterator[Spooled]:
     async with spooled("sqlite", tmp_path / "data", CLOCK) as spool:
         yield spool
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     async with FakeUpstream() as upstream:
         yield upstream
@@ -64,7 +62,6 @@ async def settled(spool: Spooled, route: str) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.asyncio
 async def test_each_destination_gets_everything(
     spool: Spooled, upstream: FakeUpstream, tmp_path: Path
 ) -> None:
@@ -140,7 +137,6 @@ def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
             names["records"](headers, content, secret)
 
 
-@pytest.mark.asyncio
 async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upstream: FakeUpstream) -> None:
     """No answer, and 500 after it: the same body again under the same key; a 413 is sent in halves."""
     await spool.add([call(n) for n in range(4)])
@@ -162,7 +158,6 @@ async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upst
     assert {"delivered": 4} == await spool.terms("hook/ai-telemetry")
 
 
-@pytest.mark.asyncio
 async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) -> None:
     """A redirect parks the route: records go where the operator said, or nowhere."""
     await spool.add([call(1)])
@@ -178,7 +173,6 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
     assert 1 == (await spool.state("hook/ai-telemetry")).queued
 
 
-@pytest.mark.asyncio
 async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
     """A receiver may close as soon as it said 200: what came again and again would count again and again."""
     requests = 0
@@ -199,7 +193,6 @@ async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
     assert 1 == requests
 
 
-@pytest.mark.asyncio
 async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
     """The file is read again when it changes; one that is empty parks the route until it is not."""
     secret_file = tmp_path / "secret"
@@ -246,7 +239,6 @@ def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
     assert list(range(1, RECORDS + 1)) == lines
 
 
-@pytest.mark.asyncio
 async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
     """At most 64 KiB of an answer come in, whatever the destination sends."""
     upstream.answers.append(Reply(200, b"x" * (4 * MAX_ANSWER_BYTES)))
@@ -255,7 +247,6 @@ async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> N
     assert MAX_ANSWER_BYTES == len(answer.body)
 
 
-@pytest.mark.asyncio
 async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
     """With upstream.proxy the request goes there, with the address of the service in it."""
     async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
@@ -265,7 +256,6 @@ async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
     assert request.path == "/v1/traces"
 
 
-@pytest.mark.asyncio
 async def test_what_never_arrived_is_no_answer() -> None:
     """Nobody listens: the request goes again under its key, and nothing is in doubt."""
     async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
@@ -276,7 +266,6 @@ async def test_what_never_arrived_is_no_answer() -> None:
     assert "s3cret" not in str(failure.value)
 
 
-@pytest.mark.asyncio
 async def test_an_address_that_holds_a_secret_stays_untold() -> None:
     """What answers is no HTTP server: the reason says so, without the address."""
 
@@ -296,7 +285,6 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
     assert "s3cret" not in str(failure.value)
 
 
-@pytest.mark.asyncio
 async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
     """An address that is none and a file of authorities that is none park the route."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
@@ -310,38 +298,6 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
                 await client.send("https://127.0.0.1:1", b"", content_type="x/y")
 
 
-@pytest.mark.asyncio
-async def test_one_record_of_a_batch_that_is_always_answered_with_500(
-    tmp_path: Path, upstream: FakeUpstream
-) -> None:
-    """The others arrive within minutes, and the one waits for as long as it takes: nothing else moved meanwhile."""
-    poison = record_id(137).hex().encode()
-    upstream.judge = lambda request: Reply(500) if poison in request.body else None
-    clock = StoppedClock()
-    hook = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
-    async with spooled("sqlite", tmp_path / "data", clock) as spool:
-        await spool.add(calls(1, 200))
-        [config] = [
-            one
-            for one in build_routes(UpstreamSettings(), [hook], clock=clock)
-            if one.spec.topic == AI_TELEMETRY
-        ]
-        await spool.deliveries.declare([config.spec])
-        route = RouteLoop(
-            config.spec, config.exporter, deliveries=spool.deliveries, log=spool.log, clock=clock
-        )
-        for _ in range(80):
-            await route.forward_once()
-            clock.move(10)
-        assert {"delivered": 199, "queued": 1} == await spool.terms(config.spec.name)
-        for _ in range(9):
-            clock.move(3600)
-            await route.forward_once()
-        assert {"delivered": 199, "queued": 1} == await spool.terms(config.spec.name)
-        await config.exporter.close()
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("status", "keys"), [(500, 1), (502, 1), (503, 2)])
 async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
     spool: Spooled, upstream: FakeUpstream, status: int, keys: int

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from exporters.device_reporter import REFUSED_S, DeviceReporter
 from exporters.pace import Backoff
@@ -19,8 +18,6 @@ from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
 from tests.exporters.upstream import FakeUpstream, Received, Reply
-
-pytestmark = pytest.mark.asyncio
 
 
 @dataclass
@@ -59,7 +56,7 @@ class Laptop:
         ]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
     gateway, key_file, enrolment = Gateway(), tmp_path / "device.key", tmp_path / "enrolment.key"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from exporters.pace import Backoff
 from exporters.service.device_sync import DeviceSync
@@ -28,7 +27,6 @@ from spool.sqlite.in_memory import MemoryDatabase
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 
 QUICK = Backoff(first_s=0.01, most_s=0.05)
-pytestmark = pytest.mark.asyncio
 
 
 def device(id: str, **fields: Any) -> Device:
@@ -81,7 +79,7 @@ class DeviceSite:
                 await asyncio.sleep(0.01)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
     secret = tmp_path / "plane.key"
     secret.write_text("plane-secret")

@@ -235,7 +235,6 @@ def test_only_a_focus_file_has_lines() -> None:
         build_routes(UpstreamSettings(), [good], clock=SystemClock())
 
 
-@pytest.mark.asyncio
 async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Path) -> None:
     """Of a realtime call that came over OTLP, at the prices of the server; another destination has one row."""
     kinds = {"meters": "meters", "single": ""}
@@ -263,7 +262,6 @@ async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Pat
     assert ["1-1"] * 6 == [row["x_Records"] for row in found]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("by_lines_first", [True, False])
 async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_first: bool) -> None:
     """What an attempt wrote that was not settled becomes blank where the repeat has other lines."""
@@ -286,7 +284,6 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
     assert [1 if by_lines_first else 6, 7] == counts
 
 
-@pytest.mark.asyncio
 async def test_a_reload_changes_the_lines_of_later_records_alone(serve: Serve, tmp_path: Path) -> None:
     """Rows of records that were priced before it stay as they are, and so do their estimates."""
     path = tmp_path / "focus.csv"

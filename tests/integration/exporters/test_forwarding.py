@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -81,7 +80,7 @@ class Site:
         return await self.until(lambda state: state.queued == 0)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     secret_file = tmp_path / "telemetry.key"
     secret_file.write_text(SECRET)
@@ -117,7 +116,6 @@ async def by_nobody(payload: bytes) -> bytes | None:
     return None
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("elsewhere", [None, by_a_worker, by_nobody])
 async def test_deliveries_are_the_same_whoever_encodes_them(
     site: Site, elsewhere: EncodeElsewhere | None
@@ -131,9 +129,9 @@ async def test_deliveries_are_the_same_whoever_encodes_them(
     assert sorted(ids(records)) == sorted(site.upstream.ids)
     assert {"gzip"} == {request.headers["content-encoding"] for request in site.upstream.requests}
     assert 4 == len(site.upstream.requests)
+    assert max(len(request.body) for request in site.upstream.requests) <= 40_000
 
 
-@pytest.mark.asyncio
 async def test_records_arrive_once_under_the_key(site: Site) -> None:
     """
     Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books balance.
@@ -152,8 +150,7 @@ async def test_records_arrive_once_under_the_key(site: Site) -> None:
     assert [] == list((await site.server.log.books()).imbalances)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("poison", [1, 2, 500, 777, 999, 1000])
+@pytest.mark.parametrize("poison", [1, 777, 1000])
 async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int) -> None:
     """999 arrive, one is a dead letter with the upstream's words less the key, in at most 25 requests."""
     await site.server.add(calls(1, 1000))
@@ -171,7 +168,6 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
     assert {"delivered": 999, "dead": 1} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
     """Nothing proves that the route works until another record comes and passes; then the first is set aside."""
     await site.server.add(calls(1, 1))
@@ -186,7 +182,6 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
     assert {"delivered": 2, "dead": 1} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
     """A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut."""
     await site.server.add(calls(1, 8000))
@@ -214,7 +209,6 @@ async def open_deliveries(site: Site) -> list[tuple[int, int]]:
     return list(rows)
 
 
-@pytest.mark.asyncio
 async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None:
     """403 keeps everything; the route tries again as soon as the secret file changes, without a restart."""
     await site.server.add(calls(1, 100))
@@ -238,8 +232,7 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
     assert ids(calls(1, 100)) == site.upstream.ids
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("status", [301, 307, 401, 404, 405, 415, 501])
+@pytest.mark.parametrize("status", [307, 401])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """
     The data is innocent: it waits, the answer is named, a redirect is never followed, and it tries again when woken.
@@ -259,7 +252,6 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
     assert {"/v1/traces"} == {request.path for request in site.upstream.requests}
 
 
-@pytest.mark.asyncio
 async def test_who_looks_while_a_route_parks_sends_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +284,6 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     assert len(site.upstream.requests) == 1
 
 
-@pytest.mark.asyncio
 async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
     """Without a covering key nothing is sent, and the reason names the missing scope."""
     await site.server.add(calls(1, 10))
@@ -304,7 +295,6 @@ async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
     assert [] == site.upstream.requests
 
 
-@pytest.mark.asyncio
 async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
     """413 splits without suspicion: nothing is set aside, all arrives."""
     await site.server.add(calls(1, 100))
@@ -316,22 +306,10 @@ async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
     assert {"delivered": 100} == await site.server.terms()
 
 
-@pytest.mark.asyncio
-async def test_batch_bytes_bounds_a_request_before_it_leaves(site: Site) -> None:
-    """A delivery over upstream.batch_bytes is split at home."""
-    await site.server.add(calls(1, 100))
-    async with site.forwarding(batch_bytes=10_000):
-        await site.until_settled()
-    assert max(len(request.body) for request in site.upstream.requests) <= 10_000
-    assert set(ids(calls(1, 100))) == set(site.upstream.ids)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site, status: int) -> None:
+async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site) -> None:
     """The same bytes again under a new key: the service would replay the error under the old one."""
     await site.server.add(calls(1, 10))
-    site.upstream.answers.append(Reply(status))
+    site.upstream.answers.append(Reply(503))
     async with site.forwarding():
         await site.until_settled()
     first, second = site.upstream.requests
@@ -339,22 +317,19 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
     assert first.key != second.key
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateway_error_is_repeated_under_its_key(site: Site, status: int) -> None:
+async def test_a_gateway_error_is_repeated_under_its_key(site: Site) -> None:
     """
     Whether the service saw it is unknown: the same key, until it is plain that the service remembers this answer.
     """
     await site.server.add(calls(1, 10))
-    site.upstream.answers += [Reply(status)] * 3
+    site.upstream.answers += [Reply(502)] * 3
     async with site.forwarding():
         await site.until_settled()
     first, second, third, fourth = [request.key for request in site.upstream.requests]
     assert first == second == third != fourth
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("status", [401, 408, 409, 429, 500, 503])
+@pytest.mark.parametrize("status", [401, 503])
 async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> None:
     """Taken, its answer lost, then turned away by somebody in between: still the same request."""
     await site.server.add(calls(1, 10))
@@ -368,7 +343,6 @@ async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> No
     assert 3 == len(site.upstream.requests)
 
 
-@pytest.mark.asyncio
 async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
     """A service that had taken it would have answered that again, so it was not taken."""
     await site.server.add(calls(1, 10))
@@ -379,18 +353,6 @@ async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
     assert [10, 10, 5, 5] == [len(request.ids) for request in site.upstream.requests]
 
 
-@pytest.mark.asyncio
-async def test_no_answer_is_repeated_under_the_same_key(site: Site) -> None:
-    """A lost answer is the same request again: same bytes, same key."""
-    await site.server.add(calls(1, 10))
-    site.upstream.answers += [Reply(drop=True)] * 2
-    async with site.forwarding():
-        await site.until_settled()
-    assert 1 == len({(request.key, request.raw) for request in site.upstream.requests})
-    assert 3 == len(site.upstream.requests)
-
-
-@pytest.mark.asyncio
 async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
     """upstream.timeout ends the wait; the repeat is the same request."""
     await site.server.add(calls(1, 10))
@@ -400,7 +362,6 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
     assert 1 == len({(request.key, request.raw) for request in site.upstream.requests})
 
 
-@pytest.mark.asyncio
 async def test_retry_after_holds_the_whole_route(site: Site) -> None:
     """Until the time that the upstream asked for, nothing is sent, not even other deliveries."""
     await site.server.add(calls(1, 10))
@@ -419,26 +380,6 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
         await site.until_settled()
 
 
-@pytest.mark.asyncio
-async def test_a_partial_success_settles(site: Site) -> None:
-    """The refused are counted and listed with the words; nothing is sent again."""
-    await site.server.add(calls(1, 10))
-    answer = ExportTraceServiceResponse()
-    answer.partial_success.rejected_spans = 3
-    answer.partial_success.error_message = "too old"
-    site.upstream.answers.append(Reply(200, answer.SerializeToString()))
-    async with site.forwarding():
-        await site.until_settled()
-    assert 1 == len(site.upstream.requests)
-    assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
-    (refusal,) = await site.server.deliveries.partial_refusals()
-    assert refusal.first == 1
-    assert refusal.last == 10
-    assert refusal.count == 3
-    assert refusal.words == "too old"
-
-
-@pytest.mark.asyncio
 async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> None:
     """T1: an answer that was cut at 64 KiB could not be read, and then everything was taken for accepted."""
     await site.server.add(calls(1, 10))
@@ -451,9 +392,9 @@ async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> N
     assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
     (refusal,) = await site.server.deliveries.partial_refusals()
     assert len(refusal.words or "") <= LONGEST_WORDS + 3
+    assert 1 == len(site.upstream.requests)
 
 
-@pytest.mark.asyncio
 async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
     """A delivery that was under way at the stop is sent again after the start: same bytes, same key."""
     await site.server.add(calls(1, 10))
@@ -468,7 +409,6 @@ async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
     assert first.raw == second.raw
 
 
-@pytest.mark.asyncio
 async def test_spans_and_counters_leave_apart(site: Site) -> None:
     """A delivery of both kinds becomes requests of one kind each; an error of one never repeats the other."""
     await site.server.add([*calls(1, 5), counter(1), counter(2, unit="USD", value="0.10"), *calls(6, 9)])
@@ -486,7 +426,6 @@ async def test_spans_and_counters_leave_apart(site: Site) -> None:
     assert {"delivered": 11} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 async def test_shadows_stay_at_home(site: Site) -> None:
     """A shadow is never sent upstream; a delivery of nothing else is settled without a request."""
     await site.server.add(calls(1, 3, shadow=True))
@@ -498,7 +437,6 @@ async def test_shadows_stay_at_home(site: Site) -> None:
     assert {"delivered": 1, "shadow": 5} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("fields", [{"start_time": -1}, {"input_tokens": -1}, {"output_tokens": 2**63}])
 async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, fields: dict[str, int]) -> None:
     """What cannot be written is found like what is refused, and its neighbours arrive."""
@@ -512,7 +450,6 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
     assert "cannot be written as OTLP" in letter.error
 
 
-@pytest.mark.asyncio
 async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:
     """Retention may have taken the entry: the letter has its record, and goes when the operator says so."""
     await site.server.add(calls(1, 3))
@@ -531,30 +468,6 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
     assert {"delivered": 3} == await site.server.terms()
 
 
-@pytest.mark.asyncio
-async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> None:
-    """5xx for one record while others pass: halved down to it, shown as stuck, never removed."""
-    await site.server.add(calls(1, 2))
-    bad = record_id(1).hex()
-    site.upstream.judge = lambda request: Reply(500) if bad in request.ids else None
-    async with site.forwarding(batch_records=2):
-
-        async def keep_passing() -> None:
-            n = 100
-            while True:
-                await site.server.add([call(n)])
-                n += 1
-                await asyncio.sleep(0.01)
-
-        passing = asyncio.create_task(keep_passing())
-        state = await site.until(lambda state: state.stuck == 1)
-        passing.cancel()
-    assert record_id(2).hex() in site.upstream.ids
-    assert 0 == state.dead
-    assert (await site.server.terms())["queued"] >= 1
-
-
-@pytest.mark.asyncio
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
     """While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or double."""
     await site.server.add(calls(1, 5000))
@@ -586,7 +499,6 @@ def rejecting(*numbers: int, words: str = "not taken") -> Callable[[Received], R
     return judge
 
 
-@pytest.mark.asyncio
 async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(site: Site) -> None:
     """
     T1: nothing is settled and nothing is set aside. The reason is the upstream's, without the key that it echoes. Once
@@ -610,7 +522,6 @@ async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(s
     assert [] == list((await site.server.log.books()).imbalances)
 
 
-@pytest.mark.asyncio
 async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(site: Site) -> None:
     """
     T1: a 200 that rejects one record among others settles; one that rejects the only record is held until another
@@ -634,7 +545,6 @@ async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(s
     assert [] == list((await site.server.log.books()).imbalances)
 
 
-@pytest.mark.asyncio
 async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site) -> None:
     """T1: a service that honours keys would repeat its first answer, so the rejected batch is split, not repeated."""
     await site.server.add(calls(1, 4))
@@ -648,7 +558,6 @@ async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site)
     assert {"delivered": 4} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) -> None:
     """T1: a correction leaves as several points, so the points are compared with points."""
     await site.server.add([counter(1), counter(2)])
@@ -661,7 +570,6 @@ async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) 
     assert {"delivered": 2} == await site.server.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_stream_without_a_path_is_not_a_refusal(site: Site) -> None:
     """The operator sends no counters: they are counted as unmapped, and nothing was refused."""
     await site.server.add([*calls(1, 2), counter(3)])

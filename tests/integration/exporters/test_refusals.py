@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from exporters.check import check_destinations
 from exporters.destinations.otlp import OtlpEndpoint
@@ -44,7 +43,7 @@ OPERATION = UnitCostOperation(
 )
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     async with FakeUpstream() as upstream:
         yield upstream
@@ -96,7 +95,6 @@ async def sent(exporter: Exporter, *records: Record) -> Settlement:
         await exporter.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("make", "record"),
     [
@@ -116,7 +114,6 @@ async def test_a_web_page_in_place_of_an_answer_accepts_nothing(
         await sent(make(upstream, tmp_path), record)
 
 
-@pytest.mark.asyncio
 async def test_check_says_that_a_web_page_answers(upstream: FakeUpstream) -> None:
     """T1: an empty export that a page answers with 200 proves nothing."""
     upstream.answers.append(PAGE)
@@ -136,7 +133,6 @@ def fates(*rejected: bool) -> Reply:
     return Reply(200, orjson.dumps(answer), "application/json")
 
 
-@pytest.mark.asyncio
 async def test_rejected_events_are_counted_in_the_words_of_the_upstream(
     upstream: FakeUpstream, tmp_path: Path
 ) -> None:
@@ -162,7 +158,6 @@ CHANNELS: dict[str, Callable[[str, Path], NotifySettings]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("body", "content_type", "error"),
     [

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.upstream import UpstreamContext
@@ -104,7 +103,7 @@ class UnitCostSite:
                 await asyncio.sleep(0.01)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[UnitCostSite]:
     secret = tmp_path / "upstream.key"
     secret.write_text(SECRET)
@@ -127,7 +126,6 @@ def sent(request: Received) -> tuple[str, list[Any]]:
     ]
 
 
-@pytest.mark.asyncio
 async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> None:
     """Records of one stream, key set and granularity share a request; the order of operations is kept."""
     await site.add(operation(1), operation(2, element_name="b"))
@@ -144,7 +142,6 @@ async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> Non
     assert "/unit-cost/v1/telemetry/allocation/other/sum" == site.upstream.requests[-1].path
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("reply", [Reply(drop=True), Reply(502), Reply(500)])
 async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSite, reply: Reply) -> None:
     """The upstream may have taken it: it is listed with its exact record, and what comes after goes on."""
@@ -163,7 +160,6 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
     assert unknown.last == 1
 
 
-@pytest.mark.asyncio
 async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCostSite) -> None:
     """upstream.timeout ends the wait."""
     site.upstream.answers.append(Reply(delay_s=60))
@@ -176,7 +172,6 @@ async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCost
     assert 2 == len(site.upstream.requests)
 
 
-@pytest.mark.asyncio
 async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
     """`sent` counts it as delivered without a request; `unsent` sends it again, once."""
     site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
@@ -193,7 +188,6 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
     assert ["a", "b", "b"] == [request.path.split("/")[5] for request in site.upstream.requests]
 
 
-@pytest.mark.asyncio
 async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -> None:
     """Whoever stopped while a sum was under way cannot know what became of it."""
     site.upstream.answers.append(Reply(delay_s=60))
@@ -205,7 +199,6 @@ async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -
     assert 1 == len(site.upstream.requests)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("status", [503, 429])
 async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, status: int) -> None:
     """Slow down and come back later say that nothing was done."""
@@ -216,7 +209,6 @@ async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, stat
     assert 2 == len(site.upstream.requests)
 
 
-@pytest.mark.asyncio
 async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> None:
     """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
     site.upstream.answers.append(Reply(drop=True))
@@ -228,7 +220,6 @@ async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> 
     assert {"replace"} == {sent(request)[0] for request in site.upstream.requests}
 
 
-@pytest.mark.asyncio
 async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostSite) -> None:
     """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
     await site.add(operation(1, start_time=NOW * NS, value="3"))
@@ -237,7 +228,6 @@ async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostS
     assert [("sum", [("acme", 3)])] == [sent(request) for request in site.upstream.requests]
 
 
-@pytest.mark.asyncio
 async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> None:
     """A 400 is for the whole request: the culprit is looked for, the others arrive once."""
 
@@ -252,7 +242,6 @@ async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> No
     assert sorted(f"e{n}" for n in range(8) if n != 3) == sorted(taken)
 
 
-@pytest.mark.asyncio
 async def test_another_tollhouse_gets_ids_and_repeats(site: UnitCostSite) -> None:
     """Between Tollhouses operations travel as received, each with its id, and no answer means again."""
     site.upstream.answers.append(Reply(drop=True))
@@ -276,7 +265,6 @@ def event(n: int, **changes: Any) -> UsageEvent:
     )  # fmt: skip
 
 
-@pytest.mark.asyncio
 async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) -> None:
     """They leave as one batch of CloudEvents with their own source and id."""
     await site.add(event(1, data={"tokens": 5}, tags={"region": "eu"}), event(2))
@@ -292,7 +280,6 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
     assert record_id(2).hex() == second["tollhouseid"]
 
 
-@pytest.mark.asyncio
 async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
     """
     Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay here.
@@ -314,7 +301,6 @@ async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None
 # -- billing drops -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_drops_leave_whole_and_in_order(site: UnitCostSite) -> None:
     """Each drop is one request with the bytes it came in; one that must wait is not overtaken."""
     site.upstream.answers.extend([Reply(503), Reply(503)])

@@ -20,8 +20,6 @@ from tests.integration.certificates import Certificates
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 CLOCK = MovedClock(NOW)
 HOOK = "/services/T024BE7LD/B01ABCDEF/Qw3rtyUiopAsdf?sig=Zx%2BcvbnmLkjh"
 INTEGRATION_KEY = "0123456789abcdefABCDEF0123456789"

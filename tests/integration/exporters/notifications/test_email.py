@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from exporters.check import check_channels
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
@@ -22,13 +21,11 @@ from tests.integration.certificates import Certificates
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 CLOCK = MovedClock(NOW)
 ADA, BOB = "ada@example.com", "bob@example.com"
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def mailbox() -> AsyncIterator[Mailbox]:
     async with mail_server(Mailbox()) as mailbox:
         yield mailbox

@@ -24,8 +24,6 @@ from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 CLOCK = MovedClock(NOW)
 LINK = "https://tollhouse.example/#/insights"
 HEADERS = [

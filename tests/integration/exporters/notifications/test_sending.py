@@ -8,7 +8,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from exporters.notifications.notifier import GIVE_UP_S, PARKED_S, Notifier
 from exporters.settings import NotifySettings
@@ -20,8 +19,6 @@ from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import verified
 from tests.moved_clock import MovedClock
-
-pytestmark = pytest.mark.asyncio
 
 ADA = Actor("ada@example.com", "local")
 
@@ -64,14 +61,14 @@ class Telling:
         return state
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def telling(tmp_path: Path) -> AsyncIterator[Telling]:
     one = Telling(tmp_path)
     yield one
     await one.stop()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def receiver() -> AsyncIterator[FakeUpstream]:
     async with FakeUpstream() as receiver:
         yield receiver
