@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, Landing, RouteSpec, Settlement
@@ -16,12 +15,10 @@ from spool.record import AI_TELEMETRY
 from spool.storage import Storage, StorageOptions
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
-
 ROUTE = "lake/ai-telemetry"
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def closed_storage(options: StorageOptions) -> AsyncIterator[Storage]:
     """A storage whose records are closed at once."""
     settings = replace(options.settings, hold=0)

@@ -30,7 +30,7 @@ BORDER = {"kept_since": None, "tags": {"tag:service": "2026-11-01T00:00:00+00:00
 
 BOB, FLEET = Actor("bob@example.com", "local"), Actor("fleet", "10.0.0.1", is_key=True)
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 async def submit(table: AllocationTable, text: str = "text", **given: Any) -> PublishJob:
@@ -190,9 +190,8 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
         table.get("ml")
 
 
-async def test_changes_are_audited(open_registry: RegistryOpener) -> None:
+async def test_changes_are_audited(registry: Registry) -> None:
     """A version is audited in the name of who submitted it, whoever carries the job out."""
-    registry = await open_registry()
     table = registry.table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml")
@@ -205,9 +204,8 @@ async def test_changes_are_audited(open_registry: RegistryOpener) -> None:
     }
 
 
-async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
+async def test_a_document_that_is_none(registry: Registry) -> None:
     """The registry says that it is damaged, and does not guess."""
-    registry = await open_registry()
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
         await registry.table(AllocationTable).load()

@@ -19,7 +19,7 @@ from tests.spool.kept import audit_rows
 
 ADA, FLEET = Actor("ada@example.com", "local"), Actor("fleet", "10.0.0.1", is_key=True)
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +192,7 @@ async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: Regi
         await racks.create("e", "five")
     with pytest.raises(AlreadyThere):
         await racks.change("b", name="Three")
+    assert "TWO" == (await racks.change("b", name="TWO")).name
 
 
 @pytest.mark.every_engine

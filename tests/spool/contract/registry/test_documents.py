@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from tests.spool.contract.conftest import RegistryOpener
-
-pytestmark = pytest.mark.asyncio
 
 BODY = {"name": "Grüße", "filter": {"team": ["a", None]}, "at": 1.5}
 
@@ -34,9 +33,8 @@ async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: Regi
     assert await again._changes.read(lambda rows: rows.document("shelf", "c")) is None
 
 
-async def test_a_change_that_fails_keeps_no_document(open_registry: RegistryOpener) -> None:
+async def test_a_change_that_fails_keeps_no_document(registry: Registry) -> None:
     """The transaction holds for documents as for every other row."""
-    registry = await open_registry()
 
     def fail(rows: RegistryRows) -> None:
         rows.put_document("shelf", "a", BODY)

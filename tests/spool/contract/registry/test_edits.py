@@ -18,7 +18,6 @@ from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import INGEST, PING
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
-from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 from tests.spool.savings import SAVING
 
@@ -27,7 +26,7 @@ KNOWN = ("model", "team")
 VIEW = ViewDraft(name="search", principal_dimension="model")
 ROLE = RoleDraft(name="finance", data_access=FULL, members=("eve@example.com",))
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 Edit = Callable[[Actor], Awaitable[object]]
 
@@ -81,9 +80,8 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     }
 
 
-async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: MovedClock) -> None:
     """An edit that was made already, by somebody else and later: no other time, no other name, and no audit row."""
-    registry = await open_registry()
     for name, edit in (await edits(registry)).items():
         clock.move(60)
         before = len(await audit_rows(registry))
@@ -98,9 +96,8 @@ async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpene
     assert empty == await registry.insights.change(empty.id, fields={}, actor=BEN)
 
 
-async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: RegistryOpener) -> None:
+async def test_an_edit_of_what_was_changed_since_is_refused(registry: Registry) -> None:
     """Of two who read the same row and give its version the second hears it, and finds the first one's edit."""
-    registry = await open_registry()
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.insights import Concerned, Draft, Finding, Insight, Merged
@@ -18,7 +17,7 @@ from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows, kept_insights
 
 ADA = Actor("ada@example.com", "local")
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 DAY_S = 86400.0
 
 
@@ -41,7 +40,7 @@ class Insights:
         return {insight.finding: insight for insight in await kept_insights(self.registry)}
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def insights(open_registry: RegistryOpener, clock: MovedClock) -> Insights:
     return Insights(await open_registry(), clock)
 

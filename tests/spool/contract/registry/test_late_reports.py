@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spool.registry.tables.late_reports import KIND
 from tests.spool.contract.conftest import RegistryOpener
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_days_add_up_until_they_are_too_old(open_registry: RegistryOpener) -> None:

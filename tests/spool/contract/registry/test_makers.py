@@ -8,7 +8,7 @@ import pytest
 
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
-from spool.errors import NotAllowed
+from spool.errors import AlreadyThere, NotAllowed
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
 from spool.registry.operators import Actor
@@ -25,7 +25,7 @@ FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2
 KNOWN = ("model", "team")
 MOST = 4  # and as many places has each table here
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 Make = Callable[[str, Actor], Awaitable[str]]
 Delete = Callable[[str], Awaitable[None]]
@@ -95,11 +95,23 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recommendation_table, "MAX_COMMENTS", MOST)
 
 
-@pytest.mark.parametrize("table", [views, budgets, connections, roles, namespaces, insights])
+@pytest.mark.parametrize(
+    ("table", "limit"),
+    [
+        (views, "views.max"),
+        (budgets, "budgets.max"),
+        (connections, "billing.max_connections"),
+        (roles, "roles.max"),
+        (namespaces, "allocation.max_namespaces"),
+        (insights, ""),
+    ],
+)
 async def test_one_key_leaves_room_for_another(
-    open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
+    open_registry: RegistryOpener,
+    table: Callable[[Registry], Awaitable[tuple[Make, Delete]]],
+    limit: str,
 ) -> None:
-    """Also after a restart. What is deleted is free again, and a person has what is left."""
+    """Also after a restart. What is deleted is free again, and a person has what is left of the setting."""
     registry = await open_registry()
     make, _ = await table(registry)
     first = await make("a", FLEET)
@@ -114,13 +126,23 @@ async def test_one_key_leaves_room_for_another(
     await delete(first)
     await make("e", ADA)
     await make("f", ADA)
-    with pytest.raises(NotAllowed, match="there are 4"):
+    with pytest.raises(NotAllowed, match=f"there are 4 .*{limit}"):
         await make("g", ADA)
 
 
-async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: RegistryOpener) -> None:
+@pytest.mark.parametrize("table", [views, budgets, connections, roles])
+async def test_names_are_unique(
+    open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
+) -> None:
+    """Whatever the case."""
+    make, _ = await table(await open_registry())
+    await make("a", ADA)
+    with pytest.raises(AlreadyThere):
+        await make("A", ADA)
+
+
+async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Registry) -> None:
     """What a detector finds is shown, however much an assistant writes down; its own words again are answered."""
-    registry = await open_registry()
     first = await registry.insights.log(Draft(title="0"), actor=FLEET)
     await registry.insights.log(Draft(title="1"), actor=FLEET)
     with pytest.raises(NotAllowed):
@@ -135,9 +157,8 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: 
     assert merged.left_out == 0
 
 
-async def test_a_key_that_comments_leaves_room_for_another(open_registry: RegistryOpener) -> None:
+async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
     """On an insight, and on a recommendation, where several come at once."""
-    registry = await open_registry()
     insight = await registry.insights.create(Draft(title="t"), actor=ADA)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()

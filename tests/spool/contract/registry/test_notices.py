@@ -26,6 +26,7 @@ from spool.registry.notices import (
     insight_severity,
 )
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
@@ -46,7 +47,6 @@ NOTICE = Notice(
 
 
 @pytest.mark.every_engine
-@pytest.mark.asyncio
 async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
     """With all that it says, in the order of the channel; a restart changes nothing."""
     registry = await open_registry()
@@ -61,10 +61,8 @@ async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener
 
 
 @pytest.mark.every_engine
-@pytest.mark.asyncio
-async def test_a_notice_that_is_known_changes_nothing(open_registry: RegistryOpener) -> None:
+async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> None:
     """Neither one of an earlier change nor the same one twice in a change; another channel still gets it."""
-    registry = await open_registry()
     await registry.notices.add([NOTICE, NOTICE], ["mail"])
     await registry.notices.add([replace(NOTICE, title="other words")], ["mail", "chat"])
     assert [("chat", "other words"), ("mail", NOTICE.title)] == [
@@ -73,10 +71,8 @@ async def test_a_notice_that_is_known_changes_nothing(open_registry: RegistryOpe
 
 
 @pytest.mark.every_engine
-@pytest.mark.asyncio
-async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -> None:
+async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
     """The notice is part of the transaction of what it is about."""
-    registry = await open_registry()
 
     def fail(rows: RegistryRows) -> None:
         add_notices(rows, [NOTICE], ["mail"])
@@ -87,12 +83,10 @@ async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -
     assert [] == await registry.notices.waiting()
 
 
-@pytest.mark.asyncio
-async def test_too_many_that_wait(open_registry: RegistryOpener) -> None:
+async def test_too_many_that_wait(registry: Registry) -> None:
     """
     The next one has failed at once and says why: nothing is lost in silence, and another channel is not affected.
     """
-    registry = await open_registry()
     await registry.notices.add(
         [replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"]
     )
@@ -127,7 +121,6 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.every_engine
-@pytest.mark.asyncio
 async def test_what_became_of_a_notification_is_kept(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
@@ -150,7 +143,6 @@ async def test_what_became_of_a_notification_is_kept(
     assert {"mail": ChannelCounts(waiting=1, sent=2, failed=1)} == await again.counts()
 
 
-@pytest.mark.asyncio
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
     """What is added, sent or retried changes the number of its channel; anything else of the registry does not."""
     table = (registry := await open_registry()).notices
@@ -168,10 +160,8 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
     assert seen[-1] == await table.changes("mail")
 
 
-@pytest.mark.asyncio
-async def test_by_hand(open_registry: RegistryOpener) -> None:
+async def test_by_hand(registry: Registry) -> None:
     """Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row."""
-    registry = await open_registry()
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await table.waiting()
@@ -195,7 +185,6 @@ async def test_by_hand(open_registry: RegistryOpener) -> None:
     ] == [(row.action, row.target, row.after) for row in rows.rows]
 
 
-@pytest.mark.asyncio
 async def test_what_is_over_is_forgotten_in_time(
     open_registry: RegistryOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,12 +204,8 @@ async def test_what_is_over_is_forgotten_in_time(
     assert 4 == (await table.counts())["mail"].sent
 
 
-@pytest.mark.asyncio
-async def test_channels_are_told_of_insights_that_open(
-    open_registry: RegistryOpener, clock: MovedClock
-) -> None:
+async def test_channels_are_told_of_insights_that_open(registry: Registry, clock: MovedClock) -> None:
     """Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote."""
-    registry = await open_registry()
     registry.notices.subscriptions = (
         InsightSubscription(channel="all", severity="info"),
         InsightSubscription(channel="urgent", severity="critical"),
@@ -251,12 +236,8 @@ async def test_channels_are_told_of_insights_that_open(
     assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
 
 
-@pytest.mark.asyncio
-async def test_channels_of_a_view_are_told_of_its_anomalies(
-    open_registry: RegistryOpener, clock: MovedClock
-) -> None:
+async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
     """Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again."""
-    registry = await open_registry()
     registry.notices.channels = ("chat", "mail", "pager")
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)
     spike = Finding(
@@ -276,7 +257,6 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(
     assert ["chat", "chat", "mail", "mail"] == [each.channel for each in await registry.notices.waiting()]
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:
     """With those that there are."""
     notices_of = (await open_registry()).notices
@@ -298,10 +278,8 @@ async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpen
         ("caching", "-100", "warning"),
     ],
 )
-@pytest.mark.asyncio
 async def test_how_severe_an_insight_is(
-    open_registry: RegistryOpener, category: str, impact: str, severity: str
+    registry: Registry, category: str, impact: str, severity: str
 ) -> None:
-    registry = await open_registry()
     made = await registry.insights.create(Draft(title="x", category=category, cost_impact=impact), actor=ADA)
     assert severity == insight_severity(made)

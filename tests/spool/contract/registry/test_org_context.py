@@ -7,12 +7,13 @@ import pytest
 from spool.errors import Invalid
 from spool.registry.operators import Actor
 from spool.registry.org_context import MAX_TEXT
+from spool.registry.registry import Registry
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 @pytest.mark.every_engine
@@ -31,9 +32,8 @@ async def test_notes_are_there_after_a_restart_until_they_are_removed(open_regis
     assert await registry.org_context.get() is None
 
 
-async def test_every_change_is_audited_once(open_registry: RegistryOpener) -> None:
+async def test_every_change_is_audited_once(registry: Registry) -> None:
     """With the text before and after; the same text again is not a change."""
-    registry = await open_registry()
     for text in ("one", "one", "two", "", ""):
         await registry.org_context.set(text, actor=ADA)
     rows = [row for row in await audit_rows(registry) if row.action == "org_context.set"]
@@ -41,9 +41,8 @@ async def test_every_change_is_audited_once(open_registry: RegistryOpener) -> No
     assert [("", "one"), ("one", "two"), ("two", "")] == changes
 
 
-async def test_notes_are_bounded(open_registry: RegistryOpener) -> None:
+async def test_notes_are_bounded(registry: Registry) -> None:
     """The longest text is kept; one more character is refused with the limit, and nothing changes."""
-    registry = await open_registry()
     await registry.org_context.set("x" * MAX_TEXT, actor=ADA)
     with pytest.raises(Invalid, match=str(MAX_TEXT)):
         await registry.org_context.set("y" * (MAX_TEXT + 1), actor=ADA)

@@ -28,8 +28,6 @@ ADA = Person(
     refreshes=True,
 )
 
-pytestmark = pytest.mark.asyncio
-
 
 async def came(
     registry: Registry, person: Person = ADA, life_s: float = 3000, *, takes_accounts: bool = False
@@ -40,9 +38,8 @@ async def came(
     return session
 
 
-async def test_what_is_known_of_a_person_is_kept(open_registry: RegistryOpener) -> None:
+async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
     """Also when the registry is opened again."""
-    registry = await open_registry()
     session = await came(registry)
     [kept] = await registry.operators.sessions()
     assert session == kept
@@ -58,9 +55,8 @@ async def test_what_is_known_of_a_person_is_kept(open_registry: RegistryOpener) 
     assert operator.subject == "a1"
 
 
-async def test_who_decides_the_role(open_registry: RegistryOpener) -> None:
+async def test_who_decides_the_role(registry: Registry) -> None:
     """The list of operators, or the provider; a new role ends the sessions of the old one."""
-    registry = await open_registry()
     await came(registry)
     assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role
     session = await came(registry, replace(ADA, role=ADMIN, decides_role=True))
@@ -68,9 +64,8 @@ async def test_who_decides_the_role(open_registry: RegistryOpener) -> None:
     assert [session] == await registry.operators.sessions()
 
 
-async def test_names_are_not_taken_over(open_registry: RegistryOpener) -> None:
+async def test_names_are_not_taken_over(registry: Registry) -> None:
     """Neither from another id at the provider, nor from a disabled operator."""
-    registry = await open_registry()
     await came(registry)
     with pytest.raises(AlreadyThere):
         await came(registry, replace(ADA, subject="b2"), takes_accounts=True)
@@ -82,9 +77,8 @@ async def test_names_are_not_taken_over(open_registry: RegistryOpener) -> None:
     assert operator.disabled
 
 
-async def test_sessions_have_their_own_end(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock) -> None:
     """At most that of every session; a choice of them ends at once, and none is ended twice."""
-    registry = await open_registry()
     long = await came(registry, life_s=10 * SESSION_LIFE_S)
     short = await came(registry, replace(ADA, session="s2"), 60)
     assert long.ends_at - clock.now() == SESSION_LIFE_S

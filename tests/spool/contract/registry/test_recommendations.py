@@ -22,7 +22,7 @@ ADA = Actor("ada@example.com", "local")
 TYPE = SAVING.type
 OTHER = replace(SAVING, key=f"{TYPE}:2", title="Other")
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 async def look(registry: Registry, *savings: Saving, **more: object) -> Merged:
@@ -58,17 +58,15 @@ async def test_what_is_found_is_there_after_a_restart(
     assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(registry, OTHER)
 
 
-async def test_a_type_that_did_not_run_closes_nothing(open_registry: RegistryOpener) -> None:
+async def test_a_type_that_did_not_run_closes_nothing(registry: Registry) -> None:
     """A failure of one type says nothing of what it found before."""
-    registry = await open_registry()
     await look(registry, SAVING)
     await registry.recommendations.merge([], looked_for=["newer_model"])
     assert (await only(registry)).is_open
 
 
-async def test_addressed_and_back_again(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_addressed_and_back_again(registry: Registry, clock: MovedClock) -> None:
     """It keeps what was promised and gets what was saved; found again it is new, and both are gone."""
-    registry = await open_registry()
     await look(registry, SAVING)
     id = (await only(registry)).id
     clock.move(60)
@@ -91,9 +89,8 @@ async def test_addressed_and_back_again(open_registry: RegistryOpener, clock: Mo
     assert again.assignee == "ben"
 
 
-async def test_what_is_ignored_stays_ignored(open_registry: RegistryOpener) -> None:
+async def test_what_is_ignored_stays_ignored(registry: Registry) -> None:
     """Its figures go on."""
-    registry = await open_registry()
     await look(registry, SAVING)
     await registry.recommendations.update([(await only(registry)).id], status="ignored", actor=ADA)
     assert 0 == (await look(registry, replace(SAVING, spent="3"))).reopened
@@ -101,9 +98,8 @@ async def test_what_is_ignored_stays_ignored(open_registry: RegistryOpener) -> N
     assert one.saving.spent == "3"
 
 
-async def test_many_at_once(open_registry: RegistryOpener) -> None:
+async def test_many_at_once(registry: Registry) -> None:
     """Each by its id, also those that are not there; an id that comes twice is changed once."""
-    registry = await open_registry()
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
     changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
@@ -144,11 +140,8 @@ async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: 
     assert done.left_out == 1
 
 
-async def test_closed_ones_go_unless_somebody_touched_them(
-    open_registry: RegistryOpener, clock: MovedClock
-) -> None:
+async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, clock: MovedClock) -> None:
     """Ninety days after they were last found."""
-    registry = await open_registry()
     await look(registry, SAVING, OTHER)
     kept = next(each.id for each in await registry.recommendations.all() if each.saving.key == OTHER.key)
     await registry.recommendations.comment(kept, ["ask the vendor"], actor=ADA)
@@ -161,9 +154,8 @@ async def test_closed_ones_go_unless_somebody_touched_them(
     assert kept == (await only(registry)).id
 
 
-async def test_comments(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_comments(registry: Registry, clock: MovedClock) -> None:
     """Several at once, changed and deleted; a number is never given twice, and each change is audited."""
-    registry = await open_registry()
     table = registry.recommendations
     await look(registry, SAVING)
     id = (await only(registry)).id
@@ -181,9 +173,8 @@ async def test_comments(open_registry: RegistryOpener, clock: MovedClock) -> Non
     ] == [row.action for row in await audit_rows(registry)]  # fmt: skip
 
 
-async def test_comments_that_are_refused(open_registry: RegistryOpener) -> None:
+async def test_comments_that_are_refused(registry: Registry) -> None:
     """On nothing, empty, of another number, or more than there is room for: none is added then."""
-    registry = await open_registry()
     table = registry.recommendations
     await look(registry, SAVING)
     id = (await only(registry)).id
@@ -204,9 +195,8 @@ async def test_comments_that_are_refused(open_registry: RegistryOpener) -> None:
     assert rules.MAX_COMMENTS == len(await table.comment(id, ["x"] * rules.MAX_COMMENTS, actor=ADA))
 
 
-async def test_a_type_that_is_switched_off_closes_its_recommendations(open_registry: RegistryOpener) -> None:
+async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: Registry) -> None:
     """At once; its thresholds stay what they were, and there is an audit row."""
-    registry = await open_registry()
     table = registry.recommendations
     await look(registry, SAVING)
     await table.change_type(TYPE, {"least_savings": "2.50"}, actor=ADA)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from hashlib import blake2b
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
@@ -24,16 +22,10 @@ ACTOR = Actor(ADA, "127.0.0.1")
 PASSWORD = "correct horse battery"
 
 
-@pytest_asyncio.fixture
-async def registry(open_registry: RegistryOpener) -> AsyncIterator[Registry]:
-    yield await open_registry()
-
-
 async def create(registry: Registry, name: str = "search team") -> tuple[Key, str]:
     return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
 
 
-@pytest.mark.asyncio
 async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
     """The name is checked in the transaction that takes it."""
     outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
@@ -41,7 +33,6 @@ async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> Non
     assert 1 == len(registry.keys.all())
 
 
-@pytest.mark.asyncio
 async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Registry) -> None:
     """A client that hangs up while its key is being deleted: what is kept, the checks say."""
     _, secret = await create(registry)
@@ -55,7 +46,6 @@ async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Re
     assert registry.keys.find(secret) is None
 
 
-@pytest.mark.asyncio
 async def test_a_secret_of_another_installation_is_unknown(open_registry: RegistryOpener) -> None:
     """Key hashes are worth nothing beside another installation's secret."""
     registry = await open_registry()
@@ -65,7 +55,6 @@ async def test_a_secret_of_another_installation_is_unknown(open_registry: Regist
     assert other.keys.find(secret) is None
 
 
-@pytest.mark.asyncio
 async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
     """256 bits under the pepper; not the secret, not its plain hash."""
     key, secret = await create(registry)
@@ -75,7 +64,6 @@ async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
     assert secret.removeprefix("th_") not in repr(key)
 
 
-@pytest.mark.asyncio
 async def test_no_two_secrets_are_alike(registry: Registry) -> None:
     """256 random bits each."""
     secrets = {(await create(registry, f"key {number}"))[1] for number in range(50)}
@@ -83,7 +71,6 @@ async def test_no_two_secrets_are_alike(registry: Registry) -> None:
     assert {46} == {len(secret) for secret in secrets}
 
 
-@pytest.mark.asyncio
 async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """Every field, both secrets of a rotation that overlaps, and the last access."""
     registry = await open_registry()
@@ -106,7 +93,6 @@ async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: Move
     assert [None, kept] == [again.keys.find(secret), again.keys.find(rotated)]
 
 
-@pytest.mark.asyncio
 async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None:
     """A clock that was moved back does not make a key look unused for longer than it is."""
     registry = await open_registry()
@@ -118,7 +104,6 @@ async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None
     assert [100.0] == [key.last_accessed for key in (await open_registry()).keys.all()]
 
 
-@pytest.mark.asyncio
 async def test_a_number_is_given_once(registry: Registry) -> None:
     """The id of a deleted key is never another key's."""
     first, _ = await create(registry)
@@ -127,7 +112,6 @@ async def test_a_number_is_given_once(registry: Registry) -> None:
     assert second.id > first.id
 
 
-@pytest.mark.asyncio
 async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> None:
     """Neither rows nor audit list, and not what is in memory."""
     _, secret = await create(registry, "one")
@@ -147,7 +131,6 @@ async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> N
     assert registry.keys.find(secret) is not None
 
 
-@pytest.mark.asyncio
 async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
     """Who, from where, when, what, and the fields that differ; no hash among them."""
     await create(registry)
@@ -166,7 +149,6 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     assert "digest" not in repr(rows)
 
 
-@pytest.mark.asyncio
 async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     """Added once, signed in, changed, which ends the sessions, and removed; all of it outlives a restart."""
     registry = await open_registry()
@@ -191,7 +173,6 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
         await again.operators.get("ada@example.com")
 
 
-@pytest.mark.asyncio
 async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpener) -> None:
     """Its sessions, those of links that it made, and its unused links; others go on, also over a restart."""
     registry = await open_registry()
@@ -215,7 +196,6 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     assert await operators.follow(unused, address="::2") is None
 
 
-@pytest.mark.asyncio
 async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
     """Listed until it is over, ended once, with an audit row."""
     operators = registry.operators
@@ -230,7 +210,6 @@ async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedCloc
     assert [] == list(await operators.sessions())
 
 
-@pytest.mark.asyncio
 async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
     """A session under the actor's name, which ends when it is idle, when it is over, or with a sign-out."""
     link = await registry.operators.link(role=ADMIN, actor=ACTOR)
@@ -257,7 +236,6 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.session(second[0]) is None
 
 
-@pytest.mark.asyncio
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """To the moment, after a restart too; then its secret is as one that is gone, until the date is moved."""
     registry = await open_registry()
@@ -299,10 +277,8 @@ async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock
     assert now + 60 in told[0] and None in told[1]
 
 
-@pytest.mark.asyncio
-async def test_no_secret_outlasts_its_key(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_no_secret_outlasts_its_key(registry: Registry, clock: MovedClock) -> None:
     """A rotation keeps the date, an overlap ends with it, and so does one that runs when the date is set."""
-    registry = await open_registry()
     end = clock.now() + 60
     _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)
     rotated, second = await registry.keys.rotate("search", overlap_s=3600, actor=ACTOR)

@@ -12,6 +12,7 @@ import pytest
 from spool import statements
 from spool.errors import Invalid, NotThere
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.statements import DAY_S, Statement, StatementInfo, StatementOutcome, StatementRow
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
@@ -19,7 +20,7 @@ from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 FIRST = 1_785_542_400  # the first day of a month
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 def row(day: int = 0, amount: str = "1", **changes: Any) -> StatementRow:
@@ -64,9 +65,8 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
 
 
 @pytest.mark.every_engine
-async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> None:
+async def test_a_restated_span_is_replaced(registry: Registry) -> None:
     """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
-    registry = await open_registry()
     await registry.statements.put(
         statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA
     )
@@ -92,9 +92,8 @@ async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> Non
     )
 
 
-async def test_a_part_of_a_day_replaces_its_hours(open_registry: RegistryOpener) -> None:
+async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
     """And the day is not settled before a statement covers all of it."""
-    registry = await open_registry()
     hour = {"start": FIRST, "end": FIRST + 3600}
     later = {"start": FIRST + 7200, "end": FIRST + 10800}
     part = statement(row(0, "1", **hour), start=FIRST, end=FIRST + 3600)
@@ -113,9 +112,8 @@ async def test_a_part_of_a_day_replaces_its_hours(open_registry: RegistryOpener)
     )
 
 
-async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_days_without_a_row_are_covered(registry: Registry, clock: MovedClock) -> None:
     """Consecutive days are one; those that are open, or were read at another time, stand apart."""
-    registry = await open_registry()
     given = statement(row(0), row(3, settled=False), days=4)
     await registry.statements.put(given, actor=ADA)
     told: dict[str, Any] = {
@@ -135,35 +133,31 @@ async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clo
     assert month.billed == Decimal(2)
 
 
-async def test_a_day_without_a_row_can_be_open(open_registry: RegistryOpener) -> None:
+async def test_a_day_without_a_row_can_be_open(registry: Registry) -> None:
     """What is billed for it may come yet; it is settled when the same is said later."""
-    registry = await open_registry()
     for settled in (1, 3):
         await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
         assert settled == (await registry.statements.months())[0].settled
 
 
-async def test_what_is_billed_for_another_month_is_billed_once(open_registry: RegistryOpener) -> None:
+async def test_what_is_billed_for_another_month_is_billed_once(registry: Registry) -> None:
     """A correction stands with the first day of its statement, and goes when the statement is replaced."""
-    registry = await open_registry()
     for amount in ("-1", "-2"):
         await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
     kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
     assert Decimal(-1) == statements.billed(kept)
 
 
-async def test_a_month_is_found_by_its_days(open_registry: RegistryOpener) -> None:
+async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
     """A row of a whole month lies in each of its days."""
-    registry = await open_registry()
     await registry.statements.put(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
     day = FIRST + 20 * DAY_S
     assert 1 == len(await registry.statements.rows(provider="openai", start=day, end=day + DAY_S))
 
 
 @pytest.mark.every_engine
-async def test_a_deleted_month_is_gone(open_registry: RegistryOpener) -> None:
+async def test_a_deleted_month_is_gone(registry: Registry) -> None:
     """With its rows; a dry run keeps nothing."""
-    registry = await open_registry()
     assert 1 == (await registry.statements.put(statement(row()), actor=ADA, dry_run=True)).rows
     assert [] == await registry.statements.statements()
     await registry.statements.put(statement(row()), actor=ADA)
@@ -199,18 +193,16 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
         statement(start=-5),
     ],
 )
-async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wrong: Statement) -> None:
+async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statement) -> None:
     """And nothing of it is kept."""
-    registry = await open_registry()
     with pytest.raises(Invalid):
         await registry.statements.put(wrong, actor=ADA)
     assert [] == await registry.statements.months()
 
 
 @pytest.mark.every_engine
-async def test_amounts_at_the_edge_are_kept(open_registry: RegistryOpener) -> None:
+async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
     """As many digits as the limit, and texts as long."""
-    registry = await open_registry()
     most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
     await registry.statements.put(
         statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA

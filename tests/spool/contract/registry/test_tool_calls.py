@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from spool.registry.assistant_tools import CALLS_KIND
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from tests.spool.contract.conftest import RegistryOpener
-
-pytestmark = pytest.mark.asyncio
 
 TODAY = 20_000
 MOST = 3
@@ -39,9 +35,8 @@ async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
     assert await passed(registry, "key b", MOST) == 0
 
 
-async def test_a_day_begins_anew_and_past_days_are_forgotten(open_registry: RegistryOpener) -> None:
+async def test_a_day_begins_anew_and_past_days_are_forgotten(registry: Registry) -> None:
     """What is kept is one small row for each that called today."""
-    registry = await open_registry()
     for name in ("key a", "key b", "key c"):
         assert MOST == await passed(registry, name, MOST)
     assert 3 == await kept(registry)

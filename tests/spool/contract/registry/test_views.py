@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
+from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.views import Anomalies, EmailConnection, SlackChannel, View, ViewConnections, ViewDraft
-from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -35,7 +34,7 @@ DRAFT = ViewDraft(
 )
 BARE = ViewDraft(name="everything", principal_dimension="team")
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 async def create(
@@ -73,44 +72,8 @@ async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry
     assert ("oncall", "costs") == view.channels
 
 
-async def test_a_change_sets_what_is_given(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """What is not named stays; the audit row holds what changed alone."""
-    registry = await open_registry()
-    made = await create(registry, DRAFT)
-    clock.move(60)
-    changed = await change(registry, made.id, {"name": DRAFT.name, "filter": {"user": ("ada",)}})
-    assert replace(made, filter={"user": ("ada",)}, last_updated=made.created + 60) == changed
-    assert changed == registry.views.get(made.id)
-    row = (await audit_rows(registry))[-1]
-    was = {"filter": {"team": ["search", ""], "!tag:service": ["tests"]}}
-    assert row.action == "view.change"
-    assert row.before == was
-    assert row.after == {"filter": {"user": ["ada"]}}
-
-
-async def test_a_name_is_unique(open_registry: RegistryOpener) -> None:
-    """Without regard to case; the view itself may keep its name."""
-    registry = await open_registry()
-    made, other = await create(registry, DRAFT), await create(registry, BARE)
-    with pytest.raises(AlreadyThere):
-        await create(registry, replace(BARE, name="Everything"))
-    with pytest.raises(AlreadyThere):
-        await change(registry, made.id, {"name": "EVERYTHING"})
-    assert "EVERYTHING" == (await change(registry, other.id, {"name": "EVERYTHING"})).name
-
-
-async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> None:
-    """The refusal names the setting."""
-    registry = await open_registry()
-    await create(registry, DRAFT, most=1)
-    with pytest.raises(NotAllowed, match=r"views\.max"):
-        await create(registry, BARE, most=1)
-    assert 1 == len(registry.views.all())
-
-
-async def test_a_view_with_budgets_is_not_deleted(open_registry: RegistryOpener) -> None:
+async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
     """The refusal names them; without them it goes, and each change has its audit row, none that failed has one."""
-    registry = await open_registry()
     made = await create(registry, DRAFT)
     for id, view in (("b-1", made.id), ("b-2", "another")):
         await registry._changes.change(
@@ -133,9 +96,8 @@ async def test_a_view_with_budgets_is_not_deleted(open_registry: RegistryOpener)
     ]
 
 
-async def test_a_view_whose_tag_is_gone_is_broken(open_registry: RegistryOpener) -> None:
+async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
     """It says why; it can be renamed as it is, and a change of its filter has to mend it."""
-    registry = await open_registry()
     made, known = await create(registry, DRAFT), KNOWN[:-1]
     assert made.broken(KNOWN) is None
     assert "tag:service" in (made.broken(known) or "")
@@ -170,9 +132,8 @@ async def test_a_view_whose_tag_is_gone_is_broken(open_registry: RegistryOpener)
         {"connections": ViewConnections(notify=("x",) * 51)},
     ],
 )
-async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wrong: dict[str, Any]) -> None:
+async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str, Any]) -> None:
     """When it is created and when it is changed; nothing is kept."""
-    registry = await open_registry()
     with pytest.raises(Invalid):
         await create(registry, replace(DRAFT, **wrong))
     assert [] == registry.views.all()
@@ -186,12 +147,3 @@ async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
     """A repeated value once; what no file can hold is replaced."""
     view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
     assert {"team": ("b", "a", "?")} == view.filter
-
-
-async def test_a_document_that_is_no_view_is_damage(open_registry: RegistryOpener) -> None:
-    """It is said when the registry is opened, as for every other row."""
-    registry = await open_registry()
-    await registry._changes.change(lambda rows: rows.put_document("view", "v", {"name": 1}))
-    await registry.close()
-    with pytest.raises(RegistryDamaged):
-        await open_registry()
