@@ -168,7 +168,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=3,
+    max_examples=6 if IS_LONG else 2,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -198,37 +198,29 @@ def test_answers_are_the_same_with_rollups(
     asyncio.run(check())
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_a_question_goes_through_rollups(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     """One that is wrong shows in answers until it is compared with its days, and made again."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
     by_team = replace(WHOLE, group_by=("team",))
-    try:
-        dealt = await deal(ledgers)
-        expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}
-        await dealt.rolled_up(DAYS)
-        made = await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
-        assert made and min(number for number, _, _ in made) > BILLED_ROLLUPS
+    dealt = await deal(ledgers)
+    expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}
+    await dealt.rolled_up(DAYS)
+    made = await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+    assert made and min(number for number, _, _ in made) > BILLED_ROLLUPS
 
-        def spoil(rows: LedgerRows) -> None:
-            assert isinstance(rows, SqlLedgerRows)
-            rows._tables.run(f"UPDATE {rows._named('billed_rollups')} SET low = low + 1")
+    def spoil(rows: LedgerRows) -> None:
+        assert isinstance(rows, SqlLedgerRows)
+        rows._tables.run(f"UPDATE {rows._named('billed_rollups')} SET low = low + 1")
 
-        await ledgers.store.change(spoil)
-        for query in (WHOLE, by_team):
-            assert expected[query.group_by] != await fresh(ledgers, query)
-        assert await dealt.ledger.differing_rollups()
-        for query in (WHOLE, by_team):
-            assert expected[query.group_by] == await fresh(ledgers, query)
-        await dealt.rolled_up(DAYS)
-        assert not await dealt.ledger.differing_rollups()
-        for query in (WHOLE, by_team):
-            assert expected[query.group_by] == await fresh(ledgers, query)
-    finally:
-        await ledgers.close()
+    await ledgers.store.change(spoil)
+    for query in (WHOLE, by_team):
+        assert expected[query.group_by] != await fresh(ledgers, query)
+    assert await dealt.ledger.differing_rollups()
+    for query in (WHOLE, by_team):
+        assert expected[query.group_by] == await fresh(ledgers, query)
+    await dealt.rolled_up(DAYS)
+    assert not await dealt.ledger.differing_rollups()
+    for query in (WHOLE, by_team):
+        assert expected[query.group_by] == await fresh(ledgers, query)
 
 
 async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:

@@ -68,49 +68,40 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
         return await ledger.costs(query)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("has_charges", [True, False])
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_the_largest_are_kept_and_the_others_are_one(
-    request: pytest.FixtureRequest, engine: str, has_charges: bool, tmp_path: Path
-) -> None:
+async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """As if their groups were named; of cached calls, errors, unknown costs and other currencies, too."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
-    try:
-        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
-        log.add(
-            [
-                call(
-                    start_time=(BEGIN + number % 2 * DAY_S) * NS,
-                    team=(None, "a", "b", OTHER)[number % 4],
-                    request_model=f"m{number % 3}",
-                    user=(None, "ada", "bob", "eve", OTHER)[number % 5],
-                    status=("ok", "cached", "error")[number % 3],
-                    input_tokens=number,
-                    meters={"web_searches": number} if number % 4 else None,
-                    cost=f"{number % 7}.000000000000000001" if number % 3 else None,
-                    cost_source="reported" if number % 3 else None,
-                    charges={"EUR": f"{number}.5", "GBP": "1.25"} if has_charges and not number % 3 else {},
-                )
-                for number in range(60)
-            ]
-        )
-        await ledger.catch_up(log)
-        for query in QUESTIONS:
-            rows = list(await ledger.costs(replace(query, granularity="total")))
-            for top, by in ((1, "cost"), (3, "cost"), (2, "input_tokens"), (100, "calls")):
-                kept = replace(query, kept=largest(rows, top, by))
-                expected = await folded_in_python(ledger, kept)
-                assert expected == await ledger.costs(kept)
-                assert expected == await ledger.costs(replace(query, top=top, top_by=by))
-                alone = replace(kept, measures=(by,))
-                expected = await folded_in_python(ledger, alone)
-                assert expected == await ledger.costs(replace(alone, kept=None, top=top, top_by=by))
-    finally:
-        await ledgers.close()
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+    log.add(
+        [
+            call(
+                start_time=(BEGIN + number % 2 * DAY_S) * NS,
+                team=(None, "a", "b", OTHER)[number % 4],
+                request_model=f"m{number % 3}",
+                user=(None, "ada", "bob", "eve", OTHER)[number % 5],
+                status=("ok", "cached", "error")[number % 3],
+                input_tokens=number,
+                meters={"web_searches": number} if number % 4 else None,
+                cost=f"{number % 7}.000000000000000001" if number % 3 else None,
+                cost_source="reported" if number % 3 else None,
+                charges={"EUR": f"{number}.5", "GBP": "1.25"} if has_charges and not number % 3 else {},
+            )
+            for number in range(60)
+        ]
+    )
+    await ledger.catch_up(log)
+    for query in QUESTIONS:
+        rows = list(await ledger.costs(replace(query, granularity="total")))
+        for top, by in ((1, "cost"), (3, "cost"), (2, "input_tokens"), (100, "calls")):
+            kept = replace(query, kept=largest(rows, top, by))
+            expected = await folded_in_python(ledger, kept)
+            assert expected == await ledger.costs(kept)
+            assert expected == await ledger.costs(replace(query, top=top, top_by=by))
+            alone = replace(kept, measures=(by,))
+            expected = await folded_in_python(ledger, alone)
+            assert expected == await ledger.costs(replace(alone, kept=None, top=top, top_by=by))
 
 
-@pytest.mark.asyncio
 async def test_of_all_groups_only_the_deciding_measure_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,28 +127,22 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     assert {(("user",), ("calls",), None), (("user",), (), kept), ((), (), None)} == read
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
 async def test_by_cost_the_small_groups_are_not_read(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine names those that may be the largest: the sums of these and of everything are read."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
-    try:
-        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
-        log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
-        await ledger.catch_up(log)
-        rows: Any = type(await ledgers.store.read(lambda rows: rows))
-        asked, totals = list[CostQuery](), rows.totals
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+    log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
+    await ledger.catch_up(log)
+    rows: Any = type(await ledgers.store.read(lambda rows: rows))
+    asked, totals = list[CostQuery](), rows.totals
 
-        def noted(self: Any, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
-            asked.append(query)
-            return totals(self, width, since, until, query, **of)
+    def noted(self: Any, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+        asked.append(query)
+        return totals(self, width, since, until, query, **of)
 
-        monkeypatch.setattr(rows, "totals", noted)
-        found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))
-    finally:
-        await ledgers.close()
+    monkeypatch.setattr(rows, "totals", noted)
+    found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))
     assert {("u8",): "8.5", ("u7",): "7.5", (OTHER,): "24.5"} == {row.group: row.cost for row in found}
     read = {(tuple(each.group_by), each.only) for each in asked}
     assert {(("user",), frozenset({(None,), ("u7",), ("u8",)})), ((), None)} == read
@@ -168,56 +153,40 @@ def spent(user: str | None, cost: str, **of: Any) -> Inference:
     return call(user=user, cost=cost, cost_source="reported", **of)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_digits_that_an_engine_leaves_out_decide(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_digits_that_an_engine_leaves_out_decide(ledgers: Ledgers) -> None:
     """
     Two calls of 5.999999999 billionths of a billionth, each in a sum of its own, cost more than one of 11, whose
     lowest limb is 0.
     """
-    ledgers = Ledgers.of(engine, request, tmp_path)
-    try:
-        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
-        log.add([spent(user, "0") for user in ("u1", "u2", "u3")])
-        log.add(
-            [
-                spent("two", "0.000000000000000005999999999", start_time=(BEGIN + hour * HOUR) * NS)
-                for hour in (0, 1)
-            ]
-        )
-        log.add([spent("one", "0.000000000000000011")])
-        await ledger.catch_up(log)
-        found = await ledger.costs(replace(WHOLE, group_by=("user",), top=1))
-    finally:
-        await ledgers.close()
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+    log.add([spent(user, "0") for user in ("u1", "u2", "u3")])
+    log.add(
+        [
+            spent("two", "0.000000000000000005999999999", start_time=(BEGIN + hour * HOUR) * NS)
+            for hour in (0, 1)
+        ]
+    )
+    log.add([spent("one", "0.000000000000000011")])
+    await ledger.catch_up(log)
+    found = await ledger.costs(replace(WHOLE, group_by=("user",), top=1))
     assert {("two",): "0.000000000000000011999999998", (OTHER,): "0.000000000000000011"} == {
         row.group: row.cost for row in found
     }
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_others_that_come_to_nothing_have_no_row(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_others_that_come_to_nothing_have_no_row(ledgers: Ledgers) -> None:
     """On the day whose other call was given to somebody else, as where nobody else called."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
-    try:
-        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 30 * DAY_S)), FakeLog()
-        log.add([spent("ada", "9", start_time=(BEGIN + day * DAY_S) * NS) for day in range(12)])
-        given = spent("eve", "1", start_time=BEGIN * NS)
-        log.add([given, corrected(given, to=spent("ada", "1", start_time=BEGIN * NS))])
-        await ledger.catch_up(log)
-        span = replace(WHOLE, group_by=("user",), granularity="daily")
-        for days in (2, 12):
-            query = replace(span, until=FIRST + timedelta(days=days), kept=frozenset({("ada",)}))
-            found = await ledger.costs(query)
-            assert await folded_in_python(ledger, query) == found
-            assert {("ada",)} == {row.group for row in found}
-    finally:
-        await ledgers.close()
+    ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 30 * DAY_S)), FakeLog()
+    log.add([spent("ada", "9", start_time=(BEGIN + day * DAY_S) * NS) for day in range(12)])
+    given = spent("eve", "1", start_time=BEGIN * NS)
+    log.add([given, corrected(given, to=spent("ada", "1", start_time=BEGIN * NS))])
+    await ledger.catch_up(log)
+    span = replace(WHOLE, group_by=("user",), granularity="daily")
+    for days in (2, 12):
+        query = replace(span, until=FIRST + timedelta(days=days), kept=frozenset({("ada",)}))
+        found = await ledger.costs(query)
+        assert await folded_in_python(ledger, query) == found
+        assert {("ada",)} == {row.group for row in found}
 
 
 CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999", "2.000000001"))

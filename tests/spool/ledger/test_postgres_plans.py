@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -24,18 +23,14 @@ QUERY = CostQuery(
 )
 
 
-@pytest.mark.asyncio
-async def test_no_question_is_prepared(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+async def test_no_question_is_prepared(ledgers: Ledgers) -> None:
     """
     The plan of a prepared one is made for any values: with filters of hundreds, it went through the sums of the
     whole time once for each of them.
     """
-    ledgers = Ledgers.of(POSTGRES, request, tmp_path)
-    try:
-        await ledgers.open()
-        assert [] == await ledgers.store.read(prepared)
-    finally:
-        await ledgers.close()
+    await ledgers.open()
+    assert [] == await ledgers.store.read(prepared)
 
 
 def prepared(rows: LedgerRows) -> list[tuple[str]]:

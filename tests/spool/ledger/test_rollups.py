@@ -21,7 +21,7 @@ from spool.ledger.sums import DAY_S
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
-from tests.spool.ledger.engines import ENGINES, SQLITE, Ledgers
+from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAYS = 70  # two stretches of four weeks, wherever they begin
@@ -172,7 +172,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=3,
+    max_examples=6 if IS_LONG else 2,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -201,43 +201,30 @@ def test_answers_are_the_same_with_rollups(
     asyncio.run(check())
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_a_question_goes_through_rollups(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     """One that is wrong shows in answers until it is compared with its days, and made again."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
-    try:
-        dealt = await deal(ledgers)
-        [expected] = await dealt.ledger.costs(WHOLE)
-        await dealt.rolled_up(DAYS)
-        assert [expected] == await dealt.ledger.costs(WHOLE)
+    dealt = await deal(ledgers)
+    [expected] = await dealt.ledger.costs(WHOLE)
+    await dealt.rolled_up(DAYS)
+    assert [expected] == await dealt.ledger.costs(WHOLE)
 
-        def spoil(rows: LedgerRows) -> None:
-            assert isinstance(rows, SqlLedgerRows)
-            rows._tables.run(f"UPDATE {rows._named('rollups')} SET calls = calls + 1")
+    def spoil(rows: LedgerRows) -> None:
+        assert isinstance(rows, SqlLedgerRows)
+        rows._tables.run(f"UPDATE {rows._named('rollups')} SET calls = calls + 1")
 
-        await ledgers.store.change(spoil)
-        [spoiled] = await dealt.ledger.costs(WHOLE)
-        assert spoiled.calls > expected.calls
-        found = await dealt.ledger.compare(dealt.log)
-        assert found.rollups and "rollups" in found.words()[-1]
-        assert [expected] == await dealt.ledger.costs(WHOLE)
-        await dealt.rolled_up(DAYS)
-        assert [expected] == await dealt.ledger.costs(WHOLE)
-        assert not (await dealt.ledger.compare(dealt.log)).words()
-    finally:
-        await ledgers.close()
+    await ledgers.store.change(spoil)
+    [spoiled] = await dealt.ledger.costs(WHOLE)
+    assert spoiled.calls > expected.calls
+    found = await dealt.ledger.compare(dealt.log)
+    assert found.rollups and "rollups" in found.words()[-1]
+    assert [expected] == await dealt.ledger.costs(WHOLE)
+    await dealt.rolled_up(DAYS)
+    assert [expected] == await dealt.ledger.costs(WHOLE)
+    assert not (await dealt.ledger.compare(dealt.log)).words()
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_a_filter_that_every_call_passes_is_none(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:
     """Rollups answer it that do not have its dimension; one that a call fails reads days."""
-    ledgers = Ledgers.of(engine, request, tmp_path)
 
     def asked(rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
         found = set[int]()
@@ -257,24 +244,19 @@ async def test_a_filter_that_every_call_passes_is_none(
         months, include={"api_key": ("",), "source": ("litellm", "other")}, exclude={"user": ("x",)}
     )
     narrow = replace(wide, exclude={"user": ("ada",), "device": ("x",)})
-    try:
-        dealt = await deal(ledgers)
-        await dealt.rolled_up(DAYS)
-        whole, rollups = await ledgers.store.read(lambda rows: asked(rows, months))
-        assert (whole, rollups) == await ledgers.store.read(lambda rows: asked(rows, wide))
-        assert rollups == {2}
-        part, rollups = await ledgers.store.read(lambda rows: asked(rows, narrow))
-        assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
-    finally:
-        await ledgers.close()
+    dealt = await deal(ledgers)
+    await dealt.rolled_up(DAYS)
+    whole, rollups = await ledgers.store.read(lambda rows: asked(rows, months))
+    assert (whole, rollups) == await ledgers.store.read(lambda rows: asked(rows, wide))
+    assert rollups == {2}
+    part, rollups = await ledgers.store.read(lambda rows: asked(rows, narrow))
+    assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
 
 
-@pytest.mark.asyncio
-async def test_rollups_are_made_in_the_background(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("ledgers", [MEMORY], indirect=True)
+async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any new call, as after an upgrade."""
-    ledgers, made = Ledgers.of(SQLITE, request, tmp_path), asyncio.Semaphore(0)
+    made = asyncio.Semaphore(0)
     make_next = Ledger.make_rollup
 
     async def make(ledger: Ledger) -> bool:
@@ -286,12 +268,9 @@ async def test_rollups_are_made_in_the_background(
     monkeypatch.setattr(Ledger, "make_rollup", make)
     for name in ("ROLL_REST", "ROLL_WAIT_S"):
         monkeypatch.setattr(f"spool.ledger.ledger.{name}", 0)
-    try:
-        dealt = await deal(ledgers)
-        making = asyncio.create_task(dealt.ledger.roll_up())
-        assert await made.acquire()
-        making.cancel()
-        assert await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
-        await dealt.check()
-    finally:
-        await ledgers.close()
+    dealt = await deal(ledgers)
+    making = asyncio.create_task(dealt.ledger.roll_up())
+    assert await made.acquire()
+    making.cancel()
+    assert await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+    await dealt.check()

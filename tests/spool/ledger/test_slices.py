@@ -146,26 +146,18 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
     assert sorted({value_of(each, by) for each in seen} - {""}) == list(await sliced.values(by))
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledgers: Ledgers) -> None:
     """An exception from values of it would else show everything. Other roles of the person still hold."""
     gone = part(("own:gone", EXCEPT, ("front",)))
-    async with spent(Ledgers.of(engine, request, tmp_path), records()) as full:
+    async with spent(ledgers, records()) as full:
         assert not await SlicedLedger(full.ledger, LedgerSlice(parts=(gone,))).costs(WHOLE)
         both = SlicedLedger(full.ledger, LedgerSlice(parts=(gone, part(("team", IS, ("ads",))))))
         assert ["ads"] == list(await both.values("team"))
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_no_question_names_the_slice(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_no_question_names_the_slice(ledgers: Ledgers) -> None:
     """It is in no list of dimensions, and cannot be grouped or filtered by."""
-    async with spent(Ledgers.of(engine, request, tmp_path), records()) as full:
+    async with spent(ledgers, records()) as full:
         sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
         known = sliced.dimensions()
         assert set(known) == set(full.ledger.dimensions())
@@ -177,15 +169,11 @@ async def test_no_question_names_the_slice(
                 await ledger.costs(replace(WHOLE, group_by=("(slice)",)))
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path
-) -> None:
+async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers: Ledgers) -> None:
     """
     Sums of several users, or teams, together hold calls that the person may not see: they show less, never more.
     """
-    async with spent(Ledgers.of(engine, request, tmp_path), records(), max_rows=19) as full:
+    async with spent(ledgers, records(), max_rows=19) as full:
         assert await full.ledger.has_joint_sums()
         cost = {}
         for name, values in (
@@ -208,7 +196,6 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
         )
 
 
-@pytest.mark.asyncio
 async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -> None:
     """While values are put together, only one that passes no such sum does."""
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
@@ -239,7 +226,6 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     }
 
 
-@pytest.mark.asyncio
 async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
     """If it names values of all sources, and each of them makes a value that is seen."""
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
@@ -20,7 +19,7 @@ def places(tmp_path: Path, unmade_schemas: Callable[[], Schema]) -> Places:
     return Places(tmp_path, {"postgres": unmade_schemas(), "other postgres": unmade_schemas()})
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def receipt(places: Places) -> str:
     """Of the third of the calls that are in `files`."""
     return await places.fill()

@@ -13,8 +13,6 @@ from spool.transfer.archives import counted_frames, export_archive, import_archi
 from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
-pytestmark = pytest.mark.asyncio
-
 
 async def exported(places: Places, name: str, to: Path) -> Path:
     options = places.options[name]

@@ -17,8 +17,6 @@ from tests.spool.postgres.waiting_commits import commit_that_waits
 from tests.spool.postgres_cluster import SUCCESSOR, Server, confirming
 from tests.spool.transfer.places import Places
 
-pytestmark = pytest.mark.asyncio
-
 
 def need_standby(places: Places, *, commit_timeout_s: float) -> None:
     options = places.options["postgres"]

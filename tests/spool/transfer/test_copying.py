@@ -33,8 +33,6 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, call, point
 from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROUTE, Places
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.mark.parametrize(
     "way",

@@ -44,7 +44,6 @@ def killed_behind(number: int) -> Iterator[list[str]]:
         WatchedConnection.execute = execute  # type: ignore[method-assign]
 
 
-@pytest.mark.asyncio
 async def test_killed_behind_each_statement_of_its_beginning(places: Places, receipt: str) -> None:
     """It is not a schema yet, or a copy that is not finished: never one that a gateway would begin to use."""
     before = await places.said("files")

@@ -18,8 +18,6 @@ from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
 from tests.spool.transfer.test_archives import exported, imported
 
-pytestmark = pytest.mark.asyncio
-
 MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # by the file that it is in
 _OF_FILE = """
     CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, body BLOB, is_on INTEGER) STRICT"""

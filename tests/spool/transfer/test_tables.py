@@ -21,7 +21,6 @@ from tests.spool.postgres_cluster import Schema, first_state
 from tests.spool.transfer.places import Places
 
 
-@pytest.mark.asyncio
 async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema], tmp_path: Path) -> None:
     """But for those of the nodes that run, and what is made anew by every copy; partitions go with the whole."""
     schema = new_schema()
@@ -33,7 +32,6 @@ async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema
     assert made - {"commits_1", "entries_1", "amendments_1"} == {*found.values(), *OF_NODES}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("file", PREPARE)
 async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -> None:
     """With every column that a row must have."""
@@ -65,7 +63,6 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
             assert set() == columns - set(given.table(kept_name(file, name)).columns), name
 
 
-@pytest.mark.asyncio
 async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     """It may have tables that this release does not know."""
     options = places.options["postgres"]
