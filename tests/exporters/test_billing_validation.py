@@ -8,8 +8,6 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.http.answers import HttpAnswer
 from exporters.service.billing_drops import MOST, BillingValidation
 
-pytestmark = pytest.mark.asyncio
-
 
 class Upstream:
     """Answers with a body, or fails."""

@@ -275,7 +275,6 @@ def test_writes_for_an_hour_have_a_column() -> None:
     assert row["x_CacheWriteOneHourTokens"] == "2"
 
 
-@pytest.mark.asyncio
 async def test_a_file_with_other_columns_is_moved_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -295,7 +294,6 @@ async def test_a_file_with_other_columns_is_moved_aside(
     assert 2 == len(path.read_text().splitlines())
 
 
-@pytest.mark.asyncio
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""
     path = tmp_path / "focus.csv"

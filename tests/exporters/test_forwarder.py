@@ -71,7 +71,6 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
     return [(delivery.first, delivery.last) for delivery in exporter.deliveries]
 
 
-@pytest.mark.asyncio
 async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> None:
     """Ten commits become one delivery; a stop does not leave it for the next start."""
     exporter = Capture()
@@ -85,7 +84,6 @@ async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> 
         assert {"delivered": 10} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
     """What is left over waits for its own others."""
     exporter = Capture(max_records=4)
@@ -98,7 +96,6 @@ async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
         assert [(1, 4), (5, 8), (9, 10)] == spans(exporter)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: float) -> None:
     """Without others it leaves when its time is over."""
@@ -109,7 +106,6 @@ async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: fl
         await routes.stop()
 
 
-@pytest.mark.asyncio
 async def test_a_stop_does_not_wait_for_a_silent_upstream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +119,6 @@ async def test_a_stop_does_not_wait_for_a_silent_upstream(
         assert {"queued": 3} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> None:
     """A refusal at the stop is kept, as every other."""
     exporter = Capture(answers=[Retryable("503", status=503)] * 9)
@@ -142,7 +137,6 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
     return terms
 
 
-@pytest.mark.asyncio
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
     """Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous."""
     first, second = Gate(), Capture(max_records=5)
@@ -158,7 +152,6 @@ async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
         await first.closed.wait()
 
 
-@pytest.mark.asyncio
 async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
     """What it sends by stays open."""
     first, second = Gate(), Capture()
@@ -171,7 +164,6 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
         assert not first.closed.is_set()
 
 
-@pytest.mark.asyncio
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
     """Its place is kept; when it comes back it goes on there, and only when its last delivery was answered."""
     first, second = Gate(), Capture(max_records=5)
@@ -191,7 +183,6 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
         ]
 
 
-@pytest.mark.asyncio
 async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
     """Unless it was retired."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
@@ -210,7 +201,6 @@ class Turns(HeldTasks, SoleNode):
     """Leases that a test gives and takes."""
 
 
-@pytest.mark.asyncio
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
     """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
     leases, gate = Turns(), Gate()
@@ -236,7 +226,6 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
         assert {"delivered": 20, "queued": 5} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> None:
     """Nothing of it runs, so nothing is waited for; the new one has the lease when it is gained."""
     leases, second = Turns(), Capture(max_records=5)

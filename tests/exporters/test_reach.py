@@ -97,7 +97,6 @@ def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, pr
     assert [problem] * (problem is not None) == list(problems_of_reach("url", url))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "host",
     [
@@ -114,7 +113,6 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
             await client.send(url, b"", content_type="text/plain")
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolve: Resolve) -> None:
     """What is connected to is what was checked, so looking up twice does not help whoever owns the name."""
     async with FakeUpstream() as receiver:
@@ -131,7 +129,6 @@ async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolv
     assert 1 == len(receiver.requests)
 
 
-@pytest.mark.asyncio
 async def test_a_redirect_leads_nowhere() -> None:
     async with FakeUpstream() as receiver:
         receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
@@ -159,7 +156,6 @@ KEPT = (
 )
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
 async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
     """Its stated address may be good, and its name lead to a service of credentials."""
@@ -172,7 +168,6 @@ async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, re
     await channel.close()
 
 
-@pytest.mark.asyncio
 async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> None:
     """A name that leads to it is looked up once, and the mail arrives."""
     resolve("mail.example", ["127.0.0.1"])

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from exporters.destinations.ndjson import lines_of
@@ -30,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "archive" / "deep" / "records.ndjson"
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def exporter(path: Path) -> AsyncIterator[FileExporter]:
     exporter = FileExporter(path, write=lines_of)
     yield exporter
@@ -65,7 +64,6 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
     return [as_json(record) for record in calls(first, last)]
 
 
-@pytest.mark.asyncio
 async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
     """Directories are made, each record is its JSON form on one line, shadows say so and count as delivered."""
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
@@ -75,7 +73,6 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
     assert Settlement(delivered=2) == settlement
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
     first = FileExporter(path, write=lines_of)
@@ -91,7 +88,6 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     assert rows(1, 6) == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> None:
     """Zeros where sectors were not flushed: every line is a record all the same, those of others untouched."""
     before, killed, after = [FileExporter(path, write=lines_of) for _ in range(3)]
@@ -109,7 +105,6 @@ async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> Non
         await exporter.close()
 
 
-@pytest.mark.asyncio
 async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path) -> None:
     """After a rename the next delivery goes to a new file at the path."""
     await attempt(exporter, delivery(1, 2), calls(1, 2))
@@ -119,7 +114,6 @@ async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path)
     assert rows(3, 4) == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
     first = FileExporter(path, write=lines_of)
@@ -138,7 +132,6 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     assert rows(1, 4) == lines(old, path)
 
 
-@pytest.mark.asyncio
 async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
     """The mark of a shared file names no device: each machine has a number of its own for what it mounts."""
     one = FileExporter(path, write=lines_of, shared=True)
@@ -152,7 +145,6 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
     assert lines(path) == rows(1, 2)
 
 
-@pytest.mark.asyncio
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
     first = FileExporter(path, write=lines_of)
@@ -165,7 +157,6 @@ async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     assert rows(1, 2) == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
     """An operator may point the path elsewhere; a repeat finds what the link leads to."""
     (tmp_path / "disk").mkdir()
@@ -181,7 +172,6 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
     assert rows(1, 2) == lines(tmp_path / "disk" / "real.ndjson")
 
 
-@pytest.mark.asyncio
 async def test_lines_are_flushed_before_the_delivery_settles(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +189,6 @@ async def test_lines_are_flushed_before_the_delivery_settles(
     assert path.stat().st_size == sizes[-1]
 
 
-@pytest.mark.asyncio
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +228,6 @@ def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
     return broken
 
 
-@pytest.mark.asyncio
 async def test_a_full_disk_is_waited_for(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +242,6 @@ async def test_a_full_disk_is_waited_for(
     assert rows(1, 3) == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
     first = FileExporter(path, write=lines_of)
@@ -270,7 +257,6 @@ async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     assert [*rows(1, 2), *rows(4, 6), *rows(3, 3)] == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_passes_one_that_met_a_full_disk(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +271,6 @@ async def test_a_delivery_passes_one_that_met_a_full_disk(
     assert sorted(map(str, rows(1, 5))) == sorted(map(str, lines(path)))
 
 
-@pytest.mark.asyncio
 async def test_two_topics_share_a_file(path: Path) -> None:
     """A destination of two topics is two routes and one file: a repeat of one costs the other no line."""
     one, other = FileExporter(path, write=lines_of), FileExporter(path, write=lines_of)
@@ -300,7 +285,6 @@ async def test_two_topics_share_a_file(path: Path) -> None:
     assert [*rows(4, 6), *rows(1, 3)] == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path: Path) -> None:
     """A file that somebody brought along may end without a newline: what is whole gets one."""
     path.parent.mkdir(parents=True)
@@ -309,7 +293,6 @@ async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path:
     assert [{"kind": "note"}, *rows(1, 1)] == lines(path)
 
 
-@pytest.mark.asyncio
 async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     """A directory in the place of the file is for the operator to mend: the message names it."""
     exporter = FileExporter(tmp_path, write=lines_of)
@@ -318,14 +301,12 @@ async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     await exporter.close()
 
 
-@pytest.mark.asyncio
 async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path) -> None:
     """It names people and teams: others on the machine cannot read it."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     assert 0 == path.stat().st_mode & 0o007
 
 
-@pytest.mark.asyncio
 async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
     """Nothing is written to the directory beneath, and the route goes on once it is mounted again."""
     disk = tmp_path / "disk"

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -43,7 +42,7 @@ def clock() -> StoppedClock:
     return StoppedClock()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def spool(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
     async with spooled("memory", tmp_path, clock) as spool:
         await spool.deliveries.declare([SPEC])
@@ -60,7 +59,6 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
     return [(delivery.first, delivery.last) for delivery in exporter.deliveries]
 
 
-@pytest.mark.asyncio
 async def test_nothing_due_is_said(spool: Spooled) -> None:
     """An idle route asks for nothing."""
     exporter = Capture()
@@ -68,7 +66,6 @@ async def test_nothing_due_is_said(spool: Spooled) -> None:
     assert [] == exporter.deliveries
 
 
-@pytest.mark.asyncio
 async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: StoppedClock) -> None:
     """After one failure the next delivery is tried at once; the failed one comes back in its time, the same."""
     await spool.add(calls(1, 20))
@@ -82,7 +79,6 @@ async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: S
     assert {"delivered": 20} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: StoppedClock) -> None:
     """Set back by a day while a delivery waits for two seconds, it still waits for two seconds."""
     await spool.add(calls(1, 10))
@@ -95,7 +91,6 @@ async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: Sto
     assert {"delivered": 10} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogCaptureFixture) -> None:
     """An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged."""
 
@@ -109,7 +104,6 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
     assert {"queued": 10} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: StoppedClock) -> None:
     """It is shown, nothing is lost, what does not fail passes all the same, and the end of the fault ends it."""
     broken = {"is": True}
@@ -141,7 +135,6 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
     assert 20 == (await spool.terms())["delivered"]
 
 
-@pytest.mark.asyncio
 async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     """Neither settled nor retried: after the next declaration it is due again, the same, and may have been taken."""
     sending = asyncio.Event()
@@ -166,7 +159,6 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     assert replace(before, ambiguous=True, fence=after.fence) == after
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> None:
     """Its mark is refused before the first byte is written, and whoever has it now goes on."""
 
@@ -184,7 +176,6 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     assert await spool.terms() == {"queued": 10}
 
 
-@pytest.mark.asyncio
 async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spooled) -> None:
     """An unknown outcome settles as unknown."""
     await spool.add(calls(1, 3))
@@ -192,7 +183,6 @@ async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spoole
     assert {"unknown": 3} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spool: Spooled) -> None:
     """The children begin at the named number; nothing counts as refused."""
     await spool.add(calls(1, 10))
@@ -203,7 +193,6 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
     assert [(1, 10), (1, 3), (4, 10)] == spans(exporter)
 
 
-@pytest.mark.asyncio
 async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
     spool: Spooled, clock: StoppedClock
 ) -> None:
@@ -232,7 +221,6 @@ class Picky(Capture):
         return await super().send(delivery, entries)
 
 
-@pytest.mark.asyncio
 async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     spool: Spooled, clock: StoppedClock
 ) -> None:
@@ -263,7 +251,6 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     assert {"delivered": 8, "dead": 1, "discarded": 1} == await spool.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
     """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
     await spool.add(calls(1, 1))
@@ -284,7 +271,6 @@ async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock
     assert "running" == (await spool.state()).state
 
 
-@pytest.mark.asyncio
 async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
     """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
     throttle = RouteThrottle(clock, Backoff())
@@ -295,7 +281,6 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
     assert MAX_SUSPECTS + 10 == throttle.max_suspects()
 
 
-@pytest.mark.asyncio
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
     """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
     throttle = RouteThrottle(clock, Backoff())
@@ -312,7 +297,6 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     assert [0, 0] == [throttle.rest_s(0), throttle.rest_s(1)]
 
 
-@pytest.mark.asyncio
 async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
     """One failure alone tells nothing; then each that differs takes the place of the one before, until one passes."""
     await spool.add(calls(1, 1))
@@ -326,7 +310,6 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
     assert [None, "503 busy", "no answer", "no answer", None] == shown
 
 
-@pytest.mark.asyncio
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
     """Only the first worker goes on, after the wait."""
     throttle = RouteThrottle(clock, Backoff())
@@ -337,7 +320,6 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
     assert 0 == throttle.rest_s(0)
 
 
-@pytest.mark.asyncio
 async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself, for as long as it takes; once the key is taken again, all that waited is delivered."""
     waits: list[float] = []
@@ -374,7 +356,6 @@ class Choking(Capture):
         return await super().send(delivery, entries)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("status", "delivered"), [(500, 99), (503, 0)])
 async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     spool: Spooled, clock: StoppedClock, status: int, delivered: int
@@ -394,7 +375,6 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
 
 
-@pytest.mark.asyncio
 async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     spool: Spooled, clock: StoppedClock
 ) -> None:
@@ -481,7 +461,6 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
     asyncio.run(run())
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
     spool: Spooled, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

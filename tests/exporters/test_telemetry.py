@@ -35,7 +35,6 @@ class KeptClient(Client):
         return HttpAnswer(status=200)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("count", [1, TURN, TURN + 1, 1000])
 async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) -> None:
     """A whole delivery takes as long as dozens of requests: they are not made to wait for it, and it is the same."""

@@ -10,7 +10,6 @@ import pytest
 from exporters.batch import TURN, in_turns
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("count", [0, 1, TURN, TURN + 1, 10 * TURN])
 async def test_everybody_else_has_a_turn_in_between(count: int) -> None:
     """After every TURN items but the last ones, and what is made of the items is in their order."""

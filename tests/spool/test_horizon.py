@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from spool.log.horizon import Horizon
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
@@ -63,7 +61,6 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     assert closed == answers[-1]
 
 
-@pytest.mark.asyncio
 async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
     """Hundreds of commits while some are open wake a reader now and then, and it misses none of them."""
     clock = MovedClock()

@@ -36,7 +36,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.asyncio
 async def test_work_runs_while_its_lease_is_held() -> None:
     """Not before, not after, and again when it is gained again."""
     held, work = HeldTasks(), Endless()
@@ -60,7 +59,6 @@ async def test_work_runs_while_its_lease_is_held() -> None:
     assert held.wanted == frozenset()
 
 
-@pytest.mark.asyncio
 async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     """It is asked to end and is not cut off; what cannot be asked is. All that runs under the name ends."""
     held, polite, other = HeldTasks(), Endless(), Endless()
@@ -81,7 +79,6 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
 async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
     """Whoever supervises the task learns of it."""
@@ -97,7 +94,6 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
         await SoleNode().run("ledger", fail)
 
 
-@pytest.mark.asyncio
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that cannot be reached or is full for a while is not a defect, in a group of tasks neither."""
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)

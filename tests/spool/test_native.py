@@ -114,7 +114,6 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
     assert f"off: {MODULE} has interface 5, this Tollhouse needs 4: build it again" == use(True).words
 
 
-@pytest.mark.asyncio
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
     """A count in which the module fails begins anew; after the third time it is counted without, and stays so."""
     native = Native(module())
@@ -130,7 +129,6 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
     assert [] != await plain.usage_of_day(BEGIN) == await ledger.usage_of_day(BEGIN)
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
     """The first time, and when the module is off."""
     native, client = Native(module()), KeptClient()

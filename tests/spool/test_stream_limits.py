@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +66,6 @@ def operations(part: int) -> Submission:
     return Submission(topic=UNIT_COST, received=3000, records=records, identities=identities)
 
 
-@pytest.mark.asyncio
 async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     """The size that is kept is about what the totals take up on disk, so they leave the log its space."""
     spool = await open_spool(

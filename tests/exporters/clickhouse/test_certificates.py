@@ -19,8 +19,6 @@ from tests.exporters.spools import calls
 from tests.integration.certificates import Certificates
 from tests.integration.lake.lakes import opened
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Certificates:

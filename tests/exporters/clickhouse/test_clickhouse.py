@@ -51,7 +51,6 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
     return marks
 
 
-@pytest.mark.asyncio
 async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> None:
     """What the table has is settled, also where it has forgotten every token."""
     table = Table()
@@ -66,7 +65,6 @@ async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> 
     assert 1 == len(table.inserts)
 
 
-@pytest.mark.asyncio
 async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(tmp_path: Path) -> None:
     """An insert of several months may be there in part: the token is what keeps it from coming twice."""
     table = Table()
@@ -79,7 +77,6 @@ async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(
     assert first == second
 
 
-@pytest.mark.asyncio
 async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
     """A copy of the installation has the same numbers under other ids."""
     table = Table()
@@ -95,7 +92,6 @@ async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
         assert [] == table.inserts
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("fails", "error"), [("password", Misconfigured), ("column", Misconfigured), ("busy", Retryable)]
 )
@@ -114,7 +110,6 @@ async def test_a_refusal_parks_or_waits_and_never_drops(
     assert 10 == len(table.rows)
 
 
-@pytest.mark.asyncio
 async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
     """Deliveries follow one another through the forwarder; a lost answer in between adds nothing twice."""
     table = Table()
@@ -133,7 +128,6 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
     assert {"costs"} == {each["database"] for each in table.asked}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
@@ -166,7 +160,6 @@ async def test_check_names_what_mends_a_table(change: dict[str, Any], status: st
     assert [] == table.inserts
 
 
-@pytest.mark.asyncio
 async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     """Not that of an address where nobody answers either."""
     secret = tmp_path / "secret"

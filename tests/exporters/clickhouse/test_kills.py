@@ -76,7 +76,6 @@ async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
         killed += 1
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_kills_at_random_requests_lose_no_row_and_repeat_none(seed: int, tmp_path: Path) -> None:
     """The table equals the books: each number and each id once, and the sum of what was spent."""

@@ -33,7 +33,6 @@ async def served(platform: Platform) -> AsyncIterator[str]:
         yield str(server.make_url("")).rstrip("/")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("who", ["machine", "pod", "role"])
 async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
     """Keys with their session and their end; of a pod and a role for the token of a file."""
@@ -61,7 +60,6 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
         assert told["WebIdentityToken"] == "a-token"
 
 
-@pytest.mark.asyncio
 async def test_keys_are_asked_for_again_before_they_end() -> None:
     """Once for many connections; again five minutes before the end of the keys."""
     platform, clock = Platform(), MovedClock(SystemClock().now())
@@ -77,7 +75,6 @@ async def test_keys_are_asked_for_again_before_they_end() -> None:
         assert 2 * asked == len(platform.asked)
 
 
-@pytest.mark.asyncio
 async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of the environment sign the token of a connection, and no service is asked."""
     for name, value in (
@@ -91,7 +88,6 @@ async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Credential=own%2F" in address and "Security-Token=session" in address
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("refuses", "error"), [({"/latest/": 404}, Misconfigured), ({"/latest/": 503}, Retryable)]
 )
@@ -102,7 +98,6 @@ async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: ty
             await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).keys()
 
 
-@pytest.mark.asyncio
 async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
     """The exchange of a pod's token is over TLS."""
     (tmp_path / "token").write_text("a-token")

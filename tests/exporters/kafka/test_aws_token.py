@@ -46,7 +46,6 @@ def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signa
     assert "=" not in token and SECRET not in token
 
 
-@pytest.mark.asyncio
 async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(tmp_path: Path) -> None:
     """Temporary keys are renewed by whoever writes the file."""
     file = tmp_path / "keys"

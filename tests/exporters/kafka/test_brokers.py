@@ -18,7 +18,6 @@ from exporters.probe import REFUSED
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 
-pytestmark = pytest.mark.asyncio
 SETTINGS = DestinationSettings(
     name="stream", type="kafka", url="127.0.0.1:1", tls=False, topics=("ai-telemetry", "usage-events")
 )

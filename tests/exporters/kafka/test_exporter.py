@@ -17,8 +17,6 @@ from spool.log.values import Entry
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
-pytestmark = pytest.mark.asyncio
-
 
 class Topic:
     """Brokers that keep what is committed, and lose answers when they are told to."""

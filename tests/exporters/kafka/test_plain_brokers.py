@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from exporters.kafka.exporter import Brokers
 from exporters.kafka.messages import TopicMessage, TopicProgress
 from exporters.settings import DestinationSettings
@@ -36,7 +34,6 @@ class Producer:
                 await self.changed.wait()
 
 
-@pytest.mark.asyncio
 async def test_the_progress_is_sent_behind_the_messages() -> None:
     """Else a crash between them would lose what the progress says is there."""
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()

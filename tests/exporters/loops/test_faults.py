@@ -19,8 +19,6 @@ from spool.registry.notices import Notification
 from spool.settings import ContainerSettings
 from tests.exporters.spools import StoppedClock
 
-pytestmark = pytest.mark.asyncio
-
 
 class Fault:
     """A defect, for as long as it is there."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 import spool.sqlite.in_memory
 from exporters.route_pace import CommitLinger, Linger
@@ -16,8 +15,6 @@ from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
@@ -45,7 +42,7 @@ def clock() -> MovedClock:
     return MovedClock()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def kept(clock: MovedClock) -> AsyncIterator[SqliteSpool]:
     opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     yield opened

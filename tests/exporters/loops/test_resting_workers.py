@@ -7,16 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from exporters.route_loop import RouteLoop
 from exporters.route_pace import RestingWorkers
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import SPEC, Spooled, StoppedClock, calls, spooled
-
-pytestmark = pytest.mark.asyncio
 
 WORKERS = 4
 

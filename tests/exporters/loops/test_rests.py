@@ -25,8 +25,6 @@ from tests.exporters.capture import Capture
 from tests.exporters.notifications.examples import waiting
 from tests.exporters.spools import SPEC, calls, spooled
 
-pytestmark = pytest.mark.asyncio
-
 STEP_S = 0.01
 BORDERS = range(12)  # more than a round reads the clock
 

@@ -18,7 +18,6 @@ async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject
     return [each async for each in store.names(prefix, after=after)]
 
 
-@pytest.mark.asyncio
 class StoreContract:
     """A subclass has the fixtures `settings`, and `store` made of them; `added` is what `check` says of the store."""
 

@@ -70,7 +70,6 @@ def texts(lake: Path) -> Iterator[tuple[str, str]]:
         yield name, "\n".join(said)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", (*FORMATS, "focus", "focus-parquet"))
 async def test_no_word_of_a_prompt_is_in_a_lake(tmp_path: Path, format: str) -> None:
     """Data, footers, statistics and manifests hold no canary; a word that is kept shows that they are read."""
@@ -85,7 +84,6 @@ async def test_no_word_of_a_prompt_is_in_a_lake(tmp_path: Path, format: str) -> 
     assert {".json", ".parquet" if "parquet" in format else ".zst"} == {Path(name).suffix for name in found}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", FORMATS)
 async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> None:
     """Columns of `leave_out` are null in each row, and their values in no footer, statistic or manifest."""
@@ -104,7 +102,6 @@ async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> 
         assert [(None,) * len(left_out)] * len(records) == rows
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", FORMATS)
 async def test_one_tag_is_left_out(tmp_path: Path, format: str) -> None:
     """Its name and value are in no object; other tags are, and a row that had no other has none."""

@@ -101,7 +101,6 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
         yield Lake(house, store_of(destination, secret_of(destination)), fields, tmp_path / "scratch")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", list(FORMATS))
 @pytest.mark.parametrize("place", ["folder", "s3"])
 async def test_charges_are_in_a_lake_once(
@@ -129,7 +128,6 @@ async def test_charges_are_in_a_lake_once(
     assert all(name.endswith(f"-000000000001-000000000025.{FORMATS[format]}") for name in files)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", list(FORMATS))
 async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: Path) -> None:
     """A changed byte is found, a missing file is made again with its bytes, and a repeat knows its own files."""
@@ -151,7 +149,6 @@ async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: 
         assert [] == (await lake.verified()).differences
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_path: Path) -> None:
     """What was written before a settlement was lost is known by the digest at its end."""
     lake = tmp_path / "lake"
@@ -211,7 +208,6 @@ def _take_edition(data: Path, edition: str) -> None:
     connection.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", list(FORMATS))
 async def test_what_is_left_out_is_in_no_charge(format: str, tmp_path: Path) -> None:
     """Charges that differed in it alone are one."""

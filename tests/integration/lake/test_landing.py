@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 from exporters.lake import manifest, ndjson
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
@@ -27,7 +25,6 @@ async def manifests(house: House) -> list[manifest.LakeManifest]:
     return [manifest.read(one.body) for one in landed]
 
 
-@pytest.mark.asyncio
 async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
     """Rows are those of the books; sums need no knowledge of shadows, of cached calls or of corrections."""
     lake = tmp_path / "lake"
@@ -48,7 +45,6 @@ async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
     assert Decimal(2) == sum(Decimal(one.counted.spend) for one in made)
 
 
-@pytest.mark.asyncio
 async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     """Each manifest is in the lake as it is kept here, names each file with its size, and the one before."""
     lake = tmp_path / "lake"
@@ -77,7 +73,6 @@ def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -
     assert 10 == len(list(lake.glob("_manifest/*/*/*.json")))
 
 
-@pytest.mark.asyncio
 async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
     """A file of other rows under the name of a delivery parks the route, and stays as it is."""
     lake = tmp_path / "lake"
@@ -95,7 +90,6 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
     assert b"other rows" == (lake / name).read_bytes()
 
 
-@pytest.mark.asyncio
 async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
     """Another installation writes nothing there and says why; the first one goes on after a start."""
     lake = tmp_path / "lake"
@@ -113,7 +107,6 @@ async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
     assert before == sorted(lake.rglob("*"))
 
 
-@pytest.mark.asyncio
 async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     """A restored copy whose numbers the lake has already sends none of them twice: it says so and waits."""
     lake = tmp_path / "lake"
@@ -149,7 +142,6 @@ async def _take_edition(data: Path, edition: str) -> None:
     connection.close()
 
 
-@pytest.mark.asyncio
 async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
     """A stop and a start make no file early; a full delivery leaves at once, the rest when it is old enough."""
     lake = tmp_path / "lake"
@@ -167,7 +159,6 @@ async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
         assert [(1, 10), (11, 13)] == [(one.first, one.last) for one in await manifests(house)]
 
 
-@pytest.mark.asyncio
 async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
     """An operator need not wait for the age of a file; what is committed afterwards waits as before."""
     clock = StoppedClock(1_793_000_000.0)
@@ -184,7 +175,6 @@ async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
         assert [(1, 3)] == [(one.first, one.last) for one in await manifests(house)]
 
 
-@pytest.mark.asyncio
 async def test_lines_of_json_need_no_library(tmp_path: Path) -> None:
     """A file of lines has the columns that are known, amounts with every digit, and its proof at the end."""
     lake = tmp_path / "lake"

@@ -74,7 +74,6 @@ async def beside(house: House, lake: Path, neighbour: DestinationSettings) -> As
         await forwarder.stop()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", SLOW)
 async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path: Path) -> None:
     """All records are in the folder while the first request of the other route still waits for an answer."""
@@ -95,7 +94,6 @@ async def test_a_store_that_never_answers_holds_up_no_other(kind: str, tmp_path:
     assert [(RECORDS, RECORDS)] == query(lake, "SELECT count(*), count(DISTINCT number) FROM lake")
 
 
-@pytest.mark.asyncio
 async def test_a_table_that_refuses_parks_its_own_route_alone(tmp_path: Path) -> None:
     """A wrong password: its records wait with a reason, and the folder has all of them."""
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from click.testing import CliRunner
 
 from exporters.errors import Retryable
@@ -62,7 +61,7 @@ async def forget(directory: Path, clock: MovedClock) -> None:
         assert [31] == [entry.first for entry in await house.storage.log.read("ai-telemetry", 1, 31)]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(FIRST_DAY + 7200)
     await fill(tmp_path, clock)
@@ -96,7 +95,6 @@ async def listed(server: OperatorServer, *by: dict[str, str], **query: str) -> l
     return [row["cost"] for row in answer.payload["records"]]
 
 
-@pytest.mark.asyncio
 async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_path: Path) -> None:
     """Those of a day, the dearest of a span with those that the log has, and what passes a filter."""
     assert [f"{n}.5" for n in range(20, 10, -1)] == await listed(server, date="2026-09-02")
@@ -113,7 +111,6 @@ async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_p
     assert [] == list((tmp_path / "read").iterdir())
 
 
-@pytest.mark.asyncio
 async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
     """Of a span the newest up to the bound, of days the oldest: the log and the lake together."""
     server.services.spool.max_listed_records = lambda: 6
@@ -137,7 +134,6 @@ async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str
     return await signed_in(server, "none", EVA)
 
 
-@pytest.mark.asyncio
 async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: Path) -> None:
     """The calls of its team, without numbers; a lake that is away is no list that looks whole."""
     eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))
@@ -153,7 +149,6 @@ async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: P
     assert ["1000"] == await listed(server, sort_key="cost", sort_order="desc")
 
 
-@pytest.mark.asyncio
 async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServer, tmp_path: Path) -> None:
     """A slice by the key that brought a call, or by a column that is left out: nothing of the lake."""
     eva = await limited(server, RoleFilter(dimension="team", values=("ads",), mode=EXCEPT))
@@ -172,7 +167,6 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
     assert one_tag.lacks(["tag:a"]) and not one_tag.lacks(["tag:b", "team"])
 
 
-@pytest.mark.asyncio
 async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:
     """By its id, from a day on, with the reasons of its figures; a role sees its own alone."""
     own, other = record_id(12).hex(), record_id(13).hex()
@@ -193,7 +187,6 @@ async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: P
     assert 404 == (await server.ask("GET", f"/records/{own}", since="2026-09-02")).status
 
 
-@pytest.mark.asyncio
 async def test_a_lake_is_read_for_a_bounded_time(
     server: OperatorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +198,6 @@ async def test_a_lake_is_read_for_a_bounded_time(
     assert not left.exists()
 
 
-@pytest.mark.asyncio
 async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp_path: Path) -> None:
     """Only files of the days that are asked for, the newest first unless told."""
     lake = history_of(server, tmp_path)

@@ -12,7 +12,6 @@ from typing import Any
 
 import obstore
 import pytest
-import pytest_asyncio
 from click.testing import CliRunner
 from obstore.store import S3Store
 
@@ -69,7 +68,7 @@ class Lake:
         return [each.kind for each in (*found.differences, *seen.differences)]
 
 
-@pytest_asyncio.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3"])
 async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lake]:
     root, scratch, secret = tmp_path / "lake", tmp_path / "scratch", tmp_path / "secret"
     scratch.mkdir()
@@ -105,7 +104,6 @@ async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Lake(house, store_of(settings, secret_of(settings)), remover, scratch)
 
 
-@pytest.mark.asyncio
 async def test_missing_files_are_put_again(lake: Lake) -> None:
     """The same bytes under the same names, which need no other manifest; a dry run writes nothing."""
     first, _, third = before = await lake.files()
@@ -121,7 +119,6 @@ async def test_missing_files_are_put_again(lake: Lake) -> None:
     assert 3 == len(await lake.files(names.MANIFESTS))
 
 
-@pytest.mark.asyncio
 async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: Lake) -> None:
     """As after a change of the library: the newest manifest of a delivery says which bytes are there."""
     first, second, _ = await lake.files()
@@ -138,7 +135,6 @@ async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: L
     assert "content" in await lake.differences()
 
 
-@pytest.mark.asyncio
 async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
     """A file of records that are gone is named with what is lost; nothing is written."""
     first, second, _ = await lake.files()

@@ -70,7 +70,6 @@ class TestStores(StoreContract):
     pass
 
 
-@pytest.mark.asyncio
 async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
     """No answer is no verdict: the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
@@ -95,7 +94,6 @@ def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp
     assert [(victim.RECORDS, victim.RECORDS, Decimal("9.5"))] == found
 
 
-@pytest.mark.asyncio
 async def test_a_request_that_fails_for_the_moment_is_repeated(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
@@ -114,7 +112,6 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
     assert relay.refused and relay.resets
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("status", "error"), [(501, Misconfigured), (400, Misconfigured), (503, Retryable)])
 async def test_what_a_store_cannot_do_parks(
     status: int, error: type[Exception], in_s3: DestinationSettings
@@ -132,7 +129,6 @@ async def test_what_a_store_cannot_do_parks(
             await store_of(settings, secret_of(settings)).create("one", b"1")
 
 
-@pytest.mark.asyncio
 async def test_an_object_that_is_cut_off_is_asked_for_again(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:
@@ -152,7 +148,6 @@ async def test_an_object_that_is_cut_off_is_asked_for_again(
             await store_of(cut, secret_of(cut)).fetch("one", tmp_path / "back")
 
 
-@pytest.mark.asyncio
 async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
     """A wrong bucket is for the operator to change, and nothing is asked in a circle."""
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
@@ -160,7 +155,6 @@ async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> Non
         await store_of(wrong, secret_of(wrong)).create("one", b"1")
 
 
-@pytest.mark.asyncio
 async def test_the_environment_sends_nothing_elsewhere(
     in_s3: DestinationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +165,6 @@ async def test_the_environment_sends_nothing_elsewhere(
     assert await store_of(in_s3, secret_of(in_s3)).create("one", b"1")
 
 
-@pytest.mark.asyncio
 async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tmp_path: Path) -> None:
     """What is sent to S3 is read there; a secret that is missing parks the route, and its return ends that."""
     secret = in_s3.secret_file
@@ -195,7 +188,6 @@ async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tm
     assert 3 == len(await names(store, "_manifest/"))
 
 
-@pytest.mark.asyncio
 async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
     store: Store, settings: DestinationSettings
 ) -> None:
@@ -213,7 +205,6 @@ def _below(settings: DestinationSettings, name: str) -> dict[str, Any]:
     return {"path": settings.path / name} if settings.path else {"url": f"{settings.url}/{name}"}
 
 
-@pytest.mark.asyncio
 async def test_check_says_that_a_store_ignores_conditions(in_s3: DestinationSettings) -> None:
     """A store that reads no conditions takes an object a second time; it is used without them."""
 

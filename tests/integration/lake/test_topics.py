@@ -106,7 +106,6 @@ async def differences(store: Store, house: House, route: str, scratch: Path) -> 
     return [each.kind for each in (*found.differences, *seen.differences)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 @pytest.mark.parametrize("place", ["folder", "s3"])
 async def test_each_topic_has_a_table(
@@ -141,7 +140,6 @@ async def test_each_topic_has_a_table(
             assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
 
 
-@pytest.mark.asyncio
 async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
     """Under its name, with its rows; the tables of other topics do not change."""
     async with opened(tmp_path / "data") as house:
@@ -179,7 +177,6 @@ PLANTED: dict[str, Record] = {
 }  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
 @pytest.mark.parametrize("left_out", [OPTIONAL, ()], ids=["left out", "kept"])
 async def test_what_is_left_out_is_in_no_table(

@@ -274,7 +274,6 @@ async def fill_days(directory: Path) -> None:
             await house.until(queued=0)
 
 
-@pytest.mark.asyncio
 async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     """Of some dates only their files count, and only what differs there; the chain is that of all manifests."""
     await fill_days(tmp_path)
@@ -335,7 +334,6 @@ class CountingFolder(Folder):
         return super().names(prefix, after=after)
 
 
-@pytest.mark.asyncio
 async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
     """A list of files and one of manifests, and each manifest once: no question for each file."""
     store = CountingFolder(lake)
@@ -363,7 +361,6 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
     other.unlink()
 
 
-@pytest.mark.asyncio
 async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path) -> None:
     """A hundred thousand files are not asked one after the other; whole files are, because they need room."""
 

@@ -37,7 +37,6 @@ async def differences(house: House, lake: Path) -> dict[str, int]:
     return dict((await watch_of(house, Folder(lake)).look()).differences)
 
 
-@pytest.mark.asyncio
 async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> None:
     """The kept manifests against one list: deleted, cut, foreign and doubled objects, and a manifest that is gone."""
     lake = tmp_path / "lake"
@@ -61,7 +60,6 @@ async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> N
         assert {"missing": 1, "foreign": 1} == await differences(house, lake)
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
     """Files of the next numbers, which are not settled yet, are not foreign; those of another edition are."""
     lake = tmp_path / "lake"
@@ -77,7 +75,6 @@ async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
         assert {"foreign": 1} == await differences(house, lake)
 
 
-@pytest.mark.asyncio
 async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
     """Once a day, and once an hour while the lake differs; a store that is away is asked again."""
     lake, clock = tmp_path / "lake", StoppedClock()
@@ -108,7 +105,6 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
         assert RETRY_S == await watch_of(house, AwayStore(lake)).look_if_due()
 
 
-@pytest.mark.asyncio
 async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A route that runs looks at its lake, and no longer once it stops; with `verify = "0s"` nobody looks."""
     monkeypatch.setattr(watch, "FIRST_S", 0.0)

@@ -30,8 +30,6 @@ from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
-pytestmark = pytest.mark.asyncio
-
 OFTEN_S = 0.01  # between two looks
 
 

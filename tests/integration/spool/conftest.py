@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
@@ -27,7 +26,7 @@ def observed() -> Observed:
     return Observed()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncIterator[Starter]:
     """Starts on a directory (default `data`), with records closed at once unless a test says otherwise."""
     started: list[SqliteSpool] = []

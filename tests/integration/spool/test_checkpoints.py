@@ -17,8 +17,6 @@ from tests.integration.spool.conftest import Starter
 from tests.spool.contract.examples import add, assert_books_balance, everything
 from tests.spool.contract.test_retention import wide
 
-pytestmark = pytest.mark.asyncio
-
 
 @contextmanager
 def files_bounded(bytes: int) -> Iterator[None]:

@@ -40,7 +40,7 @@ from tests.spool.contract.examples import (
 )
 from tests.spool.contract.test_retention import wide
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("usual_reserve")]
+pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 
 @asynccontextmanager

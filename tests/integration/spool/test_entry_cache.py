@@ -22,8 +22,6 @@ from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, everything
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_entries_that_retention_removed_are_let_go(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch

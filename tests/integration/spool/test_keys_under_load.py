@@ -20,7 +20,6 @@ ACTOR = Actor("ada@example.com", "127.0.0.1")
 CONNECTIONS = 50
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("verb", ["delete", "disable", "rotate"])
 async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
     """50 connections stream with a key: no request that starts after the change's answer is accepted."""
@@ -60,7 +59,6 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
     assert {401} == {status for began, status in answered if began > over}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("verb", ["delete", "disable"])
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
     """50 connections of their own call without a pause: no call that starts after the change's answer is accepted."""
@@ -104,7 +102,6 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
     assert {grpc.StatusCode.UNAUTHENTICATED} == {code for began, code in answered if began > over}
 
 
-@pytest.mark.asyncio
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
     """A browser never sends it in the clear."""
     server = await serve(

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
@@ -21,7 +20,7 @@ BEGINNING = datetime.fromtimestamp(BEGIN, UTC)
 Opener = Callable[[], Awaitable[Ledger]]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
     ledgers: list[Ledger] = []
 
@@ -34,7 +33,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
         await ledger.close()
 
 
-@pytest.mark.asyncio
 async def test_sums_and_reach_move_together(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that fails leaves neither; the same records are counted once when it is repeated."""
     log, ledger = FakeLog(), await opened()
@@ -55,7 +53,6 @@ def _disk_full(*_: object, **__: object) -> None:
     raise sqlite3.OperationalError("database or disk is full")
 
 
-@pytest.mark.asyncio
 async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> None:
     """A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told."""
     log, ledger = FakeLog(), await opened()
@@ -74,7 +71,6 @@ async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> N
     assert [f"ledger.sqlite.damaged-{BEGIN}"] == [path.name for path in tmp_path.glob("*.damaged-*")]
 
 
-@pytest.mark.asyncio
 async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -> None:
     """A changed number in the first page hides them, and the version still says that they are there."""
     log, ledger = FakeLog(), await opened()
@@ -93,7 +89,6 @@ async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -
     assert [f"ledger.sqlite.damaged-{BEGIN}"] == [path.name for path in tmp_path.glob("*.damaged-*")]
 
 
-@pytest.mark.asyncio
 async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
     """Damage met while running is answered once with "unavailable"; after that the ledger is whole again."""
     log, ledger = FakeLog(), await opened()
@@ -108,7 +103,6 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
     assert (await total(ledger)).calls == 2000
 
 
-@pytest.mark.asyncio
 async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
     """The new file begins with the first number, whatever was being counted when the old one was moved aside."""
     log, ledger = Interrupted(), await opened()
@@ -145,7 +139,6 @@ def _damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("flushed")
 async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
     """The log removes what the ledger has counted: after a power cut it could not be counted again."""

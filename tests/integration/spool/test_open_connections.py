@@ -33,7 +33,6 @@ def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
     assert 3 == done.returncode
 
 
-@pytest.mark.asyncio
 async def test_a_part_that_does_not_close_keeps_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

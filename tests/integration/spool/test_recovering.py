@@ -20,7 +20,6 @@ from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
 
-pytestmark = pytest.mark.asyncio
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import RegistryDamaged, SpoolError, SpoolFromTheFuture, SpoolUnavailable
 from spool.installation import FILE, derived, installation_secret
@@ -29,7 +28,7 @@ async def opened(directory: Path, *, secret: bytes = SECRET) -> Registry:
     return await open_registry(directory, secret=secret, clock=MovedClock())
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
     registry = await opened(tmp_path)
     yield registry
@@ -40,7 +39,6 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
     return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
 
 
-@pytest.mark.asyncio
 async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
     registry: Registry, tmp_path: Path
 ) -> None:
@@ -69,7 +67,6 @@ async def damage(directory: Path, at: int, how: bytes) -> None:
         file.write(how)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("at", [0, 100, 8192 * 3, 8192 * 6])
 async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at: int) -> None:
     """Which file, what is untouched, what to do."""
@@ -80,7 +77,6 @@ async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at:
         await opened(tmp_path)
 
 
-@pytest.mark.asyncio
 async def test_a_registry_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     """A downgrade stops before it can do harm."""
     registry = await opened(tmp_path)
@@ -93,7 +89,6 @@ async def test_a_registry_of_a_newer_version_is_left_alone(tmp_path: Path) -> No
         await opened(tmp_path)
 
 
-@pytest.mark.asyncio
 async def test_the_file_is_its_owners_alone(registry: Registry, tmp_path: Path) -> None:
     """Mode 0600."""
     assert 0o600 == (tmp_path / "registry.sqlite").stat().st_mode & 0o777

@@ -13,6 +13,7 @@ import pytest
 from spool.clock import SteadyClock
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFromTheFuture, SpoolLocked
+from spool.log import duplicates
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, lock_directory, open_spool
@@ -30,8 +31,6 @@ from tests.spool.contract.examples import (
     point,
     topic_terms,
 )
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(params=["restarted", "killed"])
@@ -59,13 +58,19 @@ async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None
     await assert_books_balance(second.log)
 
 
-@pytest.mark.parametrize("ids", [10, 500, 40_000])
+@pytest.fixture
+def few_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is real is in test_more_ids_than_a_batch_are_known_after_a_stop."""
+    monkeypatch.setattr(duplicates, "BATCH", 1000)
+
+
+@pytest.mark.usefixtures("few_in_a_run")
+@pytest.mark.parametrize("ids", [10, 1500])
 async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: int) -> None:
     """Whether an id had become part of a run or not, a repeat after the start is a duplicate."""
     first = await start()
     calls = [call(number, at=NOON - number) for number in range(ids)]
-    for begin in range(0, ids, 5000):
-        await add(first.log, *calls[begin : begin + 5000])
+    await add(first.log, *calls)
 
     second = await again(first)
     await add(second.log, *calls)
@@ -73,7 +78,8 @@ async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: in
     assert ids == (await topic_terms(second.log))["accepted"]
 
 
-@pytest.mark.parametrize(("hours", "ids"), [(0.0, 1), (1.7, 1), (23.0, 1), (1.7, 40_000)])
+@pytest.mark.usefixtures("few_in_a_run")
+@pytest.mark.parametrize(("hours", "ids"), [(0.0, 1), (1.7, 1), (23.0, 1), (1.7, 1500)])
 async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
 ) -> None:
@@ -81,9 +87,7 @@ async def test_a_call_known_without_a_time_is_known_with_one(
     After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's own.
     """
     first = await start()
-    untimed = [call(number, start_time=None) for number in range(ids)]
-    for begin in range(0, ids, 5000):
-        await add(first.log, *untimed[begin : begin + 5000])
+    await add(first.log, *(call(number, start_time=None) for number in range(ids)))
 
     second = await again(first)
     await add(second.log, *(call(number, at=NOON - hours * 3600) for number in range(ids)))

@@ -12,8 +12,6 @@ from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
 
-pytestmark = pytest.mark.asyncio
-
 WAIT_S = 60.0
 
 

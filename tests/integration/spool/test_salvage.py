@@ -21,7 +21,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission, topic_terms
 
-pytestmark = pytest.mark.asyncio
 CALLS = 240
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 

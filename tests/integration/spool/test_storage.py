@@ -24,7 +24,6 @@ def options(directory: Path) -> StorageOptions:
     return StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
 
 
-@pytest.mark.asyncio
 async def test_one_process_has_it_until_it_is_closed(tmp_path: Path) -> None:
     """The second opening is refused; after the close all that was kept is there."""
     storage = await open_storage(options(tmp_path))
@@ -45,7 +44,6 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
 @pytest.mark.parametrize("ended", ["closed", "killed"])
 async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: str, ended: str) -> None:
@@ -70,7 +68,6 @@ async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: s
     assert before == contents(left)
 
 
-@pytest.mark.asyncio
 async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
     """The log and the ledger are open, the registry is None, and the problem names the file."""
     await (await open_storage(options(tmp_path))).close()
@@ -83,7 +80,6 @@ async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
     await storage.close()
 
 
-@pytest.mark.asyncio
 async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
     """The ledger cannot be opened: the data directory is free again."""
     (tmp_path / "ledger.sqlite").mkdir()
@@ -93,7 +89,6 @@ async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
     await (await open_storage(options(tmp_path))).close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("left", ["gone", "empty"])
 async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> None:
     """Nobody's key is called wrong over a deleted file; a new one is begun only on purpose."""
@@ -119,7 +114,6 @@ async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> 
     await last.close()
 
 
-@pytest.mark.asyncio
 async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
     """A bit flipped in a text that is JSON: the registry is None, the rest is open."""
     first = await open_storage(options(tmp_path))
@@ -135,7 +129,6 @@ async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> Non
     await storage.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("at", [18, 19, 47, 59])
 async def test_a_damaged_header_is_damage_in_every_file(tmp_path: Path, at: int) -> None:
     """SQLite would believe that the file cannot be written, or is in another encoding."""

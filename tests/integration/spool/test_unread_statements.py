@@ -7,11 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.sqlite.database import Database
-
-pytestmark = pytest.mark.asyncio
 
 ROWS = 5000  # more than a statement reads ahead
 
@@ -20,7 +17,7 @@ class Refused(Exception):
     """Too many rows, for example."""
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     def prepare(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE numbers (number INTEGER)")

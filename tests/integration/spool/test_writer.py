@@ -23,8 +23,6 @@ from tests.integration.spool.conftest import Starter
 from tests.loop_turns import until_all_wait
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
-pytestmark = pytest.mark.asyncio
-
 WAIT_S = 0.5  # a test that stands still for longer between two steps finds the other refusal
 
 

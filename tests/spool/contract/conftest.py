@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 import spool.sqlite
 from gateway.http.resources.list import declared_tables
 from spool import engines
+from spool.log.protocols import Log
 from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
@@ -94,7 +94,7 @@ def observed() -> Observed:
     return Observed()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def open_spool(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Opener]:
@@ -122,6 +122,12 @@ async def open_spool(
         yield opener
 
 
+@pytest.fixture
+async def log(open_spool: Opener) -> Log:
+    """The log of a fresh spool."""
+    return (await open_spool()).log
+
+
 async def open_node(
     stack: AsyncExitStack, schema: Schema, settings: SpoolSettings, clock: MovedClock, observed: Observed
 ) -> PostgresSpool:
@@ -142,7 +148,7 @@ async def open_node(
     )
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def open_registry(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
 ) -> AsyncIterator[RegistryOpener]:
@@ -171,6 +177,12 @@ async def open_registry(
             await registry.close()
 
 
+@pytest.fixture
+async def registry(open_registry: RegistryOpener) -> Registry:
+    """A fresh registry."""
+    return await open_registry()
+
+
 @asynccontextmanager
 async def migrated(schema: Schema) -> AsyncIterator[Database]:
     """A database whose schema is made."""
@@ -182,14 +194,14 @@ async def migrated(schema: Schema) -> AsyncIterator[Database]:
         await database.close()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
     """A log and its deliveries, whose records are closed at once."""
     opened = await open_spool()
     return Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
     """All of a storage."""
     storage = await engines.open_storage(options, engine=options.storage.engine)
@@ -197,7 +209,7 @@ async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
     await storage.close()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
     """Ledgers of one engine that begin with nothing."""
     ledgers = Ledgers.of(request.param, request, tmp_path)

@@ -24,8 +24,6 @@ from tests.spool.contract.open_records.test_names_told_later import report
 from tests.spool.contract.test_requests import send
 from tests.spool.contract.test_stops import delta, keyed
 
-pytestmark = pytest.mark.asyncio
-
 
 async def found(log: Log) -> Mapping[str, tuple[int, list[int]]]:
     return {

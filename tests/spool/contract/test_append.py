@@ -13,6 +13,7 @@ from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
 from spool.log.counted_names import MAX_SHAPES, MAX_TYPES, EventType
+from spool.log.protocols import Log
 from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference, UsageEvent
 from tests.moved_clock import MovedClock
@@ -29,12 +30,9 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 
-pytestmark = pytest.mark.asyncio
 
-
-async def test_what_is_acknowledged_is_read_back(open_spool: Opener) -> None:
+async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
     """Records come back as they were given, numbered from 1 without gaps."""
-    log = (await open_spool()).log
     calls = [call(1, user="ada", tags={"env": "prod"}), call(2, cost="0.25"), call(3, status="error")]
 
     receipt = await add(log, *calls)
@@ -47,9 +45,8 @@ async def test_what_is_acknowledged_is_read_back(open_spool: Opener) -> None:
     assert 4 == log.closed_below(AI_TELEMETRY)
 
 
-async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
+async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
     """Reading a range gives exactly its numbers, whatever commits they came in."""
-    log = (await open_spool()).log
     for number in range(0, 9, 3):
         await add(log, call(number), call(number + 1), call(number + 2))
 
@@ -63,9 +60,9 @@ async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
     assert [] == list(await log.read(AI_TELEMETRY, 10, 20))
 
 
-async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedClock) -> None:
+@pytest.mark.rule
+async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None:
     """By its number while it is among the newest, then by the time between its hour and its arrival; else unknown."""
-    log = (await open_spool()).log
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
     place = log.whereabouts(known)
@@ -101,9 +98,8 @@ async def test_known_ids_are_folded_beside_the_commits(
     await assert_books_balance(spool.log)
 
 
-async def test_topics_count_apart(open_spool: Opener) -> None:
+async def test_topics_count_apart(log: Log) -> None:
     """Every topic has its own numbers and its own books."""
-    log = (await open_spool()).log
     await add(log, call(1), call(2))
 
     await log.append(submission([call(3)], topic=USAGE_EVENTS))
@@ -114,9 +110,8 @@ async def test_topics_count_apart(open_spool: Opener) -> None:
     await assert_books_balance(log)
 
 
-async def test_a_large_commit_writes_several_entries(open_spool: Opener) -> None:
+async def test_a_large_commit_writes_several_entries(log: Log) -> None:
     """Numbers run on across the entries of one commit, and every record is there."""
-    log = (await open_spool()).log
     count = 9000
 
     receipt = await add(log, *[call(number) for number in range(count)])
@@ -128,10 +123,8 @@ async def test_a_large_commit_writes_several_entries(open_spool: Opener) -> None
     await assert_books_balance(log)
 
 
-async def test_an_empty_submission_is_counted(open_spool: Opener) -> None:
+async def test_an_empty_submission_is_counted(log: Log) -> None:
     """A request in which nothing was an AI call leaves its terms and a receipt."""
-    log = (await open_spool()).log
-
     receipt = await add(log, ignored={"not_ai": 3}, rejected={"malformed": 1})
 
     assert receipt.records == 0
@@ -141,9 +134,8 @@ async def test_an_empty_submission_is_counted(open_spool: Opener) -> None:
     await assert_books_balance(log)
 
 
-async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(open_spool: Opener) -> None:
+async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: Log) -> None:
     """A record that does not fit its form is its sender's error; who waited beside it is answered."""
-    log = (await open_spool()).log
     poison = call(1, input_tokens=1 << 70)
 
     answers = await asyncio.gather(
@@ -171,9 +163,8 @@ async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, 
     assert [call(2, user="ada")[0]] == await everything(log)
 
 
-async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(open_spool: Opener) -> None:
+async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(log: Log) -> None:
     """Cancelling callers at any moment leaves every submission whole or absent, and the books balanced."""
-    log = (await open_spool()).log
     tasks = [asyncio.create_task(add(log, call(2 * number), call(2 * number + 1))) for number in range(40)]
     for turn, task in enumerate(tasks):
         if turn % 3 == 0:
@@ -192,17 +183,16 @@ async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(open_spool: Opener
     await assert_books_balance(log)
 
 
-async def test_a_closing_log_refuses(open_spool: Opener) -> None:
+async def test_a_closing_log_refuses(log: Log) -> None:
     """After close nothing is taken any more: the sender repeats elsewhere or later."""
-    log = (await open_spool()).log
     await log.close()
     with pytest.raises(SpoolUnavailable):
         await add(log, call(1))
 
 
-async def test_a_submission_needs_one_identity_per_record(open_spool: Opener) -> None:
+@pytest.mark.rule
+async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
     """Records without identities would be duplicates of nothing: the caller's mistake, refused before it is kept."""
-    log = (await open_spool()).log
     with pytest.raises(ValueError, match="identity"):
         await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
 
@@ -210,9 +200,8 @@ async def test_a_submission_needs_one_identity_per_record(open_spool: Opener) ->
 # -- duplicates ----------------------------------------------------------------------------------------------
 
 
-async def test_a_repeat_counts_once(open_spool: Opener, observed: Observed) -> None:
+async def test_a_repeat_counts_once(log: Log, observed: Observed) -> None:
     """The same batch again adds nothing, and its sender is told the same as the first time."""
-    log = (await open_spool()).log
     batch = [call(number) for number in range(5)]
 
     first, second = await add(log, *batch), await add(log, *batch)
@@ -225,10 +214,8 @@ async def test_a_repeat_counts_once(open_spool: Opener, observed: Observed) -> N
     await assert_books_balance(log)
 
 
-async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
+async def test_twins_in_one_group_count_once(log: Log) -> None:
     """The same call in one submission, and in submissions that are committed together, is one record."""
-    log = (await open_spool()).log
-
     await asyncio.gather(*[add(log, call(1), call(1)) for _ in range(10)])
 
     assert [call(1)[0]] == await everything(log)
@@ -237,9 +224,9 @@ async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
     assert terms["duplicates"] == 19
 
 
-async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
+@pytest.mark.rule
+async def test_local_servers_reuse_short_ids(log: Log) -> None:
     """10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
-    log = (await open_spool()).log
     batch = []
     for number in range(10_000):
         record = Inference(
@@ -259,12 +246,10 @@ async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
     assert 10_000 == log.closed_below(AI_TELEMETRY) - 1
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(("seconds", "new"), [(0, False), (3, False), (-3, False), (60, True), (-60, True)])
-async def test_a_short_id_is_known_within_the_neighbour_steps(
-    open_spool: Opener, seconds: int, new: bool
-) -> None:
+async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds: int, new: bool) -> None:
     """Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two."""
-    log = (await open_spool()).log
 
     def reported(at: int) -> tuple[Inference, Identity]:
         record = Inference(id=b"", source="x", start_time=at * NS, input_tokens=1, output_tokens=1)
@@ -278,12 +263,10 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(
     assert (2 if new else 1) == len(await everything(log))
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
-async def test_an_old_call_is_known_by_its_end_alone(
-    open_spool: Opener, clock: MovedClock, told_first: str
-) -> None:
+async def test_an_old_call_is_known_by_its_end_alone(log: Log, clock: MovedClock, told_first: str) -> None:
     """A call of last week whose start only one of two reports tells is one call, also once its id is in a run."""
-    log = (await open_spool()).log
     begun = NOON - 5 * 86_400
     by_start = call(1, at=begun, end_time=(begun + 1) * NS)
     by_end = call(1, start_time=None, end_time=(begun + 1) * NS)
@@ -298,13 +281,13 @@ async def test_an_old_call_is_known_by_its_end_alone(
     assert 1 == (await topic_terms(log))["duplicates"]
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("in_one_request", [False, True])
 async def test_reports_that_share_only_a_further_name_are_one_call(
-    open_spool: Opener, first: int, *, in_one_request: bool
+    log: Log, first: int, *, in_one_request: bool
 ) -> None:
     """One report knows the call by its trace, another by its call id, a third by both: one record in every order."""
-    log = (await open_spool()).log
     by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
     also = ((by_trace,), (by_trace, by_call), (by_call,))
     reports = [(call(n)[0], call(n)[1]._replace(also=names)) for n, names in enumerate(also, start=1)]
@@ -317,10 +300,8 @@ async def test_reports_that_share_only_a_further_name_are_one_call(
     await assert_books_balance(log)
 
 
-async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, observed: Observed) -> None:
+async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Observed) -> None:
     """A record that no rule identifies is kept every time and counted unidentified."""
-    log = (await open_spool()).log
-
     for number in range(3):
         id = number.to_bytes(16)  # which the rules draw anew each time
         await add(log, (Inference(id=id, source="script"), Identity(id, certain=False)))
@@ -331,9 +312,8 @@ async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, ob
     await assert_books_balance(log)
 
 
-async def test_tags_left_out_are_counted_beside_the_equations(open_spool: Opener, observed: Observed) -> None:
+async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed: Observed) -> None:
     """Their number is a term of the commit, of the books and for observers; no equation holds it."""
-    log = (await open_spool()).log
     await add(log, call(1), left_out=3)
     await add(log, call(2))
     await add(log, call(3), left_out=4)
@@ -343,6 +323,7 @@ async def test_tags_left_out_are_counted_beside_the_equations(open_spool: Opener
     await assert_books_balance(log)
 
 
+@pytest.mark.rule
 async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
     """An id that comes again after the duplicate window is a new record, within it a duplicate."""
     log = (await open_spool(duplicate_window=3600.0)).log
@@ -355,6 +336,7 @@ async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
     assert 2 == len(await everything(log))
 
 
+@pytest.mark.rule
 async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: MovedClock) -> None:
     """Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered."""
     log = (await open_spool(duplicate_ids=100)).log
@@ -371,6 +353,7 @@ async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: M
     assert 401 == len(await everything(log))
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("hours", [0.2, 3, 24 * 400])
 async def test_old_calls_are_known_as_long_as_new_ones(
     open_spool: Opener, clock: MovedClock, hours: float
@@ -387,6 +370,7 @@ async def test_old_calls_are_known_as_long_as_new_ones(
     assert 700 == len(await everything(log))
 
 
+@pytest.mark.rule
 async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
     open_spool: Opener, clock: MovedClock
 ) -> None:
@@ -427,6 +411,7 @@ async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, cl
         await log.receipt(receipt.id)
 
 
+@pytest.mark.rule
 async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
     """Ids of neighbours share nothing, and an id that differs in one character was never sealed."""
     log = (await open_spool()).log
@@ -441,9 +426,8 @@ async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
         await (await open_spool()).log.receipt(ids[0])
 
 
-async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -> None:
+async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
     """The most frequent shape comes first, and whatever senders invent, the table stays small."""
-    log = (await open_spool()).log
     await add(log, unrecognised=[("llm.tokens", "llm.model")], ignored={"unrecognised_ai": 1})
     await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
 
@@ -485,9 +469,9 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
     assert 0 == len((await spool.log.books()).imbalances)
 
 
-async def test_made_up_names_push_out_made_up_names(open_spool: Opener, clock: MovedClock) -> None:
+@pytest.mark.rule
+async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock) -> None:
     """What is in use stays in the lists of shapes and types, and what another sender brings first has a place."""
-    log = (await open_spool()).log
 
     async def bring(names: Sequence[str], times: int = 1) -> None:
         clock.move(1)
@@ -520,10 +504,8 @@ def event(number: int, type: str) -> tuple[UsageEvent, Identity]:
     return UsageEvent(id=id, source="app", event_type=type), Identity(id)
 
 
-async def test_an_observer_is_told_of_every_commit(open_spool: Opener, observed: Observed) -> None:
+async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed) -> None:
     """Terms by source and by reason, and how long the commit and its flush took."""
-    log = (await open_spool()).log
-
     await add(log, call(1), call(2, source="kong"), call(1), ignored={"not_ai": 1}, rejected={"malformed": 2})
 
     assert {
@@ -557,13 +539,11 @@ async def test_a_failing_observer_undoes_nothing(
     assert "an observer of the log failed" in caplog.text
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("order", list(permutations(["made", "answered 1", "answered 2"])))
 @pytest.mark.parametrize("together", [False, True])
-async def test_two_sides_of_a_call_are_one_record(
-    open_spool: Opener, order: Sequence[str], together: bool
-) -> None:
+async def test_two_sides_of_a_call_are_one_record(log: Log, order: Sequence[str], together: bool) -> None:
     """Under the names that link them; a second report of one side is another call, whichever comes first."""
-    log = (await open_spool()).log
     sides = {"made": (b"made", b"answered"), "answered": (b"answered", b"made")}
     calls = []
     for number, name in enumerate(order):
@@ -578,10 +558,10 @@ async def test_two_sides_of_a_call_are_one_record(
     await assert_books_balance(log)
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("order", list(permutations(["caller", "between", "answerer"])))
-async def test_a_chain_of_sides_is_one_record(open_spool: Opener, order: Sequence[str]) -> None:
+async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) -> None:
     """Who is between answers one side and makes the call to the other; without him the ends are two calls."""
-    log = (await open_spool()).log
     links: dict[str, tuple[tuple[bytes, bytes], ...]] = {
         "caller": ((b"made", b"answered"),),
         "between": ((b"made on", b"answered on"), (b"answered", b"made")),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.clusters import (
     MAX_CHECKS,
@@ -46,7 +45,7 @@ ADA = Actor("ada", "127.0.0.1")
 HEARD = Reported(account="123", region="eu", name="mill")
 
 
-@pytest_asyncio.fixture(params=EVERY_ENGINE)
+@pytest.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
     if request.param in (POSTGRES, POOLED):
         async with migrated(schemas_of(request.param, request)()) as postgres:
@@ -63,7 +62,6 @@ async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
     return await ClusterTable.open(rows, clock=clock)
 
 
-@pytest.mark.asyncio
 async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
     """Every field, those that operators set, too."""
     table = await opened(rows, clock)
@@ -83,7 +81,6 @@ async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock:
     assert kept.updated_by == "ada"
 
 
-@pytest.mark.asyncio
 async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
     """A cluster that is only heard keeps what it told before; an empty list of checks is a report of none."""
     table = await opened(rows, clock)
@@ -99,7 +96,6 @@ async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClo
     assert after.chart_version == "1.2"
 
 
-@pytest.mark.asyncio
 async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, clock: MovedClock) -> None:
     """Also where the texts put together would be the same."""
     table = await opened(rows, clock)
@@ -112,7 +108,6 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
     }
 
 
-@pytest.mark.asyncio
 async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
     """Each is applied to what the one before left."""
     table = await opened(rows, clock)
@@ -130,7 +125,6 @@ async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, 
     assert kept.k8s_version == "1.32"
 
 
-@pytest.mark.asyncio
 async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     rows: ClusterRows, clock: MovedClock
 ) -> None:
@@ -146,7 +140,6 @@ async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     assert 4 == len(table)
 
 
-@pytest.mark.asyncio
 async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: MovedClock) -> None:
     """A new one over it is refused, known ones report on, and a deleted one makes room."""
     table = await opened(rows, clock)
@@ -161,7 +154,6 @@ async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: 
     assert ["other"] == [each.name for each in table.all()] == [each.name for each in await rows.load()]
 
 
-@pytest.mark.asyncio
 async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
     """A name that is too long is refused, because it could be mistaken; other texts are cut."""
     table = await opened(rows, clock)
@@ -178,7 +170,6 @@ async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
     assert 1 == len(table)
 
 
-@pytest.mark.asyncio
 async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: MovedClock) -> None:
     """Nor deleted."""
     table = await opened(rows, clock)
@@ -188,7 +179,6 @@ async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: Moved
         await table.delete("none", ADA)
 
 
-@pytest.mark.asyncio
 async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows, clock: MovedClock) -> None:
     """A label that is None goes."""
     table = await opened(rows, clock)
@@ -215,7 +205,6 @@ async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows,
         ),
     ],
 )
-@pytest.mark.asyncio
 async def test_what_operators_set_is_bounded(
     rows: ClusterRows, clock: MovedClock, allowed: ClusterChange, refused: ClusterChange
 ) -> None:
@@ -238,7 +227,6 @@ async def test_what_operators_set_is_bounded(
         ClusterChange(),
     ],
 )
-@pytest.mark.asyncio
 async def test_what_changes_nothing_leaves_no_trace(
     rows: ClusterRows, clock: MovedClock, change: ClusterChange
 ) -> None:
@@ -260,7 +248,6 @@ async def test_what_changes_nothing_leaves_no_trace(
     assert (change != ClusterChange()) == (audited == 1)
 
 
-@pytest.mark.asyncio
 async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
     """With what was there before; what cannot be audited is not done."""
     table = await opened(rows, clock)
@@ -293,7 +280,6 @@ class _Full(SqlClusters):
         raise SpoolUnavailable("the disk is full")
 
 
-@pytest.mark.asyncio
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
     """A report that could not be kept changes nothing."""
     table = await opened(_Full(SqliteTransactions(MemoryDatabase(SPOOL), "clusters")), clock)

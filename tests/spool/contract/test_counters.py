@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spool import identity
+from spool.log.protocols import Log
 from spool.record import NS, UsageMetric
 from spool.sqlite.log import retention as sqlite_retention
 from tests.moved_clock import MovedClock
@@ -19,8 +20,6 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 
-pytestmark = pytest.mark.asyncio
-
 
 def shown(record: object) -> tuple[object, ...]:
     """Value and interval of a delta, in seconds after NOON."""
@@ -29,6 +28,7 @@ def shown(record: object) -> tuple[object, ...]:
     return record.value, record.start_time / NS - NOON, record.end_time / NS - NOON
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     ("points", "deltas", "ignored"),
     [
@@ -56,14 +56,13 @@ def shown(record: object) -> tuple[object, ...]:
 )
 @pytest.mark.parametrize("together", [True, False])
 async def test_points_become_deltas(
-    open_spool: Opener,
+    log: Log,
     points: list[tuple[int, int, int]],
     deltas: object,
     ignored: dict[str, int],
     together: bool,
 ) -> None:
     """Every row of the table of metric normalisation, in one commit and in one commit each."""
-    log = (await open_spool()).log
     given = [point(value, at=NOON + at, since=NOON + since) for value, at, since in points]
 
     for batch in [given] if together else [[one] for one in given]:
@@ -75,18 +74,17 @@ async def test_points_become_deltas(
     await assert_books_balance(log)
 
 
-async def test_a_delta_is_known_by_series_start_and_time(open_spool: Opener) -> None:
+@pytest.mark.rule
+async def test_a_delta_is_known_by_series_start_and_time(log: Log) -> None:
     """Its id is the hash that every installation would give it."""
-    log = (await open_spool()).log
     await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
     (record,) = await everything(log)
     assert record is not None
     assert identity.of_point(b"q" * 16, NOON * NS, (NOON + 60) * NS) == record.id
 
 
-async def test_money_is_exact_and_small_change_adds_up(open_spool: Opener) -> None:
+async def test_money_is_exact_and_small_change_adds_up(log: Log) -> None:
     """Money is plain decimal text; what is below 10^-12 waits until it has grown."""
-    log = (await open_spool()).log
     tiny = "0.0000000000004"
     values = ["0.1", "0.30", "0.3" + tiny[3:], "0.3000000000008", "0.3000000000012"]
     for place, value in enumerate(values):
@@ -96,9 +94,9 @@ async def test_money_is_exact_and_small_change_adds_up(open_spool: Opener) -> No
     assert ["0.1", "0.2", "0.000000000001"] == found
 
 
-async def test_what_is_no_number_changes_nothing(open_spool: Opener, observed: Observed) -> None:
+@pytest.mark.rule
+async def test_what_is_no_number_changes_nothing(log: Log, observed: Observed) -> None:
     """A point that is not finite is ignored and the series goes on."""
-    log = (await open_spool()).log
     await add(
         log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)]
     )
@@ -107,9 +105,8 @@ async def test_what_is_no_number_changes_nothing(open_spool: Opener, observed: O
     assert 2 == observed.terms["ignored", "not_finite"]
 
 
-async def test_a_repeated_export_counts_once(open_spool: Opener) -> None:
+async def test_a_repeated_export_counts_once(log: Log) -> None:
     """The same export again adds nothing."""
-    log = (await open_spool()).log
     export = [point(100, at=NOON + 60), point(7, at=NOON + 60, series=b"t" * 16)]
     for _ in range(3):
         await add(log, points=export)

@@ -18,6 +18,12 @@ from tests.exporters.spools import ROUTE, SPEC, Spooled, call, calls
 from tests.moved_clock import MovedClock
 
 
+async def begun(spooled: Spooled, count: int) -> None:
+    """Calls that a route has to send."""
+    await spooled.add(calls(1, count))
+    await spooled.deliveries.declare([SPEC])
+
+
 async def due(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery | None:
     return await spooled.deliveries.due(route, now=spooled.clock.now(), max_records=max_records)
 
@@ -36,20 +42,16 @@ def span(delivery: Delivery | None) -> tuple[int, int] | None:
     return None if delivery is None else (delivery.first, delivery.last)
 
 
-@pytest.mark.asyncio
 async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
     """A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand."""
-    await spooled.add(calls(1, 25))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 25)
     spans = [span(await due(spooled, max_records=10)) for _ in range(4)]
     assert [(1, 10), (11, 20), (21, 25), None] == spans
 
 
-@pytest.mark.asyncio
 async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> None:
     """They are cut when the border moves, though nothing else changed; what waits already knows no border."""
-    await spooled.add(calls(1, 25))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 25)
     now = spooled.clock.now()
 
     async def cut(below: int) -> Delivery | None:
@@ -63,11 +65,9 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
     assert (1, 10) == span(await cut(1))
 
 
-@pytest.mark.asyncio
 async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
     """What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return."""
-    await spooled.add(calls(1, 20))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 20)
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503")
     other = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
@@ -81,11 +81,9 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
     assert [0, 0] == [state.ambiguous for state in await spooled.deliveries.routes()]
 
 
-@pytest.mark.asyncio
 async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
     """It may have been sent since the copy was made: a repeat under the same key is not a second request."""
-    await spooled.add(calls(1, 20))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
     await spooled.deliveries.reopen_restored(hold_back=None)
     await spooled.deliveries.declare([SPEC])
@@ -95,11 +93,9 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
     assert {"queued": 20} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     """Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is delivered."""
-    await spooled.add(calls(1, 30))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 30)
     await deliver(spooled, await taken(spooled, max_records=10))
     await taken(spooled, max_records=10)
     await spooled.deliveries.reopen_restored(hold_back="of a backup")
@@ -119,7 +115,6 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     assert [] == list((await spooled.log.books()).imbalances)
 
 
-@pytest.mark.asyncio
 async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     """A record that closes while a route is idle does not wait for others."""
     await spooled.deliveries.declare([SPEC])
@@ -128,11 +123,9 @@ async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     assert (1, 1) == span(await due(spooled))
 
 
-@pytest.mark.asyncio
 async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) -> None:
     """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
     await spooled.deliveries.settle(await taken(spooled), settlement)
     assert {
@@ -150,21 +143,18 @@ async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) 
     assert [] == list((await spooled.log.books()).imbalances)
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) -> None:
     """A number can neither vanish nor double in a settlement."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     delivery = await taken(spooled)
     with pytest.raises(ValueError, match="does not add up"):
         await spooled.deliveries.settle(delivery, Settlement(delivered=9))
 
 
-@pytest.mark.asyncio
 async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, clock: MovedClock) -> None:
     """The same numbers under the same key, not before its time."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, ambiguous=True)
     assert None is await due(spooled)
@@ -178,11 +168,9 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
     assert again.last_error == "no answer"
 
 
-@pytest.mark.asyncio
 async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> None:
     """A repeat after an answer has a key of its own."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.retry(first, reason="503", not_before=0, answer="503", server_error=True)
     again = await taken(spooled)
@@ -209,12 +197,11 @@ async def ambiguous_records(spooled: Spooled) -> int:
     return route.ambiguous
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 @pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
 async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
     """After no answer it keeps its key over what a gateway in between may say, until the same came three times."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
     over = [await answered(spooled, said) for said in (answer, "other", answer, answer, answer)]
     assert [True] * 4 + [False] == [one.ambiguous for one in over]
@@ -222,11 +209,9 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
     assert 10 == await ambiguous_records(spooled)
 
 
-@pytest.mark.asyncio
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     """It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
     assert first.ambiguous is True
     assert second.ambiguous is True
@@ -234,22 +219,20 @@ async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
     assert first.idempotency_key == second.idempotency_key != third.idempotency_key
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
     """It takes nothing away from the answers that were counted."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     said = (None, "503", None, "503", None, "503")
     keys = [(await answered(spooled, answer, ambiguous=answer is None)).idempotency_key for answer in said]
     assert 1 == len(set(keys[:-1]))
     assert keys[-1] != keys[0]
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
     """It says that nothing was taken: the repeat is a new request."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     lost = await answered(spooled, None, ambiguous=True)
     refused = await answered(spooled, "400", definite=True)
     assert lost.ambiguous is True
@@ -257,14 +240,12 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
     assert lost.idempotency_key != refused.idempotency_key
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("mark", "ambiguous"), [(None, True), ("7 42", False)])
 async def test_what_was_in_hand_at_the_end_is_ambiguous(
     spooled: Spooled, mark: str | None, ambiguous: bool
 ) -> None:
     """Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt."""
-    await spooled.add(calls(1, 20))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 20)
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
     if mark is not None:
@@ -286,12 +267,10 @@ VERBS: Mapping[str, Verb] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
     """Only the last taker says what became of a delivery, and still has it in hand; the other one is counted."""
-    await spooled.add(calls(1, 2))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 2)
     before = await taken(spooled)
     await spooled.deliveries.declare([SPEC])
     now = await taken(spooled)
@@ -311,11 +290,10 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     assert list(await spooled.deliveries.unsettled()) == []
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> None:
     """A refusing route sends it whole, under its key, rather than a part of it under another."""
-    await spooled.add(calls(1, 11))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 11)
     batch = await taken(spooled, max_records=10)
     single = await taken(spooled, max_records=1)
     await spooled.deliveries.retry(batch, reason="no answer", not_before=0, ambiguous=True)
@@ -326,11 +304,9 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     assert batch.idempotency_key == probe.idempotency_key
 
 
-@pytest.mark.asyncio
 async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
     """Parent gone, halves there, nothing lost between them."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     parent = await taken(spooled)
     await spooled.deliveries.split(parent, reason="413")
     left, right = await taken(spooled), await taken(spooled)
@@ -339,11 +315,10 @@ async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
     assert {"queued": 10} == await spooled.terms()
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
     """`at` is the first number of the second child, and must leave something for both."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     parent = await taken(spooled)
     for outside in (1, 11):
         with pytest.raises(ValueError, match="cannot be split"):
@@ -352,11 +327,9 @@ async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
     assert [(1, 2), (3, 10)] == [span(await taken(spooled)), span(await taken(spooled))]
 
 
-@pytest.mark.asyncio
 async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     """Setting aside settles the number and keeps the record with what the upstream said."""
-    await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400 no such model", status="400")
     (letter,) = await spooled.deliveries.dead(route=ROUTE)
     assert letter.route == ROUTE
@@ -368,13 +341,11 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     assert [] == list(await spooled.deliveries.dead(route="other/ai-telemetry"))
 
 
-@pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
     """
     A retried letter is a delivery again that brings its record along; progress of the others does not move back.
     """
-    await spooled.add(calls(1, 2))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 2)
     await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
     await deliver(spooled, await taken(spooled))
     (letter,) = await spooled.deliveries.dead()
@@ -389,13 +360,11 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     assert {"delivered": 2} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
     """
     The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its own.
     """
-    await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     (letter,) = await spooled.deliveries.dead()
     edited = replace(call(1), request_model="gpt-5")
@@ -410,22 +379,18 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
     assert [call(1)] == list((await spooled.log.read(AI_TELEMETRY, 1, 1))[0].records)
 
 
-@pytest.mark.asyncio
 async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
     """Discarding moves the number from dead to discarded, once."""
-    await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     (letter,) = await spooled.deliveries.dead()
     assert [1, 0] == [await spooled.deliveries.dead_discard([letter.id]) for _ in range(2)]
     assert {"discarded": 1} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) -> None:
     """A refused record is proven bad only by another that passed since, not by those before."""
-    await spooled.add(calls(1, 3))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 3)
     first, second, third = [await taken(spooled, max_records=1) for _ in range(3)]
     await deliver(spooled, first)
     await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=7.0)
@@ -441,11 +406,10 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
     assert second.proven is True
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spooled) -> None:
     """After a refused batch of two, the one that passes proves the route for the other."""
-    await spooled.add(calls(1, 2))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 2)
     await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
     first, second = await taken(spooled), await taken(spooled)
     await deliver(spooled, first)
@@ -453,22 +417,19 @@ async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spool
     assert (await taken(spooled)).proven
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
     """What was settled without being sent says nothing about the destination."""
-    await spooled.add(calls(1, 2))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 2)
     first, second = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
     await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
     await spooled.deliveries.settle(first, Settlement(delivered=0, shadow=1))
     assert not (await taken(spooled)).proven
 
 
-@pytest.mark.asyncio
 async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
     """An upstream that is down blames nobody; one that takes others blames the delivery it does not take."""
-    await spooled.add(calls(1, 20))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 20)
 
     async def fail() -> int:
         delivery = await taken(spooled, max_records=1)
@@ -488,11 +449,10 @@ async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
     assert 1 == (await spooled.state()).stuck
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, clock: MovedClock) -> None:
     """Deliveries that wait are bounded; stuck and refused single records wait beside them."""
-    await spooled.add(calls(1, 100))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 100)
     later = clock.now() + 60
     cut = 0
     while (delivery := await due(spooled, max_records=2)) is not None:
@@ -503,11 +463,9 @@ async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, c
     assert MAX_WAITING == cut
 
 
-@pytest.mark.asyncio
 async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     """A refusing route tries single records from the new end, refused ones only when enough were tried."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     batch = await taken(spooled, max_records=8)
     await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
     probes = []
@@ -520,15 +478,13 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     assert {"queued": 10} == await spooled.terms()
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
     """Where no delivery was cut yet, a probe cuts a single one."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     assert (1, 1) == span(await spooled.deliveries.probe(ROUTE, now=0, max_suspects=1))
 
 
-@pytest.mark.asyncio
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
     """A route that starts now counts the past as before its start."""
     await spooled.add(calls(1, 10))
@@ -539,11 +495,9 @@ async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
     assert {"before_start": 10, "queued": 2} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled) -> None:
     """Its queue is kept and shown until it is dropped by hand; one that came back goes on where it was."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     await deliver(spooled, await taken(spooled, max_records=4))
     with pytest.raises(NotAllowed):
         await spooled.deliveries.drop(ROUTE)
@@ -559,11 +513,9 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
         await spooled.deliveries.drop(ROUTE)
 
 
-@pytest.mark.asyncio
 async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: MovedClock) -> None:
     """What a cancelled route had in hand, or was waiting for, is due after the next declaration."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     cancelled = await taken(spooled, max_records=5)
     waiting = await taken(spooled, max_records=5)
     await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, answer="503")
@@ -573,28 +525,23 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     assert span(waiting) == span(await taken(spooled))
 
 
-@pytest.mark.asyncio
 async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
     """What a file destination needs to undo is there after a crash."""
-    await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 1)
     await spooled.deliveries.mark(await taken(spooled), "8:42:1000")
     await spooled.deliveries.declare([SPEC])
     assert "8:42:1000" == (await taken(spooled)).mark
 
 
-@pytest.mark.asyncio
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
     """It leaves the queue, is counted by itself, and nothing makes it due."""
-    await spooled.add(calls(1, 3))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 3)
     await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
     await spooled.deliveries.declare([SPEC])
     assert None is await due(spooled)
     assert {"unknown": 3} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("sent", [True, False])
 async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool) -> None:
     """It leaves as delivered or is due again under a new key; the books balance throughout."""
@@ -627,7 +574,6 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     assert 2 == books.routes[ROUTE]["delivered" if sent else "queued"]
 
 
-@pytest.mark.asyncio
 async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     """Waiting and unknown deliveries with attempts and last error; the route counts unknown replays, too."""
     await spooled.deliveries.declare([SPEC])
@@ -656,11 +602,9 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     assert len(await spooled.deliveries.unsettled()) == 1
 
 
-@pytest.mark.asyncio
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     """It keeps its record, and resolving it moves its number from unknown to delivered."""
-    await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
     await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])
     await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
@@ -672,7 +616,6 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     assert {"delivered": 1} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spooled) -> None:
     """Nothing of a retry is done when the route of one letter is gone."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)
@@ -690,7 +633,6 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
     assert {"discarded": 1} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     spooled: Spooled, clock: MovedClock
 ) -> None:
@@ -712,7 +654,6 @@ async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     assert {"delivered": 8} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
     """Each destination has its own progress through the same entries."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)
@@ -723,11 +664,9 @@ async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
     assert [11, 1] == [(await spooled.state()).progress, (await spooled.state(other.name)).progress]
 
 
-@pytest.mark.asyncio
 async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock) -> None:
     """State, reason, queue and the age of its oldest record are what the operator sees."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
     clock.move(90)
     state = await spooled.state()
@@ -737,7 +676,7 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
     assert state.oldest_age_s == 90.0
 
 
-@pytest.mark.asyncio
+@pytest.mark.rule
 async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedClock) -> None:
     """From the first time of a state on, whatever else is said of it; a route that runs does not stand."""
     await spooled.deliveries.declare([SPEC])
@@ -757,18 +696,15 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
     assert (await spooled.state()).since is None
 
 
-@pytest.mark.asyncio
 async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
     """Asking for a route that was never declared is the caller's mistake."""
     with pytest.raises(NotThere, match="nowhere/usage-events"):
         await spooled.deliveries.due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled: Spooled) -> None:
     """The answer to a request of a route that is gone is nobody's any more."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     delivery = await taken(spooled)
     await spooled.deliveries.declare([])
     await spooled.deliveries.drop(ROUTE)
@@ -777,15 +713,13 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
     assert {"queued": 10} == await spooled.terms()
 
 
-@pytest.mark.asyncio
 async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     """The storage was away when it was answered: it is due again under its key, and may have been taken."""
 
     def fail(delivery: StoredDelivery) -> RouteChange:
         raise SpoolUnavailable("away")
 
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     first = await taken(spooled)
     assert isinstance(spooled.deliveries, SentDeliveries)
     with pytest.raises(SpoolUnavailable):
@@ -800,11 +734,9 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
     assert (await spooled.state()).ambiguous == 10
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     """It is due in its time under its key, and may have been taken, unless something was said of it before."""
-    await spooled.add(calls(1, 20))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 20)
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     now = spooled.clock.now()
     await spooled.deliveries.retry(answered, reason="429", not_before=now, answer="429")
@@ -818,11 +750,9 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     assert 10 == (await spooled.state()).ambiguous
 
 
-@pytest.mark.asyncio
 async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> None:
     """Its mark is refused: whoever thought that it had it stood still meanwhile."""
-    await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC])
+    await begun(spooled, 10)
     delivery = await taken(spooled)
     await deliver(spooled, delivery)
     with pytest.raises(TakenOver):

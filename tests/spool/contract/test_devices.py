@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.devices.device import (
     Device,
@@ -92,7 +91,7 @@ class EndedSlowly(Counted):
         return self.changed
 
 
-@pytest_asyncio.fixture(params=EVERY_ENGINE)
+@pytest.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
     if request.param in (POSTGRES, POOLED):
         async with migrated(schemas_of(request.param, request)()) as postgres:
@@ -106,7 +105,6 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.close()
 
 
-@pytest.mark.asyncio
 async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
     """Every field outlives the process."""
     table = await DeviceTable.open(rows)
@@ -124,7 +122,6 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
     await again.close()
 
 
-@pytest.mark.asyncio
 async def test_who_waits_together_is_written_together(rows: Counted) -> None:
     """A thousand devices at once are few transactions."""
     table = await DeviceTable.open(rows)
@@ -134,7 +131,6 @@ async def test_who_waits_together_is_written_together(rows: Counted) -> None:
     await table.close()
 
 
-@pytest.mark.asyncio
 async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
     """New devices vanish, changed ones are what they were, and everybody who waits hears it."""
     table = await DeviceTable.open(rows)
@@ -151,7 +147,6 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
     assert {"laptop-1", "other"} == {each.id for each in (await DeviceTable.open(rows)).all()}
 
 
-@pytest.mark.asyncio
 async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     """Whoever changed the row was cancelled meanwhile: asyncio has nothing to complain of."""
     complaints: list[object] = []
@@ -182,7 +177,6 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     assert [] == complaints
 
 
-@pytest.mark.asyncio
 async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     """When it was last heard is written with the next flush that works."""
     table = await DeviceTable.open(rows)
@@ -195,7 +189,6 @@ async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     assert 9.0 == (await DeviceTable.open(rows)).all()[0].last_telemetry
 
 
-@pytest.mark.asyncio
 async def test_the_audit_list_comes_first(rows: Counted) -> None:
     """A change that cannot be written down is not made."""
     table = await DeviceTable.open(rows)
@@ -215,7 +208,6 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
     await table.close()
 
 
-@pytest.mark.asyncio
 async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
     """The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart."""
     table = await DeviceTable.open(rows)
@@ -232,7 +224,6 @@ async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted
     await again.close()
 
 
-@pytest.mark.asyncio
 async def test_written_rows_are_news(rows: Counted) -> None:
     """Whoever brings devices upstream waits for commits, not for a timer."""
     table = await DeviceTable.open(rows)
@@ -268,7 +259,6 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     assert replace(moved, hostname="") != beat
 
 
-@pytest.mark.asyncio
 async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
     """Also if it was touched a moment before; one that enrols again in the same moment is there."""
     table = await DeviceTable.open(rows)
@@ -285,7 +275,6 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
     assert {"stays": "", "back": "new"} == {each.id: each.hostname for each in again.all()}
 
 
-@pytest.mark.asyncio
 async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
     """The device is there as it was, and its deletion works later."""
     table = await DeviceTable.open(rows)
@@ -300,7 +289,6 @@ async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
     assert [] == (await DeviceTable.open(rows)).all()
 
 
-@pytest.mark.asyncio
 async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     """Two that wait together are both made; one that refuses changes nothing."""
     table = await DeviceTable.open(rows)
@@ -316,7 +304,6 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
 
 
-@pytest.mark.asyncio
 async def test_no_more_than_may_be(rows: Counted) -> None:
     """Of two that enrol at once; one that is there is changed, however many there are."""
     table = await DeviceTable.open(rows)
@@ -329,7 +316,6 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
 
 
-@pytest.mark.asyncio
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
     """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
     rows = EndedSlowly(SqliteDevices(MemoryDatabase(SPOOL)))

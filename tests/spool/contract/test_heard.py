@@ -36,7 +36,6 @@ async def open_files(directory: Path, clock: MovedClock, **changes: int) -> Sqli
     return await open_sqlite(directory, settings=SpoolSettings(hold=0, **changes), clock=clock)
 
 
-@pytest.mark.asyncio
 async def test_who_told_calls_is_kept_with_them(
     open_spool: Opener, clock: MovedClock, tmp_path: Path
 ) -> None:
@@ -63,7 +62,6 @@ async def test_who_told_calls_is_kept_with_them(
     assert not await spool.heard.find([ALICE, BOB])
 
 
-@pytest.mark.asyncio
 async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
     """However the process ended, for as long as anybody may ask; a damaged row costs its own senders."""
     clock = MovedClock(NOON)
@@ -83,7 +81,6 @@ async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
     await spool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) -> None:
     """The oldest of the key that has the most go, in short transactions, also after a restart."""
     clock = MovedClock(NOON)

@@ -234,7 +234,6 @@ async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The running ledger counts what was there and what comes, without being asked."""
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
@@ -251,7 +250,6 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> None:
     """What is closed meanwhile is the next one's to count: else nobody who asks would have a turn."""
 
@@ -267,7 +265,6 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
     """Thousands of records are read and added up a few hundred at a time; their sums are one transaction."""
     turns = 0
@@ -296,7 +293,6 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
     assert 4 * STEP + 1 == (await total(ledger)).calls
 
 
-@pytest.mark.asyncio
 async def test_measures(ledgers: Ledgers) -> None:
     """
     Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency.
@@ -334,7 +330,6 @@ async def test_measures(ledgers: Ledgers) -> None:
     assert (0, 1, *[0] * 9, 1) == row.latency
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "measures",
     [
@@ -361,7 +356,6 @@ async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple
     assert whole.cost == "1"
 
 
-@pytest.mark.asyncio
 async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     """
     A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as reported.
@@ -405,7 +399,6 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     assert row.reasoning_tokens == 3
 
 
-@pytest.mark.asyncio
 async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
     """A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -434,7 +427,6 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
         await ledger.catch_up(log)
 
 
-@pytest.mark.asyncio
 async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
     """
     The call is counted as it is in place of as it was, meters too, also when counted anew; the log and
@@ -460,7 +452,6 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
         await ledger.catch_up(log)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("top", [None, 1, 5])
 async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, top: int | None) -> None:
     """A call of another region, as its provider says later; a call without tokens and cost keeps its row."""
@@ -491,7 +482,6 @@ def _correction(before: Inference, after: Inference, *, at: float) -> Correction
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 async def test_times(ledgers: Ledgers) -> None:
     """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -505,7 +495,6 @@ async def test_times(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
     """A number that no call can have is not summed but counted as such, so that no sum overflows."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -515,7 +504,6 @@ async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
     assert (await ledger.state()).absurd == 2
 
 
-@pytest.mark.asyncio
 async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     """
     Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay right.
@@ -536,7 +524,6 @@ async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     assert (await ledger.state()).rows <= 23
 
 
-@pytest.mark.asyncio
 async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
     """Users beyond the bound are not kept by name, and a number that no sum has goes when old hours go."""
     clock = FakeClock(BEGIN + DAY)
@@ -575,7 +562,6 @@ SIZE = Derived(
 )
 
 
-@pytest.mark.asyncio
 async def test_derived_dimensions(ledgers: Ledgers) -> None:
     """What is a function of the ledger's dimensions groups, filters and has values as they do."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -607,7 +593,6 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
         await ledger.values("Size")
 
 
-@pytest.mark.asyncio
 async def test_filters(ledgers: Ledgers) -> None:
     """Filters include and exclude values; "" stands for unknown."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -625,7 +610,6 @@ async def test_filters(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("granularity", "zone", "expected"),
     [
@@ -659,7 +643,6 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
 
 
 @pytest.mark.rule
-@pytest.mark.asyncio
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
 @pytest.mark.parametrize("granularity", ["hourly", "daily"])
 async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granularity: str, day: str) -> None:
@@ -691,7 +674,6 @@ async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granula
     assert one_by_one == together
 
 
-@pytest.mark.asyncio
 async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     """After two months a day's sums take the place of its hours; late calls of that day are added to them."""
     clock = FakeClock(BEGIN)
@@ -724,7 +706,6 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     assert await ledger.tidy() == 0
 
 
-@pytest.mark.asyncio
 async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
     """A gateway that was stopped for a month removes as much in one transaction as one that was not."""
     clock = FakeClock(BEGIN)
@@ -754,7 +735,6 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
     assert at(BEGIN + 31 * DAY) == (await ledger.state()).hourly_since
 
 
-@pytest.mark.asyncio
 async def test_rebuild(ledgers: Ledgers) -> None:
     """Hours whose records are all kept are counted anew, the others stay; the border is between them."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -783,7 +763,6 @@ async def test_rebuild(ledgers: Ledgers) -> None:
     assert state.reach == 8
 
 
-@pytest.mark.asyncio
 async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
     """Hours that stay keep theirs, and those of before the upgrade, without any, stay beside them."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -810,7 +789,6 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
     await store.change(work)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [SQLITE], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
     """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
@@ -850,7 +828,6 @@ def _empty(rows: LedgerRows) -> None:
     rows.set_state(reach=1, missed=0)
 
 
-@pytest.mark.asyncio
 async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> None:
     """The reach never passes a number that nobody added up: what was read before the loss is read again."""
     log, ledger = Interrupted(), await ledgers.open(chunk=2)
@@ -865,7 +842,6 @@ async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> Non
     assert state.missed == 0
 
 
-@pytest.mark.asyncio
 async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
     """Where no record that was counted is kept, sums stay, and what is missed from then on is told."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -891,7 +867,6 @@ class Flat:
         return f"{Decimal(total.input_tokens * 2 + (total.output_tokens or 0) * 4) / 1_000_000:f}"
 
 
-@pytest.mark.asyncio
 async def test_reprice(ledgers: Ledgers) -> None:
     """Estimates and unpriced sums are priced again from a day on; what was reported counts as it did."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -920,7 +895,6 @@ async def test_reprice(ledgers: Ledgers) -> None:
     assert (await ledger.reprice(Flat(), since=at(BEGIN))).rows == 0
 
 
-@pytest.mark.asyncio
 async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
     """A sum costs what its calls cost; one that joins another brings its meters along."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -938,7 +912,6 @@ async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers
     assert {(BEGIN,): 100, (BEGIN - 30 * HOUR,): 50} == await metered(ledger, "input_audio_tokens")
 
 
-@pytest.mark.asyncio
 async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
     """Of calls whose input is not known those are, whose price is of what they tell; no others."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -962,7 +935,6 @@ async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
     assert {"whisper-1": ("0.00125", 0), "gpt-5": ("0", 1)} == by_model
 
 
-@pytest.mark.asyncio
 async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
     """Those of hours that are emptied come back once, those of hours that stay are not touched."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -976,7 +948,6 @@ async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
     assert whole == await metered(ledger, "web_searches")
 
 
-@pytest.mark.asyncio
 async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
     """Also where the region is unknown, and where an unpriced sum of a region joins a priced one of it."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -993,7 +964,6 @@ async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
     assert {None: (2, "0.00048"), "us-east-1": (2, "0.00048"), "eu-west-1": (4, "0.00096")} == rows
 
 
-@pytest.mark.asyncio
 async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     """A sender with a region of its own for every call fills no disk, and changes no total."""
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
@@ -1011,7 +981,6 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     assert (await ledger.state()).rows <= 23
 
 
-@pytest.mark.asyncio
 async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
     """Only calls are priced: tokens with a minus cost nothing back."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -1033,7 +1002,6 @@ async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers
     assert row.input_tokens == 70
 
 
-@pytest.mark.asyncio
 async def test_a_transaction_that_fails_leaves_nothing(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1057,7 +1025,6 @@ def _broken(*_: object) -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
     """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
@@ -1078,7 +1045,6 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
     assert await one.is_complete()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
     """A process that follows later has nothing to count, and learns how far the others are."""
@@ -1099,7 +1065,6 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
     assert (await other.state()).reach == 4
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
@@ -1130,7 +1095,6 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     await asyncio.gather(watching, return_exceptions=True)
 
 
-@pytest.mark.asyncio
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
     """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
@@ -1151,7 +1115,6 @@ async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
     assert 1 == (await total(ledger, include={"user": ["b\0c"]})).calls
 
 
-@pytest.mark.asyncio
 async def test_many_new_dimensions_at_once(ledgers: Ledgers) -> None:
     """More than an engine looks up one by one, known ones and new ones in turn."""
     log, ledger = FakeLog(), await ledgers.open()

@@ -30,7 +30,7 @@ BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clock
 Sums = dict[str, tuple[int, Decimal]]
 Calls = Sequence[tuple[datetime, Decimal]]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule]
+pytestmark = pytest.mark.rule
 
 
 class History:

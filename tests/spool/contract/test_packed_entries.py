@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from spool.packed.native import Native
 from spool.packed.records import PackedRecords
 from spool.record import AI_TELEMETRY, UsageMetric
@@ -15,7 +13,6 @@ from tests.spool.contract.conftest import Opener
 from tests.spool.test_native import module
 
 
-@pytest.mark.asyncio
 async def test_packed_records_are_those_that_others_read(open_spool: Opener, clock: MovedClock) -> None:
     """From any number to any; a later report fills what the first left out, and a counter stands between calls."""
     opened: Any = await open_spool(hold=60)
@@ -40,7 +37,6 @@ async def test_packed_records_are_those_that_others_read(open_spool: Opener, clo
     assert all(isinstance(entry.records, PackedRecords) for entry in whole)
 
 
-@pytest.mark.asyncio
 async def test_where_many_records_are_no_plain_calls_all_are_decoded(open_spool: Opener) -> None:
     """Counters alone: who reads packed records gets records."""
     opened: Any = await open_spool()

@@ -15,8 +15,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, assert_books_balance, call, topic_terms
 
-pytestmark = pytest.mark.asyncio
-
 OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b"other part")
 
 

@@ -16,8 +16,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, assert_books_balance, everything, topic_terms
 
-pytestmark = pytest.mark.asyncio
-
 
 def names(body: str, key: str = "k1") -> RequestNames:
     return of_request("sender", "/sum", key, body.encode())
@@ -46,9 +44,8 @@ async def kept(log: Log) -> list[str | None]:
     return [one.value for one in await everything(log, UNIT_COST) if isinstance(one, UnitCostOperation)]
 
 
-async def test_a_key_stands_for_one_body(open_spool: Opener) -> None:
+async def test_a_key_stands_for_one_body(log: Log) -> None:
     """The same again adds nothing; another value, more or fewer items are refused and cost nothing that was kept."""
-    log = (await open_spool()).log
     assert 2 == (await send(log, "1", "2")).records
     assert 2 == (await send(log, "1", "2")).records
     for other in (["9", "2"], ["1", "2", "3"], ["1"]):
@@ -63,9 +60,8 @@ async def test_a_key_stands_for_one_body(open_spool: Opener) -> None:
     await assert_books_balance(log)
 
 
-async def test_of_two_bodies_at_once_one_is_kept(open_spool: Opener) -> None:
+async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
     """Also in one commit; its neighbours are kept."""
-    log = (await open_spool()).log
     sent = [send(log, "1"), send(log, "2"), send(log, "1"), send(log, "3", key="k2")]
     first, other, again, neighbour = await asyncio.gather(*sent, return_exceptions=True)
     assert isinstance(other, KeyReused)
@@ -89,9 +85,8 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
     assert ["1", "10", "11", "12", "2"] == await kept(log)
 
 
-async def test_a_repeat_that_is_not_known_any_more_is_not_kept(open_spool: Opener) -> None:
+async def test_a_repeat_that_is_not_known_any_more_is_not_kept(log: Log) -> None:
     """It was not looked at like a first request: whoever made it does so."""
-    log = (await open_spool()).log
     with pytest.raises(Stale):
         await send(log, "1", is_repeat=True)
     await send(log, "1")

@@ -22,8 +22,6 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 
-pytestmark = pytest.mark.asyncio
-
 
 def wide(number: int) -> tuple[Inference, Identity]:
     """A call of about four kilobytes that do not compress."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
-import pytest_asyncio
 
 from spool.deliveries.rules import NOBODY_NEEDS
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
@@ -30,7 +29,7 @@ class Needs:
     skip_below: Callable[[str, int], Awaitable[int]]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def needs(spooled: Spooled) -> Needs:
     await spooled.add(calls(1, 20))
     deliveries = spooled.deliveries
@@ -65,7 +64,6 @@ async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
     return delivery
 
 
-@pytest.mark.asyncio
 async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     """None is not a route; a topic whose routes may all be skipped needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
@@ -76,7 +74,6 @@ async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs) -> None:
     """Open deliveries count, settled ones do not, and an orphaned route still needs its queue."""
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
@@ -89,7 +86,6 @@ async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs
     assert 11 == await needs.needed_from(AI_TELEMETRY)
 
 
-@pytest.mark.asyncio
 async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
     """It keeps its record, and so does its retry."""
     await needs.spooled.deliveries.declare([REQUIRED])
@@ -99,7 +95,6 @@ async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
     assert 2 == await needs.needed_from(AI_TELEMETRY)
 
 
-@pytest.mark.asyncio
 async def test_only_optional_routes_skip(needs: Needs) -> None:
     """What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all."""
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
@@ -116,7 +111,6 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
     assert rest.idempotency_key != straddling.idempotency_key
 
 
-@pytest.mark.asyncio
 async def test_what_was_skipped_in_mid_air_is_counted_once(needs: Needs) -> None:
     """The answer to a delivery that was skipped while it was being sent changes nothing."""
     await needs.spooled.deliveries.declare([OPTIONAL])

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from spool.engines import POSTGRES, SQLITE, engine_of, open_storage
 from spool.errors import KeyReused
@@ -49,8 +48,6 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import NOON, assert_books_balance, call, submission, topic_terms
 from tests.spool.contract.open_records.test_names_told_later import report
 from tests.spool.postgres_cluster import Schema
-
-pytestmark = pytest.mark.asyncio
 
 CLOSED, KILLED, RESTORED, COPIED = "closed", "killed", "restored", "copied"
 STOPS = [
@@ -131,7 +128,7 @@ class Installation:
         return self._options.directory
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def installation(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Installation]:

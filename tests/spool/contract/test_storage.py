@@ -21,7 +21,6 @@ from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
 
 
-@pytest.mark.asyncio
 async def test_it_is_all_there(storage: Storage) -> None:
     """No member is left out, and the registry is whole."""
     assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
@@ -36,7 +35,6 @@ def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
     assert engine_of(engine).version().startswith(engine)
 
 
-@pytest.mark.asyncio
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
     """What the ledger has not counted is not removed, however old."""
     identity = Identity(b"r" * 16)
@@ -52,7 +50,6 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
     assert 1 == (await storage.ledger.state()).rows
 
 
-@pytest.mark.asyncio
 async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
     """What comes after the close is refused, not lost."""
     await storage.close()
@@ -62,7 +59,6 @@ async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
         await storage.devices.keep(device())
 
 
-@pytest.mark.asyncio
 async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) -> None:
     """The newest word on an hour replaces the one before; other connections' hours are apart."""
     hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
@@ -74,7 +70,6 @@ async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) 
     assert {} == await storage.small.of(BILLING_HOURS).sent("two", 3600, 7200)
 
 
-@pytest.mark.asyncio
 async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     """Nulls first, ties by key, both ways, and only of that stream."""
     names = [None, "b", "a", "b"]
@@ -106,7 +101,6 @@ async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     assert filtered.total == 1
 
 
-@pytest.mark.asyncio
 async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
     """Without regard to case, then by code point: every letter of Unicode that has two cases, page by page."""
     pairs = [*small_letters().items()][::3]

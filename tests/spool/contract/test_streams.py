@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from spool.deliveries.values import RouteSpec
 from spool.identity import Identity
 from spool.listing import ListQuery, SortField
@@ -41,7 +39,6 @@ async def values(spool: Spool) -> dict[tuple[str | None, int], str]:
     return {(total.element_name, total.start_time // NS - NOON): total.value for total in totals}
 
 
-@pytest.mark.asyncio
 async def test_sums_add_exactly_and_repeats_do_not(open_spool: Opener) -> None:
     """Ten times a tenth is one; an operation under a known id changes nothing."""
     spool = await open_spool()
@@ -52,7 +49,6 @@ async def test_sums_add_exactly_and_repeats_do_not(open_spool: Opener) -> None:
     assert "1.0" == value
 
 
-@pytest.mark.asyncio
 async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener) -> None:
     """Another hour, element or dimension is another record; the order of values in a filter means nothing."""
     spool = await open_spool()
@@ -68,7 +64,6 @@ async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener)
     assert ["1", "1", "2", "2"] == sorted(total.value for total in await spool.streams.totals("calls"))
 
 
-@pytest.mark.asyncio
 async def test_replace_delete_and_drop(open_spool: Opener) -> None:
     """Replace sets, delete takes every record of its period that has what it names, drop takes the stream."""
     spool = await open_spool()
@@ -81,7 +76,6 @@ async def test_replace_delete_and_drop(open_spool: Opener) -> None:
     assert list(await spool.streams.totals("calls")) == []
 
 
-@pytest.mark.asyncio
 async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener) -> None:
     """A period that began before the directory did is not whole, until it is replaced."""
     spool = await open_spool()
@@ -91,7 +85,6 @@ async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener
     assert [True, True] == [total.whole for total in await spool.streams.totals("calls")]
 
 
-@pytest.mark.asyncio
 async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> None:
     """Type, granularity and the names of dimensions are kept."""
     spool = await open_spool()
@@ -103,7 +96,6 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
     assert stream.keys == ("Region",)
 
 
-@pytest.mark.asyncio
 async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
     """Those that are there, and nothing for the others."""
     spool = await open_spool()
@@ -123,7 +115,6 @@ async def measured(spool: Spool) -> int:
     return sum(size_of(total) for total in await spool.streams.totals("calls"))
 
 
-@pytest.mark.asyncio
 async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
     """Whatever operations do to totals, the size of a stream is that of its totals; its creator is noted once."""
     spool = await open_spool()
@@ -138,7 +129,6 @@ async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
     assert {} == await sizes(spool)
 
 
-@pytest.mark.asyncio
 async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock: MovedClock) -> None:
     """
     Over its limit a key's oldest totals go, but none that the log still has an operation on.
@@ -167,7 +157,6 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
     assert again.whole is False
 
 
-@pytest.mark.asyncio
 async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: MovedClock) -> None:
     """After spool.stream_retention, and no sooner."""
     spool = await open_spool(stream_retention=30 * 86_400)
@@ -180,7 +169,6 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
     assert 1 == len(await spool.streams.totals("calls"))
 
 
-@pytest.mark.asyncio
 async def test_a_page_of_a_part(open_spool: Opener) -> None:
     """Of a range whose end is not in it, and with one of the values in each dimension; counted under both."""
     spool = await open_spool()

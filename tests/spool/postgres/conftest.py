@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from spool.postgres.database import Database
 from tests.spool.postgres.waiting_commits import waiting as waiting
@@ -13,7 +12,7 @@ from tests.spool.postgres_cluster import BEHIND_POOLER, Schema
 from tests.spool.postgres_cluster import patience as patience
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def database(unmade_schema: Schema, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An open database whose schema is not made yet."""
     schema = unmade_schema.behind(request.getfixturevalue("pooler")) if BEHIND_POOLER else unmade_schema

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-import pytest_asyncio
+import pytest
 
 from spool.postgres.database import Connection
 from spool.postgres.log.confirmed import ConfirmedCommits
@@ -34,12 +34,12 @@ class NoRoutes:
         return {}
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def clock() -> MovedClock:
     return MovedClock(NOON)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> AsyncIterator[LogOpener]:
     """Opens a further node on the schema of this test."""
     schema = new_schema()

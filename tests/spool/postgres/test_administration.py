@@ -26,7 +26,6 @@ def storage(unmade_schema: Schema, tmp_path: Path) -> StorageSettings:
     return replace(unmade_schema.settings(tmp_path), secret_file=tmp_path / "secret")
 
 
-@pytest.mark.asyncio
 async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     """Secret, schema and facts are made once; a second node's `init` finds them."""
     with pytest.raises(NotAllowed, match="tollhouse storage init"):
@@ -46,7 +45,6 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.asyncio
 async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSettings) -> None:
     """Without one a takeover could take the tables back to the version before, of which nobody was told."""
     await make(storage, SETTINGS)
@@ -54,7 +52,6 @@ async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSetti
         await bring_up_to_date(replace(storage, durability=REPLICATED))
 
 
-@pytest.mark.asyncio
 async def test_another_secret_is_not_of_this_installation(storage: StorageSettings, tmp_path: Path) -> None:
     """A node that was given another secret would know no key and no receipt: it does not start."""
     await make(storage, SETTINGS)
@@ -63,7 +60,6 @@ async def test_another_secret_is_not_of_this_installation(storage: StorageSettin
         await make(other, SETTINGS)
 
 
-@pytest.mark.asyncio
 async def test_the_installation_says_what_its_nodes_share(
     storage: StorageSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +80,6 @@ async def test_the_installation_says_what_its_nodes_share(
     await database.close()
 
 
-@pytest.mark.asyncio
 async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
     """No schema, or no standby where one is promised."""
     assert "storage init" in str((await status(storage))["problem"])
@@ -122,7 +117,6 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert "storage.schema" in "; ".join(problems(replace(good, schema="x" * 64)))
 
 
-@pytest.mark.asyncio
 async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
     storage: StorageSettings, unmade_schema: Schema, cluster: Server, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
-pytestmark = pytest.mark.asyncio
 ROWS, MOST = 20_000, 400  # MOST: more than a block holds
 FILL_HEARD = """
     INSERT INTO {schema}.heard (shard, reporter, at)

@@ -16,8 +16,6 @@ from tests.spool.contract.examples import NOON, add, call, everything
 from tests.spool.postgres.logs import LogOpener, clock, open_log  # noqa: F401 - fixtures
 from tests.spool.postgres.test_log import LostAnswers
 
-pytestmark = pytest.mark.asyncio
-
 LOST = LostCommits(first=2, last=3, commits=2, records=3, since=NOON + 1, until=NOON + 2)
 
 

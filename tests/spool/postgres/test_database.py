@@ -26,8 +26,6 @@ from tests.free_ports import free_port
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import BEHIND_POOLER, Schema, Server
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture
 def table(unmade_schema: Schema) -> str:

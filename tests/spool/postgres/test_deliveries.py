@@ -9,7 +9,6 @@ from random import Random
 
 import psycopg
 import pytest
-import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotCertain, NotThere, SpoolUnavailable, TakenOver
@@ -24,7 +23,6 @@ from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema, Server
 
-pytestmark = pytest.mark.asyncio
 OTHER = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
 
 
@@ -94,7 +92,7 @@ def clock() -> MovedClock:
     return MovedClock()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
     """Opens gateways on one database; records are closed at once."""
     async with AsyncExitStack() as stack:

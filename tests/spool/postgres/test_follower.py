@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
 from spool.container_files.files import ContainerFiles
@@ -35,8 +34,6 @@ from tests.spool.postgres_cluster import Schema
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 MILL = ReportedCluster(account="1", region="eu", name="mill")
 DEVICE = Device(id="laptop-1", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0)
-
-pytestmark = pytest.mark.asyncio
 
 
 class Node:
@@ -66,7 +63,7 @@ async def opened(database: Database, clock: MovedClock) -> Node:
     return Node(database, shared)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
     clock = MovedClock()
     async with AsyncExitStack() as stack:

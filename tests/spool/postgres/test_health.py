@@ -22,8 +22,6 @@ from spool.settings import LOCAL, REPLICATED
 from spool.storage import DatabaseHealth
 from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, programs
 
-pytestmark = pytest.mark.asyncio
-
 
 async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -> DatabaseHealth:
     """The figures once they are so; the test's own time limit ends the wait."""

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import SESSION_S, Connection
@@ -17,7 +16,6 @@ from spool.postgres.migrations import migrate
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
 TASKS = ("insights", "ledger", "publisher", "retention")
 
 
@@ -80,7 +78,7 @@ def clock() -> MovedClock:
 Opener = Callable[[str], Node]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
     """Makes gateways on one database."""
     nodes: list[Node] = []

@@ -43,8 +43,6 @@ from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedClock) -> None:
     """A call that two nodes are told is one record, with what both were told, and both read it."""

@@ -19,8 +19,6 @@ from tests.spool.postgres.logs import SECRET, NoRoutes
 from tests.spool.postgres.test_replication import WAITING
 from tests.spool.postgres_cluster import STANDBY, Pair, Server
 
-pytestmark = pytest.mark.asyncio
-
 PATIENT = {"commit_timeout_s": 300.0, "commit_wait": 300.0}
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import pytest_asyncio
 
 from spool.clock import SystemClock
 from spool.engines import open_storage
@@ -31,15 +30,13 @@ from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture
 def clock() -> MovedClock:
     return MovedClock()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Database]:
     """An open database at the time of the test, whose schema is not made yet."""
     opened = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=clock)

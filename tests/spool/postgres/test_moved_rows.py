@@ -6,7 +6,6 @@ import random
 from functools import partial
 
 import msgspec
-import pytest
 
 from spool import billing, streams
 from spool.listing import ASCENDING, ListQuery, SortField
@@ -28,8 +27,6 @@ from tests.spool.postgres_cluster import Schema
 
 NOON = 1_790_000_000 // 3600 * 3600
 PAGE = ListQuery(sort=SortField("value", numeric=True), order=ASCENDING, identity="key", limit=5)
-
-pytestmark = pytest.mark.asyncio
 
 
 def operation(n: int, dice: random.Random) -> UnitCostOperation:

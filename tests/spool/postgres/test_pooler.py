@@ -29,8 +29,6 @@ from spool.storage import StorageOptions
 from tests.exporters.spools import call
 from tests.spool.postgres_cluster import Schema, Server
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
     """Migrations, pipelines and transactions share two connections; the limits hold within each transaction."""

@@ -10,8 +10,6 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, Unconfirmed
 from tests.spool.postgres_cluster import STANDBY, Pair
 
-pytestmark = pytest.mark.asyncio
-
 TIMEOUT_S = 0.3
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 

@@ -104,7 +104,6 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
     connection.execute("SELECT pg_reload_conf()")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("role", "pooled"),
     part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),
@@ -202,7 +201,6 @@ WAYS = {
 }
 
 
-@pytest.mark.asyncio
 async def test_the_question_takes_no_round_trip_of_its_own(
     database: Database, cluster: Server, waiting: asyncio.Task[object], tmp_path: Path
 ) -> None:

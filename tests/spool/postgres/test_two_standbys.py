@@ -51,7 +51,6 @@ def standbys() -> Iterator[TwoStandbys]:
             made.stop()
 
 
-@pytest.mark.asyncio
 async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> None:
     """
     While one of them is away nothing is acknowledged. The primary is killed under load: each of them has what

@@ -19,8 +19,6 @@ from tests.spool.postgres.logs import LogOpener
 from tests.spool.postgres.logs import clock as clock
 from tests.spool.postgres.logs import open_log as open_log
 
-pytestmark = pytest.mark.asyncio
-
 
 async def lose_newest(log: PostgresLog) -> None:
     """The newest commit and its entry, as if nobody had ever made them."""

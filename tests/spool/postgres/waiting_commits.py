@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import pytest_asyncio
+import pytest
 
 from spool.postgres.connections.standby import BARRIER
 from tests.spool.postgres.test_replication import WAITING
 from tests.spool.postgres_cluster import SUCCESSOR, Server
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
     """A commit that waits for the standby SUCCESSOR, as all do that the shared server is asked to confirm."""
     cluster.change(synchronous_standby_names=SUCCESSOR)

@@ -14,7 +14,6 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
 T = TypeVar("T")
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from spool.registry.tables.operators import NamedTurns
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_names_take_turns() -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import PostgresTransactions
@@ -16,8 +15,6 @@ from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sqlite.database import Database, SqliteTransactions
 from tests.spool.contract.conftest import migrated
 from tests.spool.ledger.engines import POSTGRES, SQLITE, schemas_of
-
-pytestmark = pytest.mark.asyncio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +31,7 @@ MILL = Thing(name="mill", is_kept=True, words=("a", "é"), labels=None)
 TABLE = "CREATE TABLE {schema}.things (name text PRIMARY KEY, is_kept boolean, words text, labels text)"
 
 
-@pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
+@pytest.fixture(params=[SQLITE, POSTGRES])
 async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlTransactions]:
     """With a table of things."""
     if request.param == POSTGRES:

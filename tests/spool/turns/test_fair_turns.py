@@ -21,8 +21,6 @@ from spool.turns.fair_turns import (
     pause,
 )
 
-pytestmark = pytest.mark.asyncio
-
 
 def parties(turns: FairTurns, **used_s: float) -> list[Party]:
     """Parties that used so much so far."""

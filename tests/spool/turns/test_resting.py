@@ -21,8 +21,6 @@ from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-pytestmark = pytest.mark.asyncio
-
 OTHERS = 1000  # passes of the event loop, in which what does not rest is done
 
 

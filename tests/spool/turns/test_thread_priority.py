@@ -34,7 +34,6 @@ def test_a_thread_is_lowered_by_itself() -> None:
     assert before == own_priority()
 
 
-@pytest.mark.asyncio
 async def test_questions_are_behind_commits(tmp_path: Path) -> None:
     """The connection that only reads has a thread of lower priority than the one that commits."""
     database = await Database.open(tmp_path / "one.sqlite", lambda connection: None)
@@ -62,7 +61,6 @@ def own_slice(_: sqlite3.Connection | None = None) -> int:
     or os.sched_getscheduler(0) != os.SCHED_OTHER,
     reason="slices can be chosen from Linux 6.12 on",
 )
-@pytest.mark.asyncio
 async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path) -> None:
     """What is started behind `shorten_slices` inherits them, all but what leaves the processor to others."""
     own, priority = own_slice(), own_priority()

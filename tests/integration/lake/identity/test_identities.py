@@ -147,7 +147,6 @@ async def write(settings: DestinationSettings) -> None:
     assert await store_of(settings, secret_of(settings)).create("one", b"1")
 
 
-@pytest.mark.asyncio
 async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Version 2 of its metadata service: a token first, then the keys of its role, whose session goes along."""
     platform = Platform()
@@ -165,7 +164,6 @@ async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent of its node gives keys for the token of the pod."""
     (tmp_path / "token").write_text("pod-token")
@@ -178,7 +176,6 @@ async def test_a_pod_of_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "pod-token" == dict(platform.asked)["/pod"]["authorization"]
 
 
-@pytest.mark.asyncio
 async def test_a_role_of_aws(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +198,6 @@ def settings_with(settings: DestinationSettings, certificates: Certificates) -> 
     return replace(settings, ca_file=certificates.path("ca.pem"))
 
 
-@pytest.mark.asyncio
 async def test_a_machine_of_google(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata service gives the token of its service account."""
     platform = Platform()
@@ -232,7 +228,6 @@ def account(directory: Path, url: str, **fields: Any) -> Path:
     return path
 
 
-@pytest.mark.asyncio
 async def test_an_external_account_of_google(tmp_path: Path) -> None:
     """A token of another platform is exchanged once, and its own is written with."""
     platform = Platform()
@@ -250,7 +245,6 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> None:
     """The token that is exchanged is one to be the service account, whose own is written with."""
     platform = Platform()
@@ -261,7 +255,6 @@ async def test_an_external_account_may_be_a_service_account(tmp_path: Path) -> N
     assert "Bearer exchanged" == dict(platform.asked)["/google/lake:generateAccessToken"]["authorization"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -280,7 +273,6 @@ async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str
             await write(settings)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("status", "error"), [(400, Misconfigured), (403, Misconfigured), (503, Retryable)])
 async def test_what_the_service_of_tokens_answers_is_told(
     status: int, error: type[Exception], tmp_path: Path
@@ -296,7 +288,6 @@ async def test_what_the_service_of_tokens_answers_is_told(
         await write(settings)
 
 
-@pytest.mark.asyncio
 async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata service gives the token of its managed identity."""
     platform = Platform()
@@ -307,7 +298,6 @@ async def test_a_machine_of_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "https://storage.azure.com" == platform.asked[0][1]["resource"]
 
 
-@pytest.mark.asyncio
 async def test_a_pod_of_azure(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +316,6 @@ async def test_a_pod_of_azure(
     assert told["client_assertion"] == "federated"
 
 
-@pytest.mark.asyncio
 async def test_a_machine_without_an_identity_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A metadata service that gives nothing is no verdict on the records: it is asked again."""
     platform = Platform(refuses={"/latest/": 404})

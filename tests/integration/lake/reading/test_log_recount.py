@@ -91,7 +91,6 @@ def test_a_part_of_a_lake_is_not_compared(tmp_path: Path) -> None:
         assert "log" not in verified(tmp_path, *words)
 
 
-@pytest.mark.asyncio
 async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path) -> None:
     """One that the log has in part or no more is not compared, and no number is too large to be asked for."""
     await asyncio.to_thread(fill, tmp_path)

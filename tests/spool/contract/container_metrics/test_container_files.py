@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.container_files import container_rows
 from spool.container_files.files import ContainerFiles, FileTooLarge
@@ -54,7 +53,7 @@ HOUR = 3600.0
 Opener = Callable[..., Awaitable[Storage]]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def open_files(options: StorageOptions) -> AsyncIterator[Opener]:
     """Opens a storage with some limits of container metrics."""
     opened: list[Storage] = []
@@ -69,7 +68,7 @@ async def open_files(options: StorageOptions) -> AsyncIterator[Opener]:
         await storage.close()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def files(open_files: Opener) -> ContainerFiles:
     return (await open_files()).container_files
 
@@ -130,7 +129,6 @@ async def balanced(files: ContainerFiles) -> bool:
     return (counted.imbalances, again) == ((), running)
 
 
-@pytest.mark.asyncio
 async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles) -> None:
     """Its bytes are those that came, and the books follow each step."""
     [file] = await announce(files, "one.parquet")
@@ -148,7 +146,6 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFiles) -> None:
     """Announced and sent again, a file is still one, with its first bytes; other bytes are refused."""
     id = await put(files, "one.parquet", b"first")
@@ -163,7 +160,6 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
     assert id != elsewhere.id
 
 
-@pytest.mark.asyncio
 async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     """The one that ends first counts; the same bytes are known then, and other bytes are refused."""
     [file] = await announce(files, "one.parquet")
@@ -181,7 +177,6 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     assert await balanced(files) is True
 
 
-@pytest.mark.asyncio
 async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
     """Size and sum are held against the bytes, and what is wrong leaves nothing behind."""
     right = hashlib.sha256(b"metrics").hexdigest()
@@ -196,7 +191,6 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
     assert 7 == files.sums.size
 
 
-@pytest.mark.asyncio
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
     """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
     uploaded = await put(files, "uploaded", b"metrics")
@@ -216,7 +210,6 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     assert [] == list(await files.untold(limit=10))
 
 
-@pytest.mark.asyncio
 async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
     """A delivered file leaves once more, and then rests again."""
     id = await put(files, "one.parquet", b"metrics")
@@ -231,7 +224,6 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
@@ -260,7 +252,6 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
     """The upstream asks no more once it hears that the file does not exist here."""
     await files.ask(CLUSTER, ["never-seen"], AGENT)
@@ -270,7 +261,6 @@ async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> None:
     """What was received and is gone from the disk comes again."""
     id = await put(files, "one.parquet", b"metrics")
@@ -287,7 +277,6 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
     assert await balanced(files) is True
 
 
-@pytest.mark.asyncio
 async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles) -> None:
     """The same body twice is one; delivered, its bytes are removed."""
     for is_new in (True, False):
@@ -303,7 +292,6 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) -> None:
     """For as long as files do."""
     files = (await open_files(price=(ContainerPrice(),))).container_files
@@ -318,7 +306,6 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     assert await balanced(files) is True
 
 
-@pytest.mark.asyncio
 async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
     """What settles meanwhile is the old one, and the new one still leaves."""
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
@@ -336,7 +323,6 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
     """And one byte more is not, and leaves nothing behind."""
     files = (await open_files(max_file_bytes=1024)).container_files
@@ -347,7 +333,6 @@ async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
     assert 1024 == files.sums.size
 
 
-@pytest.mark.asyncio
 async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(open_files: Opener) -> None:
     """Up to the byte; then what is delivered goes, the oldest first, and what waits is never removed."""
     files = (await open_files(max_cluster_bytes=2048)).container_files
@@ -363,7 +348,6 @@ async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(op
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_files: Opener) -> None:
     """Up to the byte; what is delivered goes before anything is refused for the sum."""
     files = (await open_files(max_bytes=4096)).container_files
@@ -386,7 +370,6 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
     """Its oldest delivered file goes, though another key's is older."""
     files = (await open_files(max_bytes=4096)).container_files
@@ -401,7 +384,6 @@ async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock)
     assert [True, False, True] == await kept(files, older, first, second)
 
 
-@pytest.mark.asyncio
 async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener, clock: MovedClock) -> None:
     """When all that are known wait, a new one is refused; the books keep what was forgotten."""
     files = (await open_files(max_files=4)).container_files
@@ -419,7 +401,6 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_without_an_upstream_files_are_kept_for_their_time(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
@@ -434,7 +415,6 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     """And nothing else."""
     id = await put(files, "one.parquet", b"metrics")
@@ -449,7 +429,6 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     assert await balanced(files)
 
 
-@pytest.mark.asyncio
 async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock) -> None:
     """Until its time, with the reason."""
     await put(files, "one.parquet", b"metrics")
@@ -463,7 +442,6 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     assert 1 == len(await files.due(FILE, limit=1))
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
     """Rows are counted, and the running numbers are held against them."""
     stored = files.rows
@@ -474,7 +452,6 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
     assert "file: uploaded is 2 in the books, and 1 are counted" == imbalance
 
 
-@pytest.mark.asyncio
 async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
     """Both engines answer the same."""
     stored = files.rows
@@ -512,7 +489,6 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
 
 
-@pytest.mark.asyncio
 async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, clock: MovedClock) -> None:
     """Bytes that were flushed wait for the upstream again; drafts, and bytes of rows that are done, go."""
     options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
@@ -540,7 +516,6 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
     await storage.close()
 
 
-@pytest.mark.asyncio
 async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedClock) -> None:
     """Restored, they wait there with their bytes."""
     options = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(hold=0), clock=clock)

@@ -21,8 +21,6 @@ from tests.spool.contract.conftest import Opener
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
 
-pytestmark = pytest.mark.asyncio
-
 BY_TRACE, BY_CALL = b"trace-and-moment", b"call-and-moment-"
 Report = tuple[Record, Identity]
 
@@ -65,6 +63,7 @@ def call_again(one: Report, own: bytes) -> Report:
     return replace(record, id=id), known_as._replace(id=id, also=also, links=links)
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("together", [False, True])
 async def test_three_reports_are_one_call_in_every_order(
     open_spool: Opener, clock: MovedClock, together: bool
@@ -132,6 +131,7 @@ async def test_the_shadow_says_who_counts_it(
     assert 1 == observed.terms["conflict", "otel/kong"]
 
 
+@pytest.mark.rule
 async def test_a_third_report_after_the_hold_changes_nothing(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
@@ -154,6 +154,7 @@ async def test_a_third_report_after_the_hold_changes_nothing(
     await assert_books_balance(log)
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
     """Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing."""
@@ -188,6 +189,7 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
     await assert_books_balance(log)
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
 async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
     """A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them."""
@@ -206,6 +208,7 @@ async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock
     assert 1 == (await topic_terms(log))["bridged"]
 
 
+@pytest.mark.rule
 async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, clock: MovedClock) -> None:
     """A report that may be the other side of two, by the neighbouring steps of its end, is that of one."""
     log = (await open_spool(hold=10)).log
@@ -216,6 +219,7 @@ async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, cloc
     assert 2 == len(counted(await everything(log)))
 
 
+@pytest.mark.rule
 async def test_a_report_of_a_source_that_does_not_count_joins_nothing(
     open_spool: Opener, clock: MovedClock
 ) -> None:

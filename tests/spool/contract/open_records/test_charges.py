@@ -17,8 +17,6 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 
-pytestmark = pytest.mark.asyncio
-
 EUROS: dict[str, Any] = {"charges": {"EUR": "1.25"}, "cost_source": "reported"}
 DOLLARS: dict[str, Any] = {"cost": "1.5", "cost_source": "reported"}
 

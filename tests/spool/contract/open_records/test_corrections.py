@@ -53,7 +53,6 @@ def corrections(records: Sequence[Record | None]) -> list[Correction]:
     return [record for record in records if isinstance(record, Correction)]
 
 
-@pytest.mark.asyncio
 async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
     """
     Counts and a cost that a closed record lacks become a correction with their difference; the record stays.
@@ -89,7 +88,6 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
     await assert_books_balance(log)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("others", [0, 12])  # its id is among the newest, or in a run
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
@@ -120,7 +118,6 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
     await assert_books_balance(log)
 
 
-@pytest.mark.asyncio
 async def test_corrections_of_several_sources_compose(open_spool: Opener, clock: MovedClock) -> None:
     """Each adds what those before it left out, and a value that was told stays the first one's: a conflict."""
     log = (await open_spool(hold=10)).log
@@ -138,7 +135,6 @@ async def test_corrections_of_several_sources_compose(open_spool: Opener, clock:
     await assert_books_balance(log)
 
 
-@pytest.mark.asyncio
 async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None:
     """What settles a call takes the place of a cost that is known, of an open record and of a closed one."""
     log = (await open_spool(hold=10)).log
@@ -165,7 +161,6 @@ async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None
     await assert_books_balance(log)
 
 
-@pytest.mark.asyncio
 async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedClock) -> None:
     """An owner alone, a report about a shadow, and a report about a record with MOST corrections add nothing."""
     log = (await open_spool(hold=10)).log
@@ -183,7 +178,6 @@ async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedCl
     await assert_books_balance(log)
 
 
-@pytest.mark.asyncio
 async def test_a_log_that_was_killed_or_stopped_knows_its_corrections(
     tmp_path: Path, clock: MovedClock
 ) -> None:

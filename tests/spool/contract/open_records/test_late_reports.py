@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 import spool.sqlite
 from spool.errors import SpoolFull
@@ -24,8 +23,6 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
 from tests.spool.contract.test_retention import wide
 from tests.spool.ledger.engines import POSTGRES, schemas_of
-
-pytestmark = pytest.mark.asyncio
 
 HOUR_S = 3600.0
 HOLD_S = 10.0
@@ -102,6 +99,7 @@ async def test_what_changes_no_figure_is_counted_after_a_fold(
     await assert_books_balance(spool.log)
 
 
+@pytest.mark.rule
 async def test_a_late_report_after_many_folds_is_applied(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +154,7 @@ async def test_a_record_that_went_for_want_of_room_is_counted(
     await assert_books_balance(spool.log)
 
 
+@pytest.mark.rule
 async def test_places_are_bounded(
     open_spool: Opener, clock: MovedClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +175,7 @@ async def test_places_are_bounded(
 Start = Callable[[], Awaitable[Spool]]
 
 
-@pytest_asyncio.fixture(params=["sqlite stopped", "sqlite killed", POSTGRES])
+@pytest.fixture(params=["sqlite stopped", "sqlite killed", POSTGRES])
 async def restarted(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Start]:

@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 import spool.sqlite
 from spool.identity import Identity
+from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool
 from tests.moved_clock import MovedClock
-from tests.spool.contract.conftest import Opener
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
-
-pytestmark = pytest.mark.asyncio
 
 DAY_S = 90_000.0
 Report = tuple[Record, Identity]
@@ -39,9 +36,8 @@ BOTH = report(2, b"the first name..", b"told later......")
 LATER = report(3, b"told later......")
 
 
-async def test_a_name_of_a_call_in_a_run_is_remembered(open_spool: Opener, clock: MovedClock) -> None:
+async def test_a_name_of_a_call_in_a_run_is_remembered(log: Log, clock: MovedClock) -> None:
     """The place of such a call is not at hand; a name that is told again is not kept again."""
-    log = (await open_spool()).log
     await add(log, FIRST)
     clock.move(DAY_S)
     await add(log, call(9))  # ids of a day ago become runs
@@ -56,9 +52,8 @@ async def test_a_name_of_a_call_in_a_run_is_remembered(open_spool: Opener, clock
     await assert_books_balance(log)
 
 
-async def test_a_report_of_the_same_side_is_a_call_of_its_own(open_spool: Opener, clock: MovedClock) -> None:
+async def test_a_report_of_the_same_side_is_a_call_of_its_own(log: Log, clock: MovedClock) -> None:
     """Also when the call of the other side, which one attempt joined, is in a run."""
-    log = (await open_spool()).log
     client = call(1)[0], call(1)[1]._replace(links=((b"made", b"answered"),))
     attempts = [(call(n)[0], call(n)[1]._replace(links=((b"answered", b"made"),))) for n in (2, 3)]
     await add(log, client)
@@ -117,7 +112,7 @@ class KilledSpool:
         await assert_books_balance(log)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[KilledSpool]:
     """Of which few ids are kept as the newest ones: four at least become runs at once."""
     one = KilledSpool(tmp_path / "data", clock, duplicate_ids=16)

@@ -13,8 +13,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, clock: MovedClock) -> None:
     """A record is shown `hold` after its commit, not before."""
@@ -90,6 +88,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
     assert second[0].user is None
 
 
+@pytest.mark.rule
 async def test_an_estimate_comes_with_what_it_was_worked_out_from(
     open_spool: Opener, clock: MovedClock
 ) -> None:
@@ -165,6 +164,7 @@ async def test_reports_that_disagree_are_shown(
     assert 2 == (await topic_terms(log))["conflict"]
 
 
+@pytest.mark.rule
 async def test_sources_that_a_sender_makes_up_are_counted_together(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +184,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
     assert 7 == (await topic_terms(log))["conflict"]
 
 
+@pytest.mark.rule
 async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
     """A report that disagrees on tokens and knows no cost does not say that the calls cost nothing."""
     log = (await open_spool(hold=10)).log
@@ -195,6 +196,7 @@ async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
     assert {"input_tokens": None, "output_tokens": 30, "cost": None} == row["second"]
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
 async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
     """Sources that round money differently, or say nothing, do not disagree."""

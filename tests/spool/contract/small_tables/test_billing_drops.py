@@ -32,8 +32,6 @@ from tests.moved_clock import MovedClock
 MONTH = "2026-11"
 Row = dict[str, str]
 
-pytestmark = pytest.mark.asyncio
-
 
 def row(hour: int, cost: str = "1", day: int = 1) -> Row:
     return {"time/usage_start": f"2026-11-{day:02}T{hour:02}:20:00Z", "cost/cost": cost}

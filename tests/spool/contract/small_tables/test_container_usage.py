@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spool.container_files.container_rows import CONTAINER_USAGE, OPEN, UsageDay, UsageDocument
 from spool.container_files.values import ClusterIdentity
 from spool.storage import Storage
 
-pytestmark = pytest.mark.asyncio
 ONE, TWO = ClusterIdentity("a", "r", "one"), ClusterIdentity("a", "r", "two")
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import NotKept
 from spool.ledger import money
@@ -20,19 +17,12 @@ from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, Derived
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
-from tests.spool.ledger.engines import ENGINES, POSTGRES, Ledgers
+from tests.spool.ledger.engines import POSTGRES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
 DAY_ONE = BEGIN // DAY * DAY
 HUGE = 10**9 * money.UNIT + 1  # its last digit is the 27th decimal
-
-
-@pytest_asyncio.fixture(params=ENGINES)
-async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    found = Ledgers.of(request.param, request, tmp_path)
-    yield found
-    await found.close()
 
 
 def of_team(team: str, **more: Any) -> Dimensions:
@@ -81,7 +71,6 @@ async def sums(ledger: Ledger | SlicedLedger, query: CostQuery) -> dict[Any, int
     return {row.group: money.units(row.cost) for row in await ledger.costs(query)}
 
 
-@pytest.mark.asyncio
 async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
     """Every cost type has the same total by every dimension, and places discounts as it says."""
     ledger = await ledgers.open()
@@ -101,7 +90,6 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledgers) -> None:
     """All others are one group, and their credits count in it as they do without a largest group."""
     ledger = await ledgers.open()
@@ -120,7 +108,6 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
     assert rows == await ledger.costs(replace(query, top=1))
 
 
-@pytest.mark.asyncio
 async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
     """Of a group; not as that of all others, of which some owe what others are owed."""
     ledger = await ledgers.open()
@@ -132,7 +119,6 @@ async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
     assert {("ace",): HUGE, ("bee",): 0} == await sums(ledger, asked(1, "team", kept=kept))
 
 
-@pytest.mark.asyncio
 async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) -> None:
     """The same mark writes nothing; another one leaves no row of the day before, and counts the revision."""
     ledger = await ledgers.open()
@@ -148,7 +134,6 @@ async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) 
     assert {("search",): HUGE} == await sums(ledger, asked(1, "team"))
 
 
-@pytest.mark.asyncio
 async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
     """All that is counted is exact usage; names that a bill alone has are no values of the ledger."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -166,7 +151,6 @@ async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
     assert "model" not in await ledger.values(own)
 
 
-@pytest.mark.asyncio
 async def test_values_of_rows(ledgers: Ledgers) -> None:
     """Tags of rows of billing connections are told apart from those of calls."""
     ledger = await ledgers.open()
@@ -183,7 +167,6 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
     """They are known to each process as soon as a connection's day is written, and own columns are none of them."""
     ledger = await ledgers.open()
@@ -201,7 +184,6 @@ async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
     assert () == await SlicedLedger(ledger, limited).row_tags()
 
 
-@pytest.mark.asyncio
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
     """
     What begins or ends within such a day is refused, unless it ends in the day that runs, of which all is there; days
@@ -221,7 +203,6 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=later))
 
 
-@pytest.mark.asyncio
 async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers) -> None:
     """They stand among the tags of a row; what is of calls has none of them."""
     ledger = await ledgers.open()
@@ -242,7 +223,6 @@ async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers
     assert day.is_apart is True
 
 
-@pytest.mark.asyncio
 async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledgers) -> None:
     """It has the day that it corrects as a dimension, makes no day of a bill, and is in no slice."""
     ledger = await ledgers.open()
@@ -268,7 +248,6 @@ async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledger
     assert [] == await ledger.billed_corrections()
 
 
-@pytest.mark.asyncio
 async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
     """A person whose filter only excludes sees usage and discounts of the calls, and no rest of the bill."""
     ledger = await ledgers.open()
@@ -295,7 +274,6 @@ async def check_sums(ledger: Ledger) -> None:
             assert parts == found, names
 
 
-@pytest.mark.asyncio
 async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
     """They are those of the rows: also after a day is replaced or forgotten."""
     ledger = await ledgers.open()

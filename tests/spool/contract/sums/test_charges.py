@@ -18,8 +18,6 @@ from spool.record import NS, Correction, Inference, UsageMetric
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
-pytestmark = pytest.mark.asyncio
-
 DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
 RATES = {  # dollars for one, by day: the franc has none on the last
     "EUR": dict(zip(DAYS, map(Decimal, ("1.083100000000", "1.1", "1.090909090909")), strict=True)),

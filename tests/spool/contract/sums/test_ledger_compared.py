@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import HOUR_S, WIDTH
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeLog, call
-
-pytestmark = pytest.mark.asyncio
 
 HOUR = BEGIN // HOUR_S * HOUR_S
 

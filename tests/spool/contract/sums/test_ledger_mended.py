@@ -20,8 +20,6 @@ from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
-pytestmark = pytest.mark.asyncio
-
 HOUR = BEGIN // HOUR_S * HOUR_S
 
 

@@ -23,8 +23,6 @@ from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
-pytestmark = pytest.mark.asyncio
-
 AUGUST, SEPTEMBER, OCTOBER = (datetime(2026, month, 1, tzinfo=UTC) for month in (8, 9, 10))
 LATE = datetime(2026, 10, 20, 12, tzinfo=UTC)
 BEHIND_UTC = timezone(timedelta(hours=-7))

@@ -17,8 +17,6 @@ from spool.sql import ledger as statements
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
-pytestmark = pytest.mark.asyncio
-
 DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from decimal import Decimal
 
-import pytest
-
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
-
-pytestmark = pytest.mark.asyncio
 
 DAYS = [BEGIN - DAY_S, BEGIN]
 KINDS = (

@@ -30,7 +30,7 @@ COMMITS = 100_000 if FULL else 2_000
 SLOWER = 1.5  # at most
 DEEPER = 4  # blocks: each index may have a level more
 
-pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1800 if FULL else 300)]
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800 if FULL else 300)]
 
 
 async def test_commits_cost_what_they_cost_at_first(

@@ -6,8 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import pytest
-
 from spool.postgres.log import queries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.retention import PERIOD_S
@@ -15,8 +13,6 @@ from tests.spool.contract.examples import add, call, everything
 from tests.spool.postgres.logs import LogOpener, clock, open_log
 
 __all__ = ["clock", "open_log"]
-
-pytestmark = pytest.mark.asyncio
 
 PERIODS = "SELECT period FROM {schema}.periods ORDER BY period"
 NEWEST = "SELECT max(at) FROM {schema}.periods"

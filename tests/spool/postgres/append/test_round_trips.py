@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.identity import Identity
 from spool.log.partial_reports import NOTHING, Expectation, PartialReport
@@ -24,10 +23,8 @@ from tests.spool.contract.examples import NOON, Observed, add, call, point
 from tests.spool.postgres.append.round_trips import round_trips
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
 
-
-@pytest_asyncio.fixture
+@pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, PostgresSpool]]:
     """Two gateways that commit only what they are told to."""
     clock = MovedClock(NOON)

@@ -59,7 +59,6 @@ ALL = CostQuery(
 )
 
 
-@pytest.mark.asyncio
 async def test_no_verbs_wait_for_each_other(
     unmade_schema: Schema, cluster: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
-import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
@@ -30,13 +29,11 @@ from tests.spool.postgres.shared.test_shared_devices import ACTOR, device
 from tests.spool.postgres.waiting_commits import commit_that_waits
 from tests.spool.postgres_cluster import SUCCESSOR, Schema, Server
 
-pytestmark = pytest.mark.asyncio
-
 KNOWN = ("model", "team")
 Change = Callable[[], Awaitable[object]]
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Database]:
     """One that needs a standby and gives up soon; the server waits for nobody unless a test says otherwise."""
     database = Database(

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-import pytest_asyncio
 
 from spool.devices.device import Device, of_known
 from spool.errors import KeyEnded
@@ -37,15 +36,13 @@ from tests.spool.postgres_cluster import Schema, Server
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture
 def clock() -> MovedClock:
     return MovedClock(NOON)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[PostgresSpool]:
     async with AsyncExitStack() as stack:
         opened = await open_node(stack, fresh_schema, SpoolSettings(hold=0), clock, Observed())
@@ -53,7 +50,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Postgre
         yield opened
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def registries(node: PostgresSpool, clock: MovedClock) -> tuple[Registry, Registry]:
     """As two processes have it open; neither looks at what the other does."""
     here = await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)

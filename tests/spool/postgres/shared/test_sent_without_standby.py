@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-import pytest_asyncio
 
 from exporters.notifications.channel import Channel, Message
 from exporters.notifications.notifier import ChannelSender
@@ -37,12 +36,11 @@ from tests.spool.postgres_cluster import Server
 
 __all__ = ["strict"]
 
-pytestmark = pytest.mark.asyncio
 GONE = "the standby is gone"
 CUT = "SELECT count(*), coalesce(max(fence), 0) FROM {schema}.deliveries"
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def node(strict: Database) -> AsyncIterator[Node]:
     """A gateway with ten records for a route; from now on its database needs a standby."""
     strict.needs_standby = False

@@ -19,8 +19,6 @@ from tests.spool.postgres_cluster import Schema
 
 ENDED = key_is_good(b"there is no such key")
 
-pytestmark = pytest.mark.asyncio
-
 
 def named(name: str) -> ReportedCluster:
     return ReportedCluster(account="1", region="eu", name=name)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.files import ContainerFiles, ContainerUpload
@@ -27,10 +26,8 @@ from tests.spool.postgres_cluster import Schema
 CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 AGENT = ContainerSender(key="agent")
 
-pytestmark = pytest.mark.asyncio
 
-
-@pytest_asyncio.fixture
+@pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[ContainerFiles, ContainerFiles]]:
     async with migrated(fresh_schema) as database:
         rows, contents = PostgresContainerRows(database), PostgresContents(database)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.devices.device import Device, DeviceChange, TooManyDevices, of_known
 from spool.devices.table import DeviceTable
@@ -28,8 +27,6 @@ from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
-
-pytestmark = pytest.mark.asyncio
 
 
 def device(id: str = "laptop-1", **fields: Any) -> Device:
@@ -55,7 +52,7 @@ class Node:
         await self.table.follow(news.ids(DEVICES))
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
     async with AsyncExitStack() as stack:
         opened = []

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
@@ -30,15 +29,13 @@ from tests.spool.postgres_cluster import Schema
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 SECRET = b"i" * 32
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture
 def clock() -> MovedClock:
     return MovedClock(1_700_000_000.0)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[Registry, Registry]]:
     """The same registry as two processes have it open."""
     async with AsyncExitStack() as stack:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.clusters import Cluster
 from spool.devices.device import REVOKED
@@ -29,10 +28,8 @@ from tests.spool.postgres.shared.test_shared_devices import ACTOR, device, label
 from tests.spool.postgres.test_replication import WAITING
 from tests.spool.postgres_cluster import Schema, Server
 
-pytestmark = pytest.mark.asyncio
 
-
-@pytest_asyncio.fixture
+@pytest.fixture
 async def strict(fresh_schema: Schema) -> AsyncIterator[Database]:
     """One that needs a standby, on a server that waits for none unless a test says otherwise."""
     pooled = fresh_schema.pooler != NO_POOLER
