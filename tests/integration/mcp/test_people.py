@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,26 +170,29 @@ FORGED: dict[str, Forge] = {
 }
 
 
-@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
-async def test_a_token_that_proves_nothing_is_refused(door: Door, forge: Forge) -> None:
+async def test_a_token_that_proves_nothing_is_refused(door: Door) -> None:
     """401 with words that name the check and hold nothing of the token; nobody is added to the operators."""
-    answer = await door.ask(forge(door.provider))
-    challenge = answer.headers["WWW-Authenticate"]
-    assert answer.status == 401
-    assert 'error="invalid_token"' in challenge
-    assert METADATA in challenge and "evil" not in challenge and "other.example" not in challenge
-    assert [] == await door.registry.operators.all()
+    for name, forge in FORGED.items():
+        door.provider.header = {}
+        answer = await door.ask(forge(door.provider))
+        challenge = answer.headers["WWW-Authenticate"]
+        assert answer.status == 401, name
+        assert 'error="invalid_token"' in challenge, name
+        assert METADATA in challenge and "evil" not in challenge and "other.example" not in challenge, name
+        assert [] == await door.registry.operators.all(), name
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [{"aud": ["another", RESOURCE]}, {"exp": NOW - 59, "iat": NOW - 100}, {"iat": NOW + 60, "nbf": NOW + 60},
-     {"exp": NOW + 86_400, "iat": NOW}, {"scope": None, "scp": ["tollhouse.read"]},
-     {"scope": "openid tollhouse.read"}, {"nonce": "n"}, {"client_id": None, "azp": "a"}, {"pad": "x" * 11_000}],
-)  # fmt: skip
-async def test_a_good_token_opens_the_tools(door: Door, claims: dict[str, Any]) -> None:
+GOOD_CLAIMS: Sequence[dict[str, Any]] = [
+    {"aud": ["another", RESOURCE]}, {"exp": NOW - 59, "iat": NOW - 100}, {"iat": NOW + 60, "nbf": NOW + 60},
+    {"exp": NOW + 86_400, "iat": NOW}, {"scope": None, "scp": ["tollhouse.read"]},
+    {"scope": "openid tollhouse.read"}, {"nonce": "n"}, {"client_id": None, "azp": "a"}, {"pad": "x" * 11_000},
+]  # fmt: skip
+
+
+async def test_a_good_token_opens_the_tools(door: Door) -> None:
     """At the edges of the clocks, too, and as large as a header may be."""
-    assert 200 == (await door.ask(door.provider.access_token(**claims))).status
+    for claims in GOOD_CLAIMS:
+        assert 200 == (await door.ask(door.provider.access_token(**claims))).status, claims
 
 
 async def test_a_token_opens_the_tools_alone(door: Door) -> None:

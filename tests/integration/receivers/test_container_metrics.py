@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,22 +209,25 @@ async def test_too_many_files_are_refused(serve: Serve) -> None:
     assert share.most == 300
 
 
-@pytest.mark.parametrize("missing", ["cluster_name", "cloud_account_id", "region"])
-async def test_a_missing_parameter_is_named(serve: Serve, missing: str) -> None:
+REQUIRED: Sequence[str] = ["cluster_name", "cloud_account_id", "region"]
+
+
+async def test_a_missing_parameter_is_named(serve: Serve) -> None:
     """So are wrong ones."""
     server, key = await made(serve)
-    words = agent.query().replace(f"{missing}=", "region2=")
-    body = b'{"files": []}'
-    for path, sent in ((f"{BASE}/upload", body), (f"{BASE}/abandon", b"[]")):
-        assert (400, "invalid_parameter") == error(await server.send(path + words, sent, key=key))
-        without = "?" + "&".join(
-            each for each in agent.query()[1:].split("&") if not each.startswith(missing)
-        )
-        answer = await server.send(path + without, sent, key=key)
-        assert (400, "missing_parameter") == error(answer)
-        assert missing.encode() in answer.body
-    bad = await server.send(f"{BASE}/upload{agent.query(expiration='soon')}", body, key=key)
-    assert (400, "invalid_parameter") == error(bad)
+    for missing in REQUIRED:
+        words = agent.query().replace(f"{missing}=", "region2=")
+        body = b'{"files": []}'
+        for path, sent in ((f"{BASE}/upload", body), (f"{BASE}/abandon", b"[]")):
+            assert (400, "invalid_parameter") == error(await server.send(path + words, sent, key=key))
+            without = "?" + "&".join(
+                each for each in agent.query()[1:].split("&") if not each.startswith(missing)
+            )
+            answer = await server.send(path + without, sent, key=key)
+            assert (400, "missing_parameter") == error(answer)
+            assert missing.encode() in answer.body
+        bad = await server.send(f"{BASE}/upload{agent.query(expiration='soon')}", body, key=key)
+        assert (400, "invalid_parameter") == error(bad), missing
 
 
 async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
@@ -286,23 +290,29 @@ async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
     assert (401, "bearer_prefix") == error(refused)
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff\xff", b"no message", b"\x0a\x03abc"])
-async def test_what_is_no_status_is_refused(serve: Serve, body: bytes) -> None:
+NO_STATUS: Sequence[bytes] = [b"", b"\xff\xff", b"no message", b"\x0a\x03abc"]
+
+
+async def test_what_is_no_status_is_refused(serve: Serve) -> None:
     """400, and nothing is kept."""
     server, key = await made(serve)
-    for words in ("", "?type=configLoad"):
-        answer = await server.send(
-            f"{BASE}/status{words}", body, content_type="application/x-protobuf", key=key
-        )
-        assert (400, "bad_payload") == error(answer)
-    assert (
-        400 == (await server.send(f"{BASE}/status?type=x", agent.status(), content_type=None, key=key)).status
-    )
-    assert (
-        415
-        == (await server.send(f"{BASE}/status", agent.status(), content_type="text/plain", key=key)).status
-    )
-    assert {} == await waiting(server, STATUS)
+    for body in NO_STATUS:
+        for words in ("", "?type=configLoad"):
+            answer = await server.send(
+                f"{BASE}/status{words}", body, content_type="application/x-protobuf", key=key
+            )
+            assert (400, "bad_payload") == error(answer)
+        assert (
+            400
+            == (await server.send(f"{BASE}/status?type=x", agent.status(), content_type=None, key=key)).status
+        ), body
+        assert (
+            415
+            == (
+                await server.send(f"{BASE}/status", agent.status(), content_type="text/plain", key=key)
+            ).status
+        ), body
+        assert {} == await waiting(server, STATUS), body
 
 
 async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,6 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
     assert (403, "missing_scope") == error(answer)
     assert ENROLL in said(answer)["error"]["message"]
     assert [] == serving.app.services.topics.devices.table.all()
-
-
-@pytest.mark.parametrize(("what", "scope"), [("enroll", ENROLL), ("heartbeat", HEARTBEAT), ("ping", PING)])
-async def test_each_endpoint_has_its_scope(serving: Serving, what: str, scope: str) -> None:
-    """No other scope opens it."""
-    key = await serving.make_key("others", scopes=sorted(set(ALL) - {scope}))
-    answer = await ask(serving, what, {"device_id": "d"}, key)
-    assert (403, "missing_scope") == error(answer)
-    assert scope in said(answer)["error"]["message"]
 
 
 async def test_a_thousand_devices_at_once(serving: Serving) -> None:
@@ -546,23 +537,23 @@ async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
     assert device.clock_offset_s is not None and device.clock_offset_s < -86400 * 365
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b"[]", b"{", b'{"device_id": 7}', b'{"device_id": "a b"}', b'{"device_id": ""}',
-        b'{"device_id": "' + b"x" * 129 + b'"}', b'{"device_id": "d", "hostname": "' + b"h" * 300 + b'"}',
-        b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "labels": {"userPrompt": "x"}}',
-        b'{"device_id": "d", "sent_at": "yesterday"}',
-        b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe', b'{"device_id": "d", "user": [}',
-        b'{"device_id": "d", "more": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
-    ],
-)  # fmt: skip
-async def test_a_body_that_says_nothing_useful(serving: Serving, body: bytes) -> None:
+NOTHING_USEFUL: Sequence[bytes] = [
+    b"", b"[]", b"{", b'{"device_id": 7}', b'{"device_id": "a b"}', b'{"device_id": ""}',
+    b'{"device_id": "' + b"x" * 129 + b'"}', b'{"device_id": "d", "hostname": "' + b"h" * 300 + b'"}',
+    b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "labels": {"userPrompt": "x"}}',
+    b'{"device_id": "d", "sent_at": "yesterday"}',
+    b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe', b'{"device_id": "d", "user": [}',
+    b'{"device_id": "d", "more": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+]  # fmt: skip
+
+
+async def test_a_body_that_says_nothing_useful(serving: Serving) -> None:
     """400, and nobody is enrolled."""
     key = await serving.make_key("fleet", scopes=ALL)
-    answer = await serving.send(PLANE + "heartbeat", body, key=key)
-    assert (400, "bad_payload") == error(answer)
-    assert [] == serving.app.services.topics.devices.table.all()
+    for body in NOTHING_USEFUL:
+        answer = await serving.send(PLANE + "heartbeat", body, key=key)
+        assert (400, "bad_payload") == error(answer), body
+        assert [] == serving.app.services.topics.devices.table.all(), body
 
 
 async def test_the_header_names_a_device_too(serving: Serving) -> None:
