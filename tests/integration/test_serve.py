@@ -148,13 +148,20 @@ async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path:
         (("--listen", "nowhere"), 2, "server.listen must be HOST:PORT"),
         (("--config", "missing.toml"), 2, "missing.toml"),
         (("--listen", "203.0.113.1:1"), 1, "203.0.113.1"),
+        (("--data", "file/data", "--listen", "127.0.0.1:0"), 1, "file"),
+        (("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""), 1, "/data"),
     ],
 )
 async def test_it_says_why_it_cannot_start(
-    run: Run, words: tuple[str, ...], code: int, sentence: str
+    run: Run, tmp_path: Path, words: tuple[str, ...], code: int, sentence: str
 ) -> None:
-    """Exit 2 for the configuration, 1 for the world; one line, no traceback."""
-    returned, out, err = await ended(await run(*words))
+    """Exit 2 for the configuration, 1 for the world, as a data directory in use; one line, no traceback."""
+    (tmp_path / "file").write_text("")
+    spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())
+    try:
+        returned, out, err = await ended(await run(*words))
+    finally:
+        await spool.close()
     assert code == returned, err
     assert out == "", err
     assert sentence in err
@@ -173,31 +180,6 @@ async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
             assert len(told) == 1, err
             assert address in told[0]
             assert "in use" in told[0]
-
-
-async def test_a_locked_data_directory_is_one_clear_line(run: Run, tmp_path: Path) -> None:
-    """Two processes never write one spool."""
-    spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())
-    try:
-        code, out, err = await ended(
-            await run("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", "")
-        )
-    finally:
-        await spool.close()
-    assert code == 1
-    assert out == ""
-    assert str(tmp_path / "data") in err
-    assert "Traceback" not in err
-
-
-async def test_a_data_directory_that_cannot_be_written_is_one_clear_line(run: Run, tmp_path: Path) -> None:
-    """The path is named."""
-    (tmp_path / "file").write_text("")
-    code, out, err = await ended(await run("--data", "file/data", "--listen", "127.0.0.1:0"))
-    assert code == 1
-    assert out == ""
-    assert "file" in err
-    assert "Traceback" not in err
 
 
 async def test_a_second_signal_changes_nothing(run: Run) -> None:

@@ -51,24 +51,11 @@ def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, in
     return alerts, [(each.kind, each.percent, each.state) for each in found]
 
 
-def test_a_threshold_fires_once() -> None:
-    """However often it is read, a crossed threshold is told once."""
-    _, found = told({}, *(reading(spent) for spent in (49, 50, 51, 79, 79)))
-    assert [(ACTUAL, 50, FIRED)] == found
-
-
 def test_of_two_at_once_the_higher_is_told() -> None:
     """A jump over two thresholds is one notice; the lower one counts as fired and stays quiet."""
     alerts, found = told({}, reading(85), reading(90))
     assert [(ACTUAL, 80, FIRED)] == found
     assert [False, True] == [alerts[ACTUAL, percent].told for percent in (50, 80)]
-
-
-def test_a_silent_reading_notes_and_tells_nothing() -> None:
-    """What a new budget is past already is marked as fired, and later readings do not tell it."""
-    alerts, found = told({}, reading(85, is_silent=True), reading(86), reading(100))
-    assert [(ACTUAL, 100, FIRED)] == found
-    assert FIRED == alerts[ACTUAL, 80].state
 
 
 def test_a_sum_that_sinks_is_corrected_once() -> None:
