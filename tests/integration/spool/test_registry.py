@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from spool.errors import RegistryDamaged, SpoolError, SpoolFromTheFuture, SpoolUnavailable
+from spool.errors import RegistryDamaged, SpoolError, SpoolUnavailable
 from spool.installation import FILE, derived, installation_secret
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.sqlite.migrations import MARK
 from spool.sqlite.registry import open_registry
 from tests.moved_clock import MovedClock
 
@@ -74,18 +73,6 @@ async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at:
     with pytest.raises(
         RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is untouched\. Restore"
     ):
-        await opened(tmp_path)
-
-
-async def test_a_registry_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
-    """A downgrade stops before it can do harm."""
-    registry = await opened(tmp_path)
-    await registry.close()
-    with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute(f"PRAGMA application_id = {MARK + 99}")
-    connection.close()
-    with pytest.raises(SpoolFromTheFuture):
         await opened(tmp_path)
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from spool.clock import SteadyClock
 from spool.deliveries.values import RouteSpec
-from spool.errors import SpoolFromTheFuture, SpoolLocked
+from spool.errors import SpoolLocked
 from spool.log import duplicates
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, lock_directory, open_spool
-from spool.sqlite.migrations import MARK, migrate
+from spool.sqlite.migrations import migrate
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -65,20 +65,6 @@ def few_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_in_a_run")
-@pytest.mark.parametrize("ids", [10, 1500])
-async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: int) -> None:
-    """Whether an id had become part of a run or not, a repeat after the start is a duplicate."""
-    first = await start()
-    calls = [call(number, at=NOON - number) for number in range(ids)]
-    await add(first.log, *calls)
-
-    second = await again(first)
-    await add(second.log, *calls)
-
-    assert ids == (await topic_terms(second.log))["accepted"]
-
-
-@pytest.mark.usefixtures("few_in_a_run")
 @pytest.mark.parametrize(("hours", "ids"), [(0.0, 1), (1.7, 1), (23.0, 1), (1.7, 1500)])
 async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
@@ -93,21 +79,6 @@ async def test_a_call_known_without_a_time_is_known_with_one(
     await add(second.log, *(call(number, at=NOON - hours * 3600) for number in range(ids)))
 
     assert ids == (await topic_terms(second.log))["accepted"]
-
-
-async def test_further_names_are_known_again(start: Starter, again: Starter) -> None:
-    """A report that knows a call by another of its names is a duplicate after the start, too."""
-    first = await start()
-    record, known_as = call(1)
-    await add(first.log, (record, known_as._replace(also=(b"trace-and-moment", b"call-and-moment-"))))
-
-    second = await again(first)
-    for number, name in enumerate((b"trace-and-moment", b"call-and-moment-"), start=2):
-        other, own = call(number)
-        await add(second.log, (other, own._replace(also=(name,))))
-
-    assert {"accepted": 1, "duplicates": 2}.items() <= (await topic_terms(second.log)).items()
-    await assert_books_balance(second.log)
 
 
 async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
@@ -270,20 +241,6 @@ async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
     (theirs / "file").touch()
     lock_directory(theirs).release()
     assert 0o755 == theirs.stat().st_mode & 0o777
-
-
-async def test_a_file_from_the_future_is_refused(start: Starter) -> None:
-    """A newer version's data is not touched, and the lock is free again afterwards."""
-    first = await start()
-    await first.close()
-    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute(f"PRAGMA application_id = {MARK + 99}")
-    connection.close()
-
-    with pytest.raises(SpoolFromTheFuture, match="version 99"):
-        await start()
-    lock_directory(first.directory).release()
 
 
 async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> None:
