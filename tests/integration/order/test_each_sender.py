@@ -17,8 +17,8 @@ from tests.gateway.normalise.otlp.items import SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, in_json, span, traces
 from tests.integration.order.cases import CASES, FORMATS, MEMBERS
 from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
-from tests.integration.order.test_senders_of_2026 import STARTED, kongs_log, opencodes_spans
 
+STARTED = 1_795_168_800
 AT = STARTED * SECOND
 
 
@@ -122,6 +122,28 @@ def usage(model: str, input_tokens: int, output_tokens: int) -> dict[str, Any]:
     }
 
 
+def kongs_log() -> Request:
+    """Of the service and the minute of which the metering events tell."""
+    (entry, *_) = json.loads((CASES / "gateway/kong/http-log-batch-priced-and-cache-hit.json").read_text())
+    entry["started_at"], entry["service"] = STARTED * 1000, entry["service"] | {"name": "openai-chat"}
+    entry["consumer"] = {"username": "alice"}
+    return Request("kong", json.dumps([entry]).encode())
+
+
+def opencodes_spans() -> Request:
+    """Of the session of which the counters tell."""
+    call = {
+        "openinference.span.kind": "LLM", "llm.model_name": "claude-sonnet-5", "session.id": "ses_01",
+        "llm.token_count.prompt": 900, "llm.token_count.completion": 120, "llm.token_count.total": 19_800,
+        "llm.token_count.prompt_details.cache_read": 18_000, "llm.token_count.prompt_details.cache_write": 700,
+        "llm.token_count.completion_details.reasoning": 80,
+    }  # fmt: skip
+    told = span(1, call, name="opencode.llm", start=STARTED * SECOND)
+    return Request(
+        "otlp/traces", in_json(traces(told, scope="com.opencode", resource={"service.name": "opencode"}))
+    )
+
+
 def opencodes_event() -> Request:
     said = {
         "event.name": "api_request", "session.id": "ses_01", "model": "claude-sonnet-5", "provider": "anthropic",
@@ -199,17 +221,6 @@ SENDERS = {
     "sentry": Sender(
         case("otlp/sentry/agent_and_call", is_call), [case("otlp/sentry/agent_and_call", is_agent)], (200, 20)
     ),
-    "claude code": Sender(
-        case("otlp/claude_code/api_request_events"), [case("otlp/claude_code/metrics_delta")], (20_602, 434)
-    ),
-    "codex": Sender(
-        case("otlp/codex/sse_event_completed"), [case("otlp/codex/turn_token_usage_metric")], (11_250, 820)
-    ),
-    "gemini cli": Sender(
-        case("otlp/gemini_cli/api_response_logs"),
-        [case("otlp/gemini_cli/token_usage_cumulative")],
-        (1_720, 550),
-    ),
     "qwen code": Sender(
         case("otlp/qwen_code/api_events"),
         [
@@ -223,6 +234,11 @@ SENDERS = {
             )
         ],
         (1500, 180),
+    ),
+    "realtime": Sender(
+        case("otlp/otel_genai/realtime_inference"),
+        [case("otlp/otel_genai/inference_usage_by_modality")],
+        (1_200, 300),
     ),
     "conventions": Sender(
         case("otlp/otel_genai/chat_simple"),
@@ -351,9 +367,6 @@ SENDERS = {
             case("otlp/coder/tokens_under_two_names", lambda item: "aibridged" not in item["name"]),
         ],
         (20_602, 434),
-    ),
-    "azure metric rows": Sender(
-        case("gateway/azure_apim/llm-log-rows"), [case("gateway/azure_apim/app-metrics-rows")], (1_320, 212)
     ),
     **{
         name: Sender(served(model), [case(f"otlp/{path}")], (20, 5))
