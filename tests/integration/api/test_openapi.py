@@ -78,11 +78,6 @@ def test_every_method_of_a_path_stands_in_one_row() -> None:
     assert len(set(pairs)) == len(pairs)
 
 
-def test_every_scope_of_an_address_is_of_the_catalogue() -> None:
-    """A key can be given what the document asks for."""
-    assert set() == {each.scope for each in ADDRESSES if each.scope} - set(SCOPES)
-
-
 @pytest.mark.asyncio
 async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses; the console's page is for browsers alone."""

@@ -26,12 +26,13 @@ from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
-from spool.log.values import Submission
+from spool.log.values import AcceptedTwice, Books, Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.operators import check_email
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
+from spool.sqlite.log.log import SqliteLog
 from tests.processes.copied import COMMAND, copying_command, start_process
 from tests.spool.contract.examples import add, call
 
@@ -97,38 +98,21 @@ def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -
     assert "Enabled" == answer(run("keys", "enable", "ranking", "--json"))["key"]["status"]
     rotated = answer(run("keys", "rotate", "ranking", "--overlap", "1h", "--json"))
     assert rotated["secret"] != created["secret"]
+    assert run("keys", "list").stdout.startswith("NAME")
+    assert rotated["secret"] not in run("keys", "show", "ranking").output
+    shown = run("keys", "create", "--name", "abc", "--scope", "views:read_view").stdout.splitlines()[-2]
+    assert shown.startswith("    th_")
+    assert "next: --cursor" in run("keys", "list", "--limit", "1").stderr
+    first = answer(
+        run("keys", "list", "--limit", "1", "--sort-key", "name", "--sort-order", "desc", "--json")
+    )
+    cursor = first["pagination"]["cursor"]["next_cursor"]
+    second = answer(run("keys", "list", "--cursor", cursor, "--json"))
+    assert ["ranking", "abc"] == [key["name"] for page in (first, second) for key in page["keys"]]
+    run("keys", "delete", "abc", "--confirm", "abc")
     assert "deleted" in run("keys", "delete", "ranking", "--confirm", "ranking").output
     assert [] == answer(run("keys", "list", "--json"))["keys"]
     assert 0o700 == (tmp_path / "store").stat().st_mode & 0o777
-
-
-def test_without_json_people_can_read_it(run: Run) -> None:
-    """Tables with headings; the secret stands alone on its line."""
-    secret_line = run(*CREATE).stdout.splitlines()[-2]
-    assert secret_line.startswith("    th_")
-    listed = run("keys", "list").stdout.splitlines()
-    assert listed[0].startswith("NAME")
-    assert "Not In Use" in listed[1]
-    assert secret_line.strip() not in run("keys", "show", "search team").output
-
-
-def test_lists_take_their_options(run: Run) -> None:
-    """--limit, --cursor, --sort-key, --sort-order and the list's filters."""
-    for name in ("abc", "def", "ghi"):
-        run("keys", "create", "--name", name, "--scope", "views:read_view")
-    run("keys", "disable", "def")
-    first = answer(
-        run("keys", "list", "--limit", "2", "--sort-key", "name", "--sort-order", "desc", "--json")
-    )
-    assert ["ghi", "def"] == [key["name"] for key in first["keys"]]
-    cursor = first["pagination"]["cursor"]["next_cursor"]
-    assert ["abc"] == [
-        key["name"] for key in answer(run("keys", "list", "--cursor", cursor, "--json"))["keys"]
-    ]
-    assert ["def"] == [
-        key["name"] for key in answer(run("keys", "list", "--status", "Disabled", "--json"))["keys"]
-    ]
-    assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
 
 
 def reported(directory: Path) -> ReportedCluster:
@@ -259,28 +243,10 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
     ("words", "sentence"),
     [
         (("keys", "create", "--name", "ab", "--scope", "views:read_view"), "at least 3 characters"),
-        (("keys", "create", "--name", "   a   ", "--scope", "views:read_view"), "at least 3 characters"),
-        (("keys", "create", "--name", "ab", "--scope", "x"), "unknown scope 'x'"),
         (CREATE, "already exists"),
         (
             ("keys", "create", "--name", "new", "--scope", "views:read_vieww"),
             "did you mean 'views:read_view'",
-        ),
-        (("keys", "create", "--name", "new", "--scope", "a:b"), "unknown scope 'a:b'"),
-        (("keys", "create", "--name", "new", "--use-case", "Send All"), "unknown use case"),
-        (("keys", "create", "--name", "new"), "at least one scope or one managed use case"),
-        (
-            (
-                "keys",
-                "create",
-                "--name",
-                "new",
-                "--scope",
-                "views:read_view",
-                "--use-case",
-                SEND_AI_TELEMETRY,
-            ),
-            "fixed scopes or managed use cases, never both",
         ),
         (
             ("keys", "create", "--name", "new", "--use-case", SEND_AI_TELEMETRY, "--label", "team"),
@@ -288,22 +254,17 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
         ),
         (("keys", "create", "--scope", "views:read_view"), "--name"),
         (("keys", "show", "nobody"), "there is no key named 'nobody'"),
-        (("keys", "disable", "nobody"), "there is no key named 'nobody'"),
-        (("keys", "edit", "nobody", "--description", "x"), "there is no key named 'nobody'"),
         (("keys", "edit", "search team"), "say what to change"),
-        (("keys", "edit", "search team", "--name", "ab"), "at least 3 characters"),
         (("keys", "edit", "search team", "--label", "a=b", "--no-labels"), "not both"),
         (("keys", "delete", "search team", "--confirm", "Search Team"), "exact name"),
         (("keys", "delete", "search team"), "--confirm"),
         (("keys", "rotate", "search team", "--overlap", "soon"), "24h"),
         (("keys", "rotate", "search team", "--overlap", "91d"), "90 days"),
-        (("keys", "list", "--limit", "0"), "1 to 1000"),
         (("keys", "list", "--status", "Asleep"), "Enabled, Disabled"),
         (("keys", "list", "--sort-key", "colour"), "name, description, status"),
         (("keys", "list", "--cursor", "forged"), "cursor"),
         (("spool", "receipt", "forged"), "receipt"),
         (("spool", "dead", "show", "7"), "no dead letter"),
-        (("spool", "dead", "retry", "7"), "no dead letter"),
         (("spool", "dead", "retry"), "--route"),
         (("spool", "dead", "discard", "7", "--all"), "--route"),
         (("spool", "route", "drop", "archive/ai-telemetry"), "no route named"),
@@ -468,17 +429,19 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
     assert "give FILE, or --record ID" in run("explain", code=2).stderr
 
 
-def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spool verify` prints them all the same."""
-    from spool.log.values import Books
-    from spool.sqlite.log.log import SqliteLog
+def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    """Have `spool verify` find these books."""
 
     async def verify(self: object) -> Books:
-        return Books(
-            topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=["ai-telemetry: 2 is not 1"]
-        )
+        books = {"topics": {"ai-telemetry": {"received": 2}}, "routes": {}, "imbalances": [], **found}
+        return Books(**books)
 
     monkeypatch.setattr(SqliteLog, "verify", verify)
+
+
+def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spool verify` prints them all the same."""
+    verified_as(monkeypatch, imbalances=["ai-telemetry: 2 is not 1"])
     result = run("spool", "verify", "--json", code=1)
     assert not answer(result)["balanced"]
     assert "ai-telemetry: 2 is not 1" in result.stderr
@@ -486,14 +449,8 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
 
 def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """`spool verify` says which and where to read on, `doctor` too; JSON has how many and the first numbers."""
-    from spool.log.values import AcceptedTwice, Books
-    from spool.sqlite.log.log import SqliteLog
-
-    async def verify(self: object) -> Books:
-        twice = {"ai-telemetry": AcceptedTwice(records=12, numbers=[101, 102])}
-        return Books(topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=[], accepted_twice=twice)
-
-    monkeypatch.setattr(SqliteLog, "verify", verify)
+    twice = {"ai-telemetry": AcceptedTwice(records=12, numbers=[101, 102])}
+    verified_as(monkeypatch, accepted_twice=twice)
     result = run("spool", "verify", "--json", code=1)
     assert {"ai-telemetry": {"records": 12, "numbers": [101, 102]}} == answer(result)["accepted_twice"]
     words = "records that count twice, because their ids were known and accepted again: 12 (numbers 101, 102, ...)"
@@ -503,13 +460,7 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
 
 def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are a term in JSON and a sentence beneath the sums: they are no records."""
-    from spool.log.values import Books
-    from spool.sqlite.log.log import SqliteLog
-
-    async def verify(self: object) -> Books:
-        return Books(topics={"ai-telemetry": {"received": 2, "left_out": 3}}, routes={}, imbalances=[])
-
-    monkeypatch.setattr(SqliteLog, "verify", verify)
+    verified_as(monkeypatch, topics={"ai-telemetry": {"received": 2, "left_out": 3}})
     assert 3 == answer(run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["left_out"]
     lines = run("spool", "verify").stdout.splitlines()
     assert ["ai-telemetry: 3 tags were left out, over a bound or under a name of content"] == [
@@ -563,12 +514,12 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
              "--data", str(tmp_path / "store")],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[number],
         )
-        for each in range(3)
+        for each in range(2)
     ]  # fmt: skip
     for command in commands:
         _, said = command.communicate(timeout=300)
         assert 0 == command.returncode, said
-    assert 3 == answer(run("keys", "list", "--json"))["pagination"]["total_count"]
+    assert 2 == answer(run("keys", "list", "--json"))["pagination"]["total_count"]
 
 
 def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Path) -> None:

@@ -97,23 +97,6 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
     assert [] == serving.app.services.topics.devices.table.all()
 
 
-async def test_a_thousand_devices_at_once(serving: Serving) -> None:
-    """64 connections, each device twice at the same moment: a thousand devices, none twice."""
-    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
-    gate = asyncio.Semaphore(64)
-
-    async def one(n: int, what: str) -> int:
-        async with gate:
-            return (await ask(serving, what, {"device_id": f"d{n}", "fingerprint": f"f{n}"}, key)).status
-
-    statuses = await asyncio.gather(*(one(n, what) for n in range(1000) for what in ("heartbeat", "enroll")))
-    assert {200} == set(statuses)
-    assert {f"d{n}" for n in range(1000)} == {
-        device.id for device in serving.app.services.topics.devices.table.all()
-    }
-    assert 1000 == len(await audited(serving))
-
-
 async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> None:
     """A heartbeat, an enrolment and telemetry: one device, one line in the audit list, and one key."""
     key = await serving.make_key("fleet", scopes=ALL)
@@ -588,31 +571,6 @@ async def test_pings(serving: Serving) -> None:
     assert {"ok": True} == said(await ask(serving, "ping", {"device_id": "laptop-1"}, key))
 
 
-async def test_devices_outlive_a_restart(tmp_path: Path) -> None:
-    """Enrolled before the 200, there after a restart, with the key still good."""
-    settings = replace(
-        config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    )
-    servers = [App(settings, version="0") for _ in range(2)]
-    await servers[0].start()
-    lifecycle = servers[0].services.topics.devices
-    _, key = await lifecycle.enrol(
-        DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), ""
-    )
-    await servers[0].stop()
-    await servers[1].start()
-    assert key is not None
-    bearer = servers[1].services.topics.devices.keys.find(key)
-    await servers[1].stop()
-    assert bearer is not None and "laptop-1" == bearer.device
-
-
-async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
-    """413 before it is read as JSON."""
-    key = await serving.make_key("fleet", scopes=ALL)
-    assert 413 == (await serving.send(PLANE + "heartbeat", b" " * 70_000 + b"{}", key=key)).status
-
-
 async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
     """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
     key = await serving.make_key("fleet", scopes=ALL)
@@ -623,17 +581,6 @@ async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
     assert users[0] == users[1]
     assert users[2] == "anna"
     assert users[0] == found(serving, "a").labels["owner"]
-
-
-async def test_the_user_of_a_device_fills_what_its_records_leave_empty(serving: Serving) -> None:
-    """What a record says itself stays; a label `user` is stronger than the field."""
-    key = await serving.make_key("fleet", scopes=ALL)
-    for id, told in (("d1", {"user": "ada"}), ("d2", {"user": "ada", "labels": {"user": "eve"}})):
-        await ask(serving, "enroll", {"device_id": id, **told}, key)
-    named = [*json_span()["attributes"], {"key": "user.id", "value": {"stringValue": "ben"}}]
-    for body in (traces("d1"), traces("d1", attributes=named), traces("d2")):
-        assert 200 == (await serving.send("/v1/traces", body, key=key)).status
-    assert ["ada", "ben", "eve"] == [record.user for record in await serving.records()]
 
 
 @pytest.mark.parametrize("extra", [0, 1])

@@ -242,16 +242,15 @@ async def test_a_partial_success_counts(calling: Calling) -> None:
     assert "implausible" in said.error_message
 
 
-@pytest.mark.parametrize("field", ["trace_id", "span_id", "parent_span_id"])
-async def test_a_bad_id_costs_its_neighbours_nothing(calling: Calling, field: str) -> None:
+async def test_a_bad_id_costs_its_neighbours_nothing(calling: Calling) -> None:
     """17, 41 over gRPC; alone, such a span is refused."""
     bad = proto_span()
-    setattr(bad, field, b"\1" * 9)
+    bad.parent_span_id = b"\1" * 9
     reply = await calling.export(proto_traces(proto_span(), bad, proto_span()))
     said = ExportTraceServiceResponse.FromString(reply.body).partial_success
     assert reply.code == grpc.StatusCode.OK
     assert said.rejected_spans == 1
-    assert f"item 1: spans[1].{field}" in said.error_message
+    assert "item 1: spans[1].parent_span_id" in said.error_message
     assert 2 == len(await calling.serving.records())
     assert grpc.StatusCode.INVALID_ARGUMENT == (await calling.export(proto_traces(bad))).code
 
