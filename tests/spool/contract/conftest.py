@@ -46,6 +46,7 @@ RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
 ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
+WITHOUT_FILE = pytest.param(MEMORY, id="sqlite in memory")
 # By fixture. The ledger is behind the pooler only where two of them write: it reads much, and one writes.
 ENGINES_OF = {
     "open_spool": EVERY_ENGINE,
@@ -63,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[:1]}
     for fixture, each in ENGINES_OF.items():
         if fixture in metafunc.fixturenames and fixture not in named:
-            metafunc.parametrize(fixture, [MEMORY] if is_rule else each, indirect=True)
+            metafunc.parametrize(fixture, [WITHOUT_FILE] if is_rule else each, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
