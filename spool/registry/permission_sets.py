@@ -64,7 +64,8 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_COSTS,
         title="View Costs",
-        description="Read costs, views, budgets, insights, definitions, statements and billing.",
+        description="Read costs, views, budgets, annotations, plans, scheduled reports, insights, definitions, statements and"
+        " billing.",
     ),
     PermissionSet(
         id=VIEW_RECORDS,
@@ -86,7 +87,7 @@ _CATALOGUE = (
     PermissionSet(
         id=MODIFY_VIEWS_AND_BUDGETS,
         title="Modify Views and Budgets",
-        description="Create, change and delete views and budgets.",
+        description="Create, change and delete views, budgets, annotations, plans and scheduled reports.",
         includes=(VIEW_COSTS,),
     ),
     PermissionSet(
