@@ -64,8 +64,8 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_COSTS,
         title="View Costs",
-        description="Read costs, views, budgets, annotations, plans, scheduled reports, insights, definitions, statements and"
-        " billing.",
+        description="Read costs, views, budgets, annotations, plans, scheduled reports, insights, definitions,"
+        " statements and billing.",
     ),
     PermissionSet(
         id=VIEW_RECORDS,
