@@ -16,6 +16,8 @@ from spool.shares import KeyShare
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
 
+pytestmark = pytest.mark.asyncio
+
 GET, UPDATE = "container:get-clusters", "container:update-cluster"
 ALL = "/v2/container/clusters"
 KEPT = (
@@ -54,7 +56,6 @@ async def desk(serve: Serve) -> Desk:
     return Desk(serving, await serving.make_key("clusters", scopes=(GET, UPDATE)))
 
 
-@pytest.mark.asyncio
 async def test_the_list(serve: Serve) -> None:
     """By name, with the filters and sorts that the interface proposes; what it has no filter for is refused."""
     asking = await desk(serve)
@@ -73,7 +74,6 @@ async def test_the_list(serve: Serve) -> None:
     await asking.ask("GET", f"{ALL}?colour=red", status=400)
 
 
-@pytest.mark.asyncio
 async def test_one_cluster(serve: Serve) -> None:
     """As in the list, and no parameter."""
     asking = await desk(serve)
@@ -89,7 +89,6 @@ async def test_one_cluster(serve: Serve) -> None:
     await asking.ask("GET", f"{ALL}/none", status=404)
 
 
-@pytest.mark.asyncio
 async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     """What is left out stays, a label that is null goes, and a report changes none of it."""
     asking = await desk(serve)
@@ -136,7 +135,6 @@ WRONG_UPDATES: Sequence[object] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
     """400, also for a field that only the cluster reports."""
     asking = await desk(serve)
@@ -150,7 +148,6 @@ async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
 LABELS = {"kind": "cluster", "account": "3", "region": "ap", "cluster": "yard"}
 
 
-@pytest.mark.asyncio
 async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
     """Its labels say for which; heartbeats keep it seen, and a new version of the agent shows."""
     asking = await desk(serve)
@@ -167,7 +164,6 @@ async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
     assert 4 == len(await asking.names())
 
 
-@pytest.mark.asyncio
 async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
     """The device enrols; its cluster is left out until there is room."""
     asking = await desk(serve)
@@ -182,7 +178,6 @@ async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
     assert 4 == len(await asking.names())
 
 
-@pytest.mark.asyncio
 async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: Serve) -> None:
     """
     An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses none.
@@ -204,7 +199,6 @@ async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: 
     assert ["yard"] == await asking.names(account="9")
 
 
-@pytest.mark.asyncio
 async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_may(serve: Serve) -> None:
     """Of those that came since the start."""
     serving = await serve(config=Config(clusters=ClusterSettings(max=10)))

@@ -13,6 +13,8 @@ from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
 
+pytestmark = pytest.mark.asyncio
+
 SCOPES = (
     "insights:create_insight", "insights:create_insight_comment", "insights:delete_insight", "insights:read_insight",
     "insights:read_insight_comments", "insights:read_insights", "insights:update_insight",
@@ -81,7 +83,6 @@ async def desk(serve: Serve) -> Desk:
     return Desk(serving, await serving.make_key("desk", scopes=SCOPES))
 
 
-@pytest.mark.asyncio
 async def test_an_empty_list(serve: Serve) -> None:
     """Every envelope is there, as the interface says of an empty list, with the default sort by status ascending."""
     assert {
@@ -99,7 +100,6 @@ async def test_an_empty_list(serve: Serve) -> None:
     } == await (await desk(serve)).page()  # fmt: skip
 
 
-@pytest.mark.asyncio
 async def test_an_item(serve: Serve) -> None:
     """Exact money as text, times as epoch seconds in text, and no field beyond the ten."""
     reading = await desk(serve)
@@ -124,7 +124,6 @@ SORTED = {
 }
 
 
-@pytest.mark.asyncio
 async def test_sorting(serve: Serve) -> None:
     """Six keys in both directions; status and effort by their meaning, money as money."""
     reading = await desk(serve)
@@ -142,7 +141,6 @@ async def test_sorting(serve: Serve) -> None:
         assert expected == [same.get(title, title) for title in await reading.titles(("sort_key", key))]
 
 
-@pytest.mark.asyncio
 async def test_filtering(serve: Serve) -> None:
     """
     One value per occurrence, repeated for several; what is applied is told. `hide_resolved`, which the service's own
@@ -177,7 +175,6 @@ async def test_filtering(serve: Serve) -> None:
             assert titles[1:] == await reading.titles(("cursor", cursor), ("limit", "10"))
 
 
-@pytest.mark.asyncio
 async def test_paging(serve: Serve) -> None:
     """Cursors lead forth and back; counts are of all pages, and has_next says that next_cursor is there."""
     reading = await desk(serve)
@@ -212,7 +209,6 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_wrong_questions(serve: Serve) -> None:
     """A 400 that says what would be right."""
     reading = await desk(serve)
@@ -221,7 +217,6 @@ async def test_wrong_questions(serve: Serve) -> None:
         assert words in error["message"], (query, words)
 
 
-@pytest.mark.asyncio
 async def test_the_life_of_an_insight(serve: Serve) -> None:
     """
     Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's name.
@@ -310,7 +305,6 @@ REFUSED: Sequence[tuple[str, str, object, int, str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_what_is_refused(serve: Serve) -> None:
     """The plain form: a type and a message that names the field."""
     reading = await desk(serve)
@@ -321,7 +315,6 @@ async def test_what_is_refused(serve: Serve) -> None:
         assert {"type", "message"} == set(error), (method, path, body)
 
 
-@pytest.mark.asyncio
 async def test_found_again(serve: Serve) -> None:
     """Status and comments stay with what is found again; what was addressed is new when it returns."""
     reading = await desk(serve)

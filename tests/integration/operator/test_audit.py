@@ -40,6 +40,8 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
+pytestmark = pytest.mark.asyncio
+
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # Their bodies are questions; what assistants may write is held in test_assistants.py.
@@ -101,7 +103,6 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     await app.stop()
 
 
-@pytest.mark.asyncio
 async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address of the operator API that is no GET leaves a row in the name of who asked."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
@@ -343,7 +344,6 @@ async def _repaired(destination: str, *, dry_run: bool) -> LakeRepairs:
     return LakeRepairs(put=(), lost={})
 
 
-@pytest.mark.asyncio
 async def test_a_row_names_what_its_id_means(app: App) -> None:
     """As it is called now; what is gone by the name that the row itself states, and else by its last one."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))

@@ -18,6 +18,8 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, moment
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
+pytestmark = pytest.mark.asyncio
+
 ROUTE = "archive/ai-telemetry"
 
 
@@ -49,7 +51,6 @@ async def bury(server: OperatorServer, count: int) -> None:
         )
 
 
-@pytest.mark.asyncio
 async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
     """{topics, routes, space, duplicate_window_s, native}, the routes with state and reason."""
     await add(server.services.spool.log, call(1), call(2))
@@ -87,7 +88,6 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert route["queued"] == 2
 
 
-@pytest.mark.asyncio
 async def test_routes_are_a_list(server: OperatorServer) -> None:
     """The same rows under the envelope, filtered by state."""
     assert [ROUTE] == [row["route"] for row in (await server.ask("GET", "/routes")).payload["routes"]]
@@ -95,7 +95,6 @@ async def test_routes_are_a_list(server: OperatorServer) -> None:
     assert 400 == (await server.ask("GET", "/routes", state="asleep")).status
 
 
-@pytest.mark.asyncio
 async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     """What is not settled, by route and state; an unconfirmed delivery is counted on its route."""
     await add(server.services.spool.log, call(1), call(2))
@@ -116,7 +115,6 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     assert 1 == (await server.ask("GET", "/status")).payload["routes"][0]["unknown"]
 
 
-@pytest.mark.asyncio
 async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
     """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
     await add(server.services.spool.log, call(1), call(2))
@@ -128,7 +126,6 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
     assert ["route.drop", "route.drop.failed", "route.drop"] == actions
 
 
-@pytest.mark.asyncio
 async def test_a_route_tries_now(server: OperatorServer) -> None:
     """The one that is named, and the audit says who asked; one without a destination has nobody to try."""
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
@@ -144,7 +141,6 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
     assert [ROUTE] == server.woken
 
 
-@pytest.mark.asyncio
 async def test_dead_letters_are_listed_with_the_upstreams_words(server: OperatorServer) -> None:
     """{id, route, number, record_id, error, status, at}."""
     await bury(server, 1)
@@ -161,7 +157,6 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(server: Operator
     assert record.input_tokens == shown["record"]["input_tokens"]
 
 
-@pytest.mark.asyncio
 async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
     """The named ones leave the list and their route is woken."""
     await bury(server, 3)
@@ -172,7 +167,6 @@ async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
     assert 1 == (await due(server)).count
 
 
-@pytest.mark.asyncio
 async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> None:
     """All of one route, counted as discarded."""
     await bury(server, 3)
@@ -186,14 +180,12 @@ async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> No
 UNNAMED: Sequence[object] = [{}, {"ids": [1], "all": True}, {"route": ROUTE, "all": True}]
 
 
-@pytest.mark.asyncio
 async def test_dead_letters_are_named_in_one_way(server: OperatorServer) -> None:
     """By ids, by route, or all: nothing is discarded by a slip."""
     for body in UNNAMED:
         assert (400, "invalid") == (await server.ask("POST", "/dead/discard", body)).error[:2], body
 
 
-@pytest.mark.asyncio
 async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) -> None:
     """One wrong id and none of the others is touched."""
     await bury(server, 1)
@@ -202,7 +194,6 @@ async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) ->
     assert 1 == (await server.ask("GET", "/dead")).payload["pagination"]["total_count"]
 
 
-@pytest.mark.asyncio
 async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> None:
     """A dry run changes nothing; the real one makes new deliveries and is audited."""
     await add(server.services.spool.log, call(1), call(2))
@@ -229,7 +220,6 @@ NO_RANGES: Sequence[tuple[str, str | None]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
     """RFC 3339 with a zone and inside of the calendar, since before until."""
     for since, until in NO_RANGES:
@@ -239,7 +229,6 @@ async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
         ), (since, until)
 
 
-@pytest.mark.asyncio
 async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
     """What the sender is never told: how many were new."""
     receipt = await add(server.services.spool.log, call(1), call(2))
@@ -254,7 +243,6 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
     assert 404 == (await server.ask("GET", "/receipts/forged")).status
 
 
-@pytest.mark.asyncio
 async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     """Names, count and when last seen, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
@@ -266,7 +254,6 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
 
 
-@pytest.mark.asyncio
 async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) -> None:
     """The oldest first, with what the call costs by all of them; a correction can be looked at by its own id."""
     log = server.services.spool.log
@@ -283,7 +270,6 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
     assert newest["price_lines"] == []
 
 
-@pytest.mark.asyncio
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
@@ -314,7 +300,6 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
 
 
-@pytest.mark.asyncio
 async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +332,6 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     assert sum(read) >= 40_000
 
 
-@pytest.mark.asyncio
 async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> None:
     """By topic, with a sentence among those that say what does not balance."""
     async with operator_server(tmp_path) as server:
@@ -363,7 +347,6 @@ async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> Non
         assert "again: 1 (numbers 3)" in sentence
 
 
-@pytest.mark.asyncio
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
     """With counts, when last seen, and how they leave; those that do not can be asked for."""
     mapped = {"api_call": "unit-cost stream calls"}
@@ -398,7 +381,6 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
         assert [login] == (await server.ask("GET", "/event-types", sent="no")).payload["event_types"]
 
 
-@pytest.mark.asyncio
 async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> None:
     """Reports of one call that disagreed, by pair of sources."""
     await add(server.services.spool.log, call(1, source="gateway"))
@@ -411,7 +393,6 @@ async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> No
     assert row["second"]["input_tokens"] == 999
 
 
-@pytest.mark.asyncio
 async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     """Range and words of what an accepting answer refused."""
     await add(server.services.spool.log, call(1))
@@ -426,7 +407,6 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     assert row["words"] == "too old"
 
 
-@pytest.mark.asyncio
 async def test_the_books_balance(server: OperatorServer) -> None:
     """Running and recounted, per topic and route."""
     await bury(server, 2)
@@ -437,7 +417,6 @@ async def test_the_books_balance(server: OperatorServer) -> None:
         assert books["routes"][ROUTE]["dead"] == 2
 
 
-@pytest.mark.asyncio
 async def test_books_are_recounted_one_at_a_time(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

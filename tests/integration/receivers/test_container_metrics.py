@@ -430,21 +430,3 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     kept = registry.cluster_configs.find(cluster.id)
     assert 200 == await runs(second) and kept is registry.cluster_configs.find(cluster.id)
     assert [400, 400] == [await runs("x"), await runs(second, "x" * 201)]
-
-
-async def test_every_scope_opens_its_own_address(serve: Serve) -> None:
-    """And no other one of them."""
-    server, _ = await made(serve)
-    words = agent.query()
-    requests = {
-        "container-metrics_v1:upload": (f"{BASE}/upload{words}", b"{}", "application/json"),
-        "container-metrics_v1:abandon": (f"{BASE}/abandon{words}", b"[]", "application/json"),
-        "container-metrics_v1:get-status": (f"{BASE}/status", agent.status(), "application/x-protobuf"),
-        "container-metrics_v1:legacy": (f"{BASE}{words}", b"x", "application/x-protobuf"),
-    }
-    for held in requests:
-        key = await server.make_key(held, scopes=[held])
-        for scope, (path, body, type) in requests.items():
-            headers = {"Content-Encoding": "snappy"} if scope.endswith("legacy") else {}
-            answer = await server.send(path, body, key=key, content_type=type, headers=headers)
-            assert (200 if scope == held else 403) == answer.status, (held, scope)

@@ -30,14 +30,15 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("coding", PACKERS)
-async def test_compressed_requests_are_taken(serving: Serving, coding: str, encoding: str) -> None:
+async def test_compressed_requests_are_taken(serving: Serving) -> None:
     """31, 32: gzip, deflate and zstd, in both encodings."""
-    body = PACKERS[coding](traces(encoding, 20))
-    answer = await serving.send("/v1/traces", body, encoding, headers={"Content-Encoding": coding})
-    assert 200 == answer.status
-    assert 20 == len(await serving.records())
+    for encoding in ENCODINGS:
+        for coding, pack in PACKERS.items():
+            headers = {"Content-Encoding": coding}
+            answer = await serving.send("/v1/traces", pack(traces(encoding, 20)), encoding, headers=headers)
+            assert answer.status == 200, (encoding, coding)
+            assert "records=20;" in answer.headers["Tollhouse-Receipt"], (encoding, coding)
+    assert len(await serving.records()) == 20 * len(ENCODINGS) * len(PACKERS)
 
 
 BAD_CODINGS: Sequence[tuple[str, bytes, int]] = [
@@ -56,13 +57,6 @@ async def test_bad_codings_keep_nothing(serving: Serving) -> None:
         assert answer.status == status, (coding, body, status)
         assert answer.headers["Content-Type"] == JSON, (coding, body, status)
         assert [] == await serving.records(), (coding, body, status)
-
-
-@pytest.mark.asyncio
-async def test_a_bad_coding_without_a_type_is_never_500(serving: Serving) -> None:
-    """35: two mistakes at once are still the sender's."""
-    answer = await serving.send("/v1/traces", b"x", None, headers={"Content-Encoding": "rot13"})
-    assert 415 == answer.status
 
 
 @pytest.mark.asyncio

@@ -12,6 +12,8 @@ from spool.registry.scopes import CREATE_EVENT, INGEST
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, PROTOBUF
 
+pytestmark = pytest.mark.asyncio
+
 LIMIT = 1000
 AROUND = 2  # a resource and a scope are items, too
 
@@ -56,7 +58,6 @@ DOORS: dict[str, tuple[str, str, Callable[[int], bytes], int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("door", DOORS)
 async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
     """At the edge: as many as may be are answered, one more is refused with 413 and what to do."""
@@ -69,7 +70,6 @@ async def test_the_items_of_a_body_are_bounded(serve: Serve, door: str) -> None:
     assert b"server.max_items" in refused.body
 
 
-@pytest.mark.asyncio
 async def test_the_items_of_a_message_are_bounded(serve: Serve) -> None:
     """Over gRPC: RESOURCE_EXHAUSTED, which no exporter repeats."""
     serving = await serve(grpc_listen="127.0.0.1:0", max_items=LIMIT)

@@ -12,6 +12,8 @@ from spool.settings import MIB, SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
+pytestmark = pytest.mark.asyncio
+
 SUM = "/unit-cost/v1/telemetry/allocation/{}/sum"
 SCOPE = "unit-cost_v1:manage_telemetry_records"
 
@@ -32,7 +34,6 @@ async def limit_used(serving: Serving, name: str) -> float:
     return next(float(line.removeprefix(prefix)) for line in text.splitlines() if line.startswith(prefix))
 
 
-@pytest.mark.asyncio
 async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> None:
     """
     At its limit it gets 429 for new records and 200 for those that are there.
@@ -60,7 +61,6 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
     assert 200 == (await serving.send("/readyz", b"", method="GET", key=None)).status
 
 
-@pytest.mark.asyncio
 async def test_a_key_creates_no_more_streams_than_it_leaves(serve: Serve) -> None:
     """One too many gets 429 with what to do; another key creates some yet."""
     section = SpoolSettings(hold=0, counter_wait=0, max_streams=6)

@@ -30,6 +30,8 @@ from tests.integration.receivers.test_topics import (
     usage,
 )
 
+pytestmark = pytest.mark.asyncio
+
 SCOPES = [CREATE_EVENT, MANAGE, DROP]
 
 
@@ -49,7 +51,6 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
     return [one.id for one in records if not (isinstance(one, UnitCostOperation) and one.operation == "drop")]
 
 
-@pytest.mark.asyncio
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
     site = await serve(chain_keys=("topics", "billing"))
@@ -94,7 +95,6 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
         assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
 
 
-@pytest.mark.asyncio
 async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serve) -> None:
     """What such a record says of its key, its user and its team would be the sender's own choice."""
     serving = await serve()
@@ -105,7 +105,6 @@ async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serv
     assert bytes.fromhex("ab" * 16) not in {record.id for record in await serving.records()}
 
 
-@pytest.mark.asyncio
 async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve: Serve) -> None:
     """Who holds any key of an application can claim no call under an id of his choice, at no cost."""
     serving = await serve(chain_keys=("site-*",))
@@ -125,7 +124,6 @@ async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve
     assert 2 == sum(record.id in forged_ids for record in records)
 
 
-@pytest.mark.asyncio
 async def test_a_marked_call_is_accepted_or_rejected_and_counts_nowhere(serve: Serve) -> None:
     """
     T1: `check` of another Tollhouse learns if its key may chain, and nothing else. The call is in the books as ignored,

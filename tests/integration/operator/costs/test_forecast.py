@@ -16,6 +16,8 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
+pytestmark = pytest.mark.asyncio
+
 NOW = datetime(2026, 9, 21, 12, tzinfo=UTC)  # a Monday
 WORKDAY, WEEKEND = "10", "2"
 
@@ -46,7 +48,6 @@ async def asked(server: OperatorServer, query: str) -> Any:
     return answer.payload["forecast"]
 
 
-@pytest.mark.asyncio
 async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorServer) -> None:
     """Total and bounds to the cent; the days to come, with what was spent, add up to the total."""
     made = await server.ask(
@@ -76,7 +77,6 @@ async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorS
     assert Decimal(saturday["amount"]) < Decimal(found["days"][1]["amount"])
 
 
-@pytest.mark.asyncio
 async def test_a_quarter_in_a_zone_and_too_little_history(server: OperatorServer) -> None:
     """Days are those of the zone; with less than a week of history the reason is said instead of a number."""
     quarter = await asked(server, "per=quarterly&tz=Asia/Tokyo&where=team=search")

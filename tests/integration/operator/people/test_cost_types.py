@@ -48,6 +48,8 @@ from tests.integration.operator.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
+pytestmark = pytest.mark.asyncio
+
 __all__ = ["quick_beat"]  # hold for all tests here
 
 DAY_S = 86400
@@ -173,7 +175,6 @@ def names_of(found: Mapping[tuple[str, str], Said], marks: Sequence[str]) -> set
     return {" ".join(place) for place, said in found.items() if any(mark in said.text for mark in marks)}
 
 
-@pytest.mark.asyncio
 async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
     """All calls, and no figure of a bill at any address or tool; who may see all types sees it at several."""
     draft = replace(EVERYWHERE, cost_types=COUNTED_TYPES)
@@ -208,7 +209,6 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.asyncio
 async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
     """The whole bill, and no figure of calls anywhere: what is made of calls is refused with the reason."""
     draft = replace(EVERYWHERE, cost_types=("billed_cost",))
@@ -230,7 +230,6 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
         assert "your roles show billed_cost" in (await use(there, "get_budgets")).text
 
 
-@pytest.mark.asyncio
 async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
     """Each money is cut by the roles that show it: counted money of one team, and the bill of all."""
     filters = (RoleFilter(dimension="team", values=("ads",)),)
@@ -245,7 +244,6 @@ async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
         assert "0" == cut["total"]["cost"]
 
 
-@pytest.mark.asyncio
 async def test_a_measure_is_of_its_cost_type(tmp_path: Path) -> None:
     """Who is shown real_cost alone may ask for cost and for calls, and for no measure of another cost type."""
     draft = replace(EVERYWHERE, cost_types=("real_cost",))

@@ -18,6 +18,8 @@ from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import operator_server
 
+pytestmark = pytest.mark.asyncio
+
 
 @pytest_asyncio.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
@@ -45,7 +47,6 @@ def state(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["demo"]["state"]
 
 
-@pytest.mark.asyncio
 async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
     """It is read below /demo alone, outlives a restart, and its folder goes with it; real calls never met it."""
     data = app.config.data_dir
@@ -76,7 +77,6 @@ def error(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["error"]["type"]
 
 
-@pytest.mark.asyncio
 async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +87,6 @@ async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
     assert (200, "none") == state(await ask(app, "GET", "/demo"))
 
 
-@pytest.mark.asyncio
 async def test_who_may_not_read_the_real_data_reads_no_demo(tmp_path: Path) -> None:
     """The rights are those of the real data: a stranger, and somebody without a role, learn nothing."""
     async with operator_server(tmp_path) as server:

@@ -30,6 +30,8 @@ from tests.integration.operator.people.test_limited_person import (
     quick_beat,
 )
 
+pytestmark = pytest.mark.asyncio
+
 __all__ = ["quick_beat"]  # hold for all tests here
 
 DIMENSIONS = [*FIELDS, "User:Defined:Part"]
@@ -95,7 +97,6 @@ def content(line: str) -> Any:
     return result["structuredContent"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("role", ROLES)
 async def test_what_is_hidden_changes_no_answer(tmp_path: Path, role: str) -> None:
     """
@@ -119,7 +120,6 @@ async def test_what_is_hidden_changes_no_answer(tmp_path: Path, role: str) -> No
         assert total["total"]["calls"] == report.payload["total"]["calls"]
 
 
-@pytest.mark.asyncio
 async def test_tools_that_are_not_cut_are_closed(tmp_path: Path) -> None:
     """They are in no list, and a call of one says what the role lacks; nobody's sign-in is asked for again."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -133,7 +133,6 @@ async def test_tools_that_are_not_cut_are_closed(tmp_path: Path) -> None:
                 assert result["isError"] and "full data access" in result["content"][0]["text"], name
 
 
-@pytest.mark.asyncio
 async def test_notes_on_the_organization_are_of_all_calls(tmp_path: Path) -> None:
     """As insights that a person wrote: nobody knows which calls they are about."""
     async with place(tmp_path, ROLES["is"]) as there:

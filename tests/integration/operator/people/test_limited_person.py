@@ -51,6 +51,8 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
+pytestmark = pytest.mark.asyncio
+
 __all__ = ["quick_beat"]  # hold for all tests here
 
 MARK = "zqx.q"  # no secret and no cursor has a dot
@@ -358,7 +360,6 @@ WORDS = (
 SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """Every row answers with what is the person's own, or refuses; no answer has a word of the other team."""
@@ -382,7 +383,6 @@ async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, rol
         assert "new" == kept.status
 
 
-@pytest.mark.asyncio
 async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
     """Every read of the table, so that the walk of a limited person can find what it looks for."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -397,7 +397,6 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
         assert not [word for word in words if f"{FOREIGN}{word}" not in said]
 
 
-@pytest.mark.asyncio
 async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
     """To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the team."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -440,7 +439,6 @@ def said(text: str) -> str:
     return json.dumps(answer)
 
 
-@pytest.mark.asyncio
 async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
     """Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by errors."""
     part, paths = "User:Defined:Part", ("/report?by={}", "/comparison?by={}", "/report?where={}=x")
@@ -467,7 +465,6 @@ async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_i
             assert 200 == (await there.send("GET", path, None, there.eva))[0]
 
 
-@pytest.mark.asyncio
 async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
     """Questions and changes that name a view of another team are answered as for one that does not exist."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -494,7 +491,6 @@ async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
         assert {"team": (OWN,), "!user": ("x",)} == there.server.registry.views.get(own).filter
 
 
-@pytest.mark.asyncio
 async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
     """Those that fired when the view still passed calls of another team name its owners."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -520,7 +516,6 @@ async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
         assert '"percent": null' not in (await there.send("GET", "/budgets", None, there.eva))[1]
 
 
-@pytest.mark.asyncio
 async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
     """What they cost is what the person's report says; an Organizer's check is of all."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -536,7 +531,6 @@ async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
         assert {"eva": "3", "root": "6"} == spent
 
 
-@pytest.mark.asyncio
 async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
     """The roles, their permission sets, and whether they show some calls alone."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -552,7 +546,6 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
         assert root.payload["rights"]["is_limited"] is False
 
 
-@pytest.mark.asyncio
 async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
     """Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within."""
     async with place(tmp_path, None) as there:

@@ -26,6 +26,8 @@ from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider, part
 
+pytestmark = pytest.mark.asyncio
+
 ROOT = Actor("root", "here")
 EVE = "eve@example.com"
 
@@ -116,7 +118,6 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         await house.oidc.close()
 
 
-@pytest.mark.asyncio
 async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> None:
     """Named by the verified e-mail address, with the role of the settings, and in the audit list."""
     cookie = await house.sign_in()
@@ -133,7 +134,6 @@ async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> Non
     assert house.provider.url == audit[0]["after"]["issuer"]
 
 
-@pytest.mark.asyncio
 async def test_cookies_are_for_the_browser_alone(house: House) -> None:
     """That of the way there must come back from another site, that of the session must not."""
     begun = (await house.get("/oidc")).cookies["tollhouse-oidc"]
@@ -147,7 +147,6 @@ async def test_cookies_are_for_the_browser_alone(house: House) -> None:
     assert kept["path"] == ""
 
 
-@pytest.mark.asyncio
 async def test_a_local_account_stays_its_own(house: House) -> None:
     """Whoever has its e-mail address at the provider gets in only where the settings join the two."""
     await house.server.ask("POST", "/operators", {"email": ADA, "password": "x" * 12, "role": "admin"})
@@ -158,7 +157,6 @@ async def test_a_local_account_stays_its_own(house: House) -> None:
     assert "admin" == (await house.operator())["role"]
 
 
-@pytest.mark.asyncio
 async def test_an_address_given_to_somebody_else_opens_nothing(house: House) -> None:
     """The person's id at the provider counts, too."""
     await house.sign_in()
@@ -166,7 +164,6 @@ async def test_an_address_given_to_somebody_else_opens_nothing(house: House) -> 
     assert "taken" == await house.sign_in()
 
 
-@pytest.mark.asyncio
 async def test_a_disabled_operator_stays_out(house: House) -> None:
     """The sessions end, and a new sign-in says whom to ask; enabled again it works."""
     cookie = await house.sign_in()
@@ -180,7 +177,6 @@ async def test_a_disabled_operator_stays_out(house: House) -> None:
     assert 200 == await house.status(await house.sign_in())
 
 
-@pytest.mark.asyncio
 async def test_a_disabled_account_takes_no_password(house: House) -> None:
     """Disabled is disabled, in whatever way one signs in; one's own account cannot be disabled by a slip."""
     given = {"email": ADA, "password": "x" * 12}
@@ -197,7 +193,6 @@ async def test_a_disabled_account_takes_no_password(house: House) -> None:
     assert 401 == (await house.server.over_http("POST", "/sessions", given)).status
 
 
-@pytest.mark.asyncio
 async def test_groups_give_roles(house: House) -> None:
     """The highest counts, at each sign-in: who left the group has less the next time, and his sessions end."""
     await house.reconfigure(roles={"finops": OPERATOR, "platform": ADMIN}, groups_claim="realm.groups")
@@ -211,7 +206,6 @@ async def test_groups_give_roles(house: House) -> None:
     assert await house.status(after) == 200
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("settings", "claims", "word"),
     [
@@ -237,7 +231,6 @@ async def test_who_may_not_sign_in_hears_why(
     assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("subject", "name"), [("ada.1", "ada.1@127.0.0.1"), ("A|d a", None)])
 async def test_people_can_be_named_by_their_id(house: House, subject: str, name: str | None) -> None:
     """For providers without e-mail addresses; ids that differ are never one name."""
@@ -326,7 +319,6 @@ def mangled(provider: OpenIdProvider) -> None:
     provider.id_token = f"{head}.{encoded(b'[' * 100_000)[:40_000]}.{signature}"
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "bend",
     [
@@ -407,7 +399,6 @@ async def test_a_token_that_proves_nothing_is_refused(house: House, bend: Bend) 
     assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
 
 
-@pytest.mark.asyncio
 async def test_clocks_may_differ_a_little(house: House) -> None:
     """By `clock_skew` in both directions, and not by more."""
     now = house.server.clock.now()
@@ -418,14 +409,12 @@ async def test_clocks_may_differ_a_little(house: House) -> None:
         assert found == word or (not word and 200 == await house.status(found)), claims
 
 
-@pytest.mark.asyncio
 async def test_an_audience_of_several_needs_the_party(house: House) -> None:
     """Which must be this client."""
     house.provider.claims = {"aud": ["another", CLIENT], "azp": CLIENT}
     assert 200 == await house.status(await house.sign_in())
 
 
-@pytest.mark.asyncio
 async def test_keys_are_rotated(house: House) -> None:
     """A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests."""
     assert 200 == await house.status(await house.sign_in())
@@ -439,7 +428,6 @@ async def test_keys_are_rotated(house: House) -> None:
     assert 2 == asked == house.provider.asked.count("keys")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kid", [None, "one"])
 async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None) -> None:
     """Or without any: a key that did not sign is not a reason to believe that none has."""
@@ -453,7 +441,6 @@ async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None)
     assert 200 == await house.status(await house.sign_in())
 
 
-@pytest.mark.asyncio
 async def test_a_code_works_once(house: House) -> None:
     """What the browser brought back is used up, here and, under a new state, at the provider."""
     location, cookie = await house.begin()
@@ -465,7 +452,6 @@ async def test_a_code_works_once(house: House) -> None:
     assert "code" == outcome(await house.finish({**brought, "state": state}, cookie))
 
 
-@pytest.mark.asyncio
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
     """Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as well."""
     location, cookie = await house.begin()
@@ -477,7 +463,6 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None
     assert "state" == outcome(await house.finish(house.provider.code_for(location), cookie))
 
 
-@pytest.mark.asyncio
 async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
     """The answer may name its issuer (RFC 9207); one without a code is a refusal."""
     location, cookie = await house.begin()
@@ -488,7 +473,6 @@ async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
     assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
 
 
-@pytest.mark.asyncio
 async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
     """Neither of the two calls takes a place to go to: back is always the console."""
     answer = await house.get("/oidc", {"next": "https://evil.example"})
@@ -504,7 +488,6 @@ async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
     assert answer.headers["Location"] == "../"
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["discovery", "keys", "token"])
 @pytest.mark.parametrize("how", ["down", "giant"])
 async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, how: str) -> None:
@@ -518,7 +501,6 @@ async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, 
     assert 201 == local.status
 
 
-@pytest.mark.asyncio
 async def test_a_slow_provider_is_given_up(house: House) -> None:
     """After `timeout`; other calls are answered meanwhile."""
     await house.reconfigure(timeout=0.2)
@@ -528,7 +510,6 @@ async def test_a_slow_provider_is_given_up(house: House) -> None:
     assert "down" == await signing_in
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "document",
     [
@@ -544,7 +525,6 @@ async def test_a_wrong_discovery_document_is_refused(house: House, document: dic
     assert "down" == await house.sign_in()
 
 
-@pytest.mark.asyncio
 async def test_attempts_are_limited(house: House) -> None:
     """Those that end in a session use nothing up."""
     for _ in range(SIGN_IN_BURST + 2):
@@ -555,7 +535,6 @@ async def test_attempts_are_limited(house: House) -> None:
     assert "../#problem=attempts" == found[-1]
 
 
-@pytest.mark.asyncio
 async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     """
     Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all.
@@ -572,7 +551,6 @@ async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     assert "../#problem=attempts" in [(await house.begin())[0] for _ in range(6)]
 
 
-@pytest.mark.asyncio
 async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many sign-ins that have begun the oldest of the address with the most goes."""
     monkeypatch.setattr(sign_ins, "MAX_BEGUN", 3)
@@ -583,7 +561,6 @@ async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch
     assert outcome(await house.finish(brought, f"tollhouse-oidc={browser}")).startswith("tollhouse=")
 
 
-@pytest.mark.asyncio
 async def test_the_provider_ends_sessions(house: House) -> None:
     """By its id of the sign-in or by the person; a token works once."""
     first = await house.sign_in()
@@ -604,7 +581,6 @@ async def test_the_provider_ends_sessions(house: House) -> None:
     }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("named", [{}, {"sid": "s1"}], ids=["by the person", "by the sign-in"])
 async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_session(
     house: House, named: dict[str, str]
@@ -637,7 +613,6 @@ NO_LOGOUTS: Sequence[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
     """An ID token is none, nor one without the event, with a nonce, or that is over."""
     cookie = await house.sign_in()
@@ -646,7 +621,6 @@ async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
         assert 200 == await house.status(cookie), changes
 
 
-@pytest.mark.asyncio
 async def test_a_logout_needs_a_token(house: House) -> None:
     """Bad input gets an answer."""
     assert 400 == await house.log_out("x")
@@ -654,7 +628,6 @@ async def test_a_logout_needs_a_token(house: House) -> None:
     assert 400 == await house.log_out(house.provider.key.token(house.provider.id_claims()))
 
 
-@pytest.mark.asyncio
 async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) -> None:
     """Every `recheck`, with the token that it gave last; a session goes on while it is down."""
     house.provider.refresh_token = "r"
@@ -673,7 +646,6 @@ async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) ->
     assert 200 == await house.status(cookie)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("what", ["gone", "group", "role", "restart"])
 async def test_what_changed_at_the_provider_ends_the_session(house: House, what: str) -> None:
     """The account, its groups or role; and a restart forgets the token, which is never on disk."""
@@ -694,7 +666,6 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
     assert 401 == await house.status(cookie)
 
 
-@pytest.mark.asyncio
 async def test_a_session_of_another_gateway_is_checked_there(house: House) -> None:
     """It has the token, and says until when it has checked; once it is silent, the others end the session."""
     house.provider.refresh_token = "r"
@@ -720,7 +691,6 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
         await other.close()
 
 
-@pytest.mark.asyncio
 async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> None:
     """With the next check of any other session."""
     house.provider.refresh_token = "r"
@@ -735,7 +705,6 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
     assert [True, True] == noted
 
 
-@pytest.mark.asyncio
 async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
     """What the role gives and no more, at once; the provider is asked again without ending the session."""
     await house.reconfigure(roles={"boss": "admin"})
@@ -758,7 +727,6 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     assert "admin" == (await house.operator())["role"]
 
 
-@pytest.mark.asyncio
 async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House) -> None:
     """From the next request on: the session is of before the role. A role that a group gives stays."""
     await house.reconfigure(roles={"boss": "admin"}, default_role="viewer")
@@ -778,7 +746,6 @@ async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House)
     assert [200, 200] == [(await house.get(path, cookie=mapped)).status for path in ("/report", "/status")]
 
 
-@pytest.mark.asyncio
 async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) -> None:
     """Being named by a role takes the default role away, which was all that the person had."""
     await house.reconfigure(roles={"boss": "admin"}, default_role="admin")
@@ -792,7 +759,6 @@ async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) 
     assert 200 == (await house.get("/roles", cookie=cookie)).status
 
 
-@pytest.mark.asyncio
 async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None:
     """To the second, however busy."""
     await house.reconfigure(session=1800.0)
@@ -803,7 +769,6 @@ async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None
     assert 401 == await house.status(cookie)
 
 
-@pytest.mark.asyncio
 async def test_the_sign_in_page_learns_the_ways(house: House) -> None:
     """The provider's name for its button and the sentence of each problem; without a provider, none."""
     ways = await house.server.over_http("GET", "/sign-in-ways")

@@ -24,6 +24,8 @@ from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPE
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles
 from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
+pytestmark = pytest.mark.asyncio
+
 PASSWORD = "correct horse battery"
 
 
@@ -55,7 +57,6 @@ def headers_of(answer: Answer) -> dict[str, str]:
     }
 
 
-@pytest.mark.asyncio
 async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorServer) -> None:
     """A change carries the operator's name. The cookie is for the browser alone, and its path is the API's folder."""
     await account(server)
@@ -82,7 +83,6 @@ async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorSe
     assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
-@pytest.mark.asyncio
 async def test_nothing_opens_without_a_session(server: OperatorServer) -> None:
     """Every call but the sign-in itself is 401 for a stranger, whatever is wrong with its body."""
     wrong = ({"Content-Type": "text/nonsense"}, {"Content-Encoding": "rot13"})
@@ -98,7 +98,6 @@ async def test_nothing_opens_without_a_session(server: OperatorServer) -> None:
                     assert "signed_out" == (await answer.json())["error"]["type"]
 
 
-@pytest.mark.asyncio
 async def test_a_made_up_cookie_opens_nothing(server: OperatorServer) -> None:
     """Nor does the header of the socket over HTTP. No answer says which release runs here."""
     for headers in (*({"Cookie": each} for each in ("tollhouse=guess", "tollhouse=", "other=1")),
@@ -122,7 +121,6 @@ CHANGES_NOTHING: tuple[tuple[Mapping[str, str | None], int, str], ...] = (
 )
 
 
-@pytest.mark.asyncio
 async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
     """Token, Origin, Sec-Fetch-Site and media type are checked, for the sign-in too (login CSRF). Reading is open."""
     signed, body = await signed_in(server), {"name": "abc", "scopes": [INGEST]}
@@ -140,7 +138,6 @@ async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
     assert 201 == (await server.over_http("POST", "/keys", body, headers={**signed, **own})).status
 
 
-@pytest.mark.asyncio
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer) -> None:
     """DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn."""
     for host in ("127.0.0.1:4318", "[::1]:4318", "localhost", "gateway.example.com:4318"):
@@ -152,7 +149,6 @@ async def test_a_rebound_host_name_gets_nothing(server: OperatorServer) -> None:
 OPEN_TO_ALL_ROLES = ("/session", "/status", "/books", "/verify", "/ignored", "/conflicts")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role: str) -> None:
     """Viewers read, operators work on deliveries, admins manage keys and operators; a refusal says who can give it."""
@@ -169,7 +165,6 @@ async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role:
             assert "API key management" in answer.error[2] and "Organizer" in answer.error[2]
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> None:
     """A wrong password and an unknown account are answered alike."""
     await account(server)
@@ -178,7 +173,6 @@ async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> N
     assert (401, "sign_in", "e-mail or password is wrong") == wrong.error == unknown.error
 
 
-@pytest.mark.asyncio
 async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     """After a burst the right password has to wait as well, then it opens; right ones use nothing up."""
     await account(server)
@@ -192,7 +186,6 @@ async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     assert 201 == (await tried(server, PASSWORD)).status
 
 
-@pytest.mark.asyncio
 async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) -> None:
     """Wrong passwords from one address stop that address; the account's owner signs in from another."""
     await account(server)
@@ -207,7 +200,6 @@ async def tried(server: OperatorServer, password: str, address: str = "198.51.10
     return await server.over_http("POST", "/sessions", body, headers={"X-Forwarded-For": address})
 
 
-@pytest.mark.asyncio
 async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorServer) -> None:
     """Many addresses together are limited, too."""
     await account(server)
@@ -218,7 +210,6 @@ async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorSe
     assert (429, "too_many_attempts") == answer.error[:2]
 
 
-@pytest.mark.asyncio
 async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
     """Else links would go on for ever, whatever becomes of the account that made the first."""
     secret = link_of(await server.ask("POST", "/console-links", {}))
@@ -228,7 +219,6 @@ async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
     assert "tollhouse console link" in answer.error[2]
 
 
-@pytest.mark.asyncio
 async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> None:
     """A link that it made, used or not, opens nothing any more."""
     headers = await signed_in(server)
@@ -243,7 +233,6 @@ async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> N
     assert 401 == (await server.over_http("POST", "/sessions", {"link": unused})).status
 
 
-@pytest.mark.asyncio
 async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
     """Who is signed in, how and from where; an administrator ends any of them."""
     headers = await signed_in(server)
@@ -260,7 +249,6 @@ async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
     assert 404 == (await server.over_http("DELETE", f"/sessions/{row['id']}", headers=headers)).status
 
 
-@pytest.mark.asyncio
 async def test_a_session_ends_after_rest_and_after_half_a_day(server: OperatorServer) -> None:
     """Asking keeps it alive, resting ends it; after twelve hours it ends, however busy."""
     headers = await signed_in(server)
@@ -274,7 +262,6 @@ async def test_a_session_ends_after_rest_and_after_half_a_day(server: OperatorSe
     assert 401 == (await server.over_http("GET", "/keys", headers=headers_of(again))).status
 
 
-@pytest.mark.asyncio
 async def test_a_changed_account_signs_out_everywhere(server: OperatorServer) -> None:
     """Removal, a new role and a new password end every session of the account at once."""
     await account(server, email="root@example.com")
@@ -285,7 +272,6 @@ async def test_a_changed_account_signs_out_everywhere(server: OperatorServer) ->
         assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
-@pytest.mark.asyncio
 async def test_nobody_removes_oneself(server: OperatorServer) -> None:
     """Nobody locks himself out by a slip, however the address is written, also where another admin remains."""
     headers, changes = await signed_in(server), ({"role": "viewer"}, {"status": "Disabled"})
@@ -297,7 +283,6 @@ async def test_nobody_removes_oneself(server: OperatorServer) -> None:
         assert answer.status == 409, change
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("change", [{"role": "viewer"}, {"status": "Disabled"}, None])
 async def test_rights_are_those_of_when_the_body_is_here(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
@@ -326,7 +311,6 @@ async def test_rights_are_those_of_when_the_body_is_here(
     assert "friend@example.com" not in [each.email for each in await server.registry.operators.all()]
 
 
-@pytest.mark.asyncio
 async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServer) -> None:
     """Removed, disabled or another role: 409 says who it is and what to do first."""
     await account(server)
@@ -336,7 +320,6 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
         assert "the last enabled Organizer: make another account one" in answer.error[2]
 
 
-@pytest.mark.asyncio
 async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:
     """What it gives, and what it takes; an account without a role of its own has nothing else."""
     headers = await signed_in(server, "none")
@@ -357,7 +340,6 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
     assert [200, 403, 403, 403] == await opened()
 
 
-@pytest.mark.asyncio
 async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     """A link would outlast it; nor does a link carry the role documents of who made it."""
     headers = await signed_in(server, "viewer")
@@ -385,7 +367,6 @@ def link_of(answer: Answer) -> str:
     return secret
 
 
-@pytest.mark.asyncio
 async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     """Under the name of whoever made it; its secret stands in the fragment, which no log keeps."""
     secret = link_of(await server.ask("POST", "/console-links", {}, by="root@example.com"))
@@ -400,7 +381,6 @@ async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     assert (401, "sign_in") == again.error[:2]
 
 
-@pytest.mark.asyncio
 async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServer) -> None:
     """A sign-in has e-mail and password, or a link; a password twelve characters; an address one account."""
     assert 0o600 == server.socket.stat().st_mode & 0o777  # the file mode is the sign-in of the socket
@@ -425,7 +405,6 @@ async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServ
         assert 400 == (await server.ask("GET", "/keys", by=actor)).status
 
 
-@pytest.mark.asyncio
 async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None:
     """Who, when, what, from where, before and after, and never a secret."""
     headers = await signed_in(server)
@@ -454,7 +433,6 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
         assert word not in str(payload)
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_body_is_refused(server: OperatorServer) -> None:
     """Bad input gets an answer, never a crash."""
     headers = {**await signed_in(server), "Content-Type": "application/json"}

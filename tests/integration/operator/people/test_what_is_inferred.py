@@ -37,6 +37,8 @@ from tests.integration.operator.streams import listening
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
+pytestmark = pytest.mark.asyncio
+
 __all__ = ["quick_beat"]  # hold for all tests here
 
 OWN_FILTER = {"filter": {"team": [OWN]}}
@@ -56,7 +58,6 @@ def cursors(page: dict[str, Any]) -> Iterator[str]:
         yield urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("utf-8", "replace")
 
 
-@pytest.mark.asyncio
 async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: Path) -> None:
     """Numbers of the log rise by one with each call of anybody: they are in no row and in no cursor."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -83,7 +84,6 @@ async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: 
         assert 2 == len(own) == len(set(own))
 
 
-@pytest.mark.asyncio
 async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More comes of others than is looked through: rates are of the same time as without them."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
@@ -120,7 +120,6 @@ async def foreign_calls(there: Place) -> None:
         await add(there.server.services.spool.log, *kept)
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("short_looks")
 async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
     """Every read, of own and of foreign things, says the same to the last byte after 2,500 calls of others."""
@@ -151,7 +150,6 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
         assert [] == [path for path in before if before[path] != after[path]]
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("short_looks")
 async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
     """A tail shows an own call behind 2,500 others and says nothing of these; `/changes` is silent until it comes."""
@@ -175,7 +173,6 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
             assert "budgets" in (await changes.event())[1]["what"]
 
 
-@pytest.mark.asyncio
 async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
     """Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known."""
     async with place(tmp_path, ROLES["is"]) as there:
@@ -201,7 +198,6 @@ async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, li
     return listed["percent"], shown["percent"], owner["fired"], [each["percent"] for each in alerts]
 
 
-@pytest.mark.asyncio
 async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +239,6 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         assert rates["records"] == 1
 
 
-@pytest.mark.asyncio
 async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
     """
     Views, budgets and scheduled reports: under a name that somebody else's has, the answer is that of a free name,
@@ -282,7 +277,6 @@ async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) ->
         assert 201 == (await send("POST", "/budgets", hidden))[0]
 
 
-@pytest.mark.asyncio
 async def test_what_hangs_on_a_view_is_named_only_to_who_sees_it(tmp_path: Path) -> None:
     """A plan is shown to whoever sees all calls; so its name is in no refusal for others."""
     async with place(tmp_path, ROLES["is"]) as there:
