@@ -113,42 +113,6 @@ async def test_a_source_twice(provider: str) -> None:
     assert abs(dollars(first.amount) + expected) <= expected / 50
 
 
-def regional(provider: str) -> list[Call]:
-    """A third of the calls of a provider in a region, which costs a tenth more."""
-    return [
-        replace(call, region="us-east-1") if call.provider == provider and number % 3 == 0 else call
-        for number, call in enumerate(CALLS)
-    ]
-
-
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_region_that_is_dearer(provider: str) -> None:
-    """The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or not."""
-    calls = regional(provider)
-    found = reconcile(provider, statements(calls), await count([record(call) for call in calls], book()))
-    holds(found)
-    claims = [claim for claim in found.claims if claim.cause != "rounding"]
-    expected = cost(calls) - cost(CALLS)
-    assert {("region", "strong", ("us-east-1",))} == {
-        (each.cause, each.sure, each.regions) for each in claims
-    }
-    assert abs(dollars(sum(each.amount for each in claims)) - expected) <= expected / 50
-    assert all("by the ledger" in each.evidence for each in claims)
-    assert abs(dollars(found.total.unexplained)) <= expected / 50
-
-
-async def test_a_region_that_the_bill_alone_tells() -> None:
-    """Records of before, and sources that do not say it: the statement's own regions explain it."""
-    calls = regional(ANTHROPIC)
-    untold = [replace(call, region="") for call in calls]
-    found = reconcile(ANTHROPIC, statements(calls), await count([record(call) for call in untold], book()))
-    holds(found)
-    expected = cost(calls) - cost(CALLS)
-    claims = [claim for claim in found.claims if claim.cause == "region"]
-    assert abs(dollars(sum(each.amount for each in claims)) - expected) <= expected / 50
-    assert all("by the statement" in each.evidence for each in claims)
-
-
 @pytest.mark.parametrize("since", [0, 14])
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
 async def test_a_stale_price(provider: str, since: int) -> None:
