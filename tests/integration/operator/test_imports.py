@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
@@ -29,12 +30,15 @@ def announce(*_):
 serve._announce = announce
 main()
 """
-# A command that says so at its end.
-ENDED = """
-import atexit, sys
-atexit.register(lambda: print("LOADED", *sys.modules))
+# A process that runs one command after the other, and says so at its end.
+COMMANDS = """
+import json, sys
 from gateway.cli import main
-main()
+
+for words in json.loads(sys.argv[1]):
+    main(words, standalone_mode=False)
+print()
+print("LOADED", *sys.modules)
 """
 
 # What the table of all addresses is imported by, for the first key and for the preview of a role.
@@ -59,7 +63,7 @@ asyncio.run(ask())
 """
 
 # Those with words that handlers know, too.
-COMMANDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
+WITH_WORDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
 
 async def loaded(script: str, *words: str) -> set[str]:
@@ -134,12 +138,12 @@ async def test_a_first_request_imports_its_area(serve: Serve) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("words", [("keys", "list"), ("budgets", "list"), ("report",), ("spool", "status")])
-async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ...]) -> None:
+async def test_commands_import_what_they_say(serve: Serve) -> None:
     """Who asks a running server loads a client: no server, no storage, no encoder of telemetry."""
     serving = await serve()
-    data = str(serving.app.config.data_dir)
-    modules = await loaded(ENDED, *words, "--json", "--data", data)
+    given = ("--json", "--data", str(serving.app.config.data_dir))
+    asked = (("keys", "list"), ("budgets", "list"), ("report",), ("spool", "status"))
+    modules = await loaded(COMMANDS, json.dumps([[*words, *given] for words in asked]))
     heavy = (
         "aiohttp.web",
         "google.protobuf",
@@ -153,10 +157,9 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-async def test_the_words_of_a_command_cost_what_they_say(words: tuple[str, ...]) -> None:
+async def test_the_words_of_commands_cost_what_they_say() -> None:
     """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
-    modules = await loaded(ENDED, *words, "--help")
+    modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))
     asked = ("gateway.http.services", "gateway.http.operator.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
 
