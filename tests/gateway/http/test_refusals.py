@@ -28,6 +28,7 @@ TOLD = {
     "NotKept": ((400, "invalid", None), (400, "invalid", None)),
     "NotThere": ((404, "not_found", None), (404, "not_found", None)),
     "RegistryDamaged": ((503, "unavailable", 30), (503, "registry_damaged", None)),
+    "RowDamaged": FAILED,
     "SpoolDamaged": UNAVAILABLE,
     "SpoolError": FAILED,
     "SpoolFromTheFuture": FAILED,
