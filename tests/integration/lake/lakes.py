@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -110,6 +111,18 @@ async def opened(
         yield House(storage, clock, directory)
     finally:
         await storage.close()
+
+
+def configured(directory: Path, *, spool: str = "", **fields: object) -> Path:
+    """Write a configuration with one destination: the folder `lake`, unless the fields say otherwise."""
+    folder = {} if "type" in fields else {"type": "file", "path": directory / "lake"}
+    said: dict[str, object] = {"name": "lake", **folder, **fields}
+    lines = [f"{name} = {json.dumps(value, default=str)}" for name, value in said.items()]
+    file = directory / "tollhouse.toml"
+    file.write_text(
+        "\n".join([f'data_dir = "{directory}/data"', "[spool]", spool, "[[destinations]]", *lines, ""])
+    )
+    return file
 
 
 def begin_copy(data: Path, original: Storage) -> None:

@@ -22,7 +22,7 @@ from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.record import NS, Correction, Record
 from tests.exporters.spools import call, calls, counter, record_id
-from tests.integration.lake.lakes import ROUTE, House, opened, query
+from tests.integration.lake.lakes import ROUTE, House, configured, opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
 from tests.rounds import IS_LONG
 
@@ -54,11 +54,7 @@ async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Re
 
 
 def run(directory: Path, *words: str) -> Result:
-    config = directory / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{directory}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
-        f'path = "{directory}/lake"\nlinger = "0s"\nbatch_records = 10\n'
-    )
+    config = configured(directory, spool='hold = "0s"', linger="0s", batch_records=10)
     return CliRunner().invoke(command, ["adopt", "--config", str(config), "--json", *words])
 
 
@@ -104,15 +100,12 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
 
 def test_a_copy_goes_on_where_its_lake_is_in_s3(tmp_path: Path) -> None:
     """A store of objects is adopted as a folder is."""
-    secret, config = tmp_path / "secret", tmp_path / "tollhouse.toml"
+    secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
     with s3_server(tmp_path) as address:
         there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": address, "secret_file": secret}
         asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID), **there))
-        lines = "".join(f'{name} = "{value}"\n' for name, value in there.items())
-        config.write_text(
-            f'data_dir = "{tmp_path}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\n{lines}'
-        )
+        config = configured(tmp_path, spool='hold = "0s"', **there)
 
         def done(*words: str) -> Any:
             result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])

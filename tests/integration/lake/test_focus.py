@@ -30,7 +30,7 @@ from spool.deliveries.protocols import LANDINGS
 from spool.record import NS, Record
 from tests.exporters.spools import call, counter
 from tests.integration.lake import victim
-from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened
+from tests.integration.lake.lakes import ROUTE, House, begin_copy, configured, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 FORMATS = {"focus": "focus.csv.zst", "focus-parquet": "focus.parquet"}
@@ -231,11 +231,7 @@ def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
             pass
 
     asyncio.run(fill())
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-        'format = "focus-parquet"\n'
-    )
+    config = configured(tmp_path, format="focus-parquet")
 
     def run(*words: str, code: int = 0) -> str:
         result = CliRunner().invoke(command, [*words, "--config", str(config)])

@@ -23,7 +23,7 @@ from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
 from spool.record import NS, Record, as_json
 from tests.exporters.spools import call, counter
-from tests.integration.lake.lakes import ROUTE, opened, query
+from tests.integration.lake.lakes import ROUTE, configured, opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 BEGIN_NS = 1_790_000_000 * NS
@@ -53,10 +53,7 @@ def verified(lake: Path, scratch: Path) -> VerifiedLake:
 
 
 def run(directory: Path, *words: str) -> Result:
-    config = directory / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{directory}/lake"\n'
-    )
+    config = configured(directory)
     return CliRunner().invoke(command, ["import", "--config", str(config), *words])
 
 
@@ -111,11 +108,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
     """The command writes to a store of objects as to a folder, and brings nothing twice."""
     (tmp_path / "secret").write_text("testing\ntesting-secret\n")
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(
-        f'[[destinations]]\nname = "lake"\ntype = "s3"\nurl = "s3://{BUCKET}/imported"\nendpoint = "{s3}"\n'
-        f'secret_file = "{tmp_path}/secret"\n'
-    )
+    there = {"type": "s3", "url": f"s3://{BUCKET}/imported", "endpoint": s3}
+    config = configured(tmp_path, secret_file=tmp_path / "secret", **there)
 
     def done(*words: str) -> Any:
         result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])

@@ -21,7 +21,7 @@ from gateway.service.assembly.lakes import lake_states
 from gateway.service.configuration.sections import Config, ServerSettings
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import ROUTE, House, query
+from tests.integration.lake.lakes import ROUTE, House, configured, query
 
 
 async def run_server(directory: Path) -> tuple[str, list[str]]:
@@ -61,17 +61,22 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     assert f'tollhouse_lake_differs{{route="{ROUTE}"}} 1.0' in metrics
     assert f'tollhouse_lake_landed_timestamp_seconds{{route="{ROUTE}"}}' in metrics
     assert f"The lake of {ROUTE} differs from what was sent" in titles
-    file = tmp_path / "tollhouse.toml"
-    file.write_text(
-        f'data_dir = "{tmp_path}/data"\n'
-        f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-    )
-    result = CliRunner().invoke(doctor, ["--config", str(file), "--json"])
+    result = CliRunner().invoke(doctor, ["--config", str(configured(tmp_path)), "--json"])
     [found] = [
         each for each in json.loads(result.stdout)["doctor"]["found"] if each["about"] == f"lake {ROUTE}"
     ]
     assert "problem" == found["status"]
     assert "it differed: 1 foreign" in found["words"]
+
+
+def config_of(directory: Path) -> Config:
+    """The settings of a server with the lake, which looks at it only when asked."""
+    return Config(
+        data_dir=directory / "data",
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        destinations=(DestinationSettings(name="lake", type="file", path=directory / "lake", verify=0.0),),
+    )
 
 
 class JumpedClock:
@@ -86,16 +91,7 @@ class JumpedClock:
 
 def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
     """All that was committed before is in the lake when the command says so, whatever the times of its commits."""
-    lake, file = tmp_path / "lake", tmp_path / "tollhouse.toml"
-    file.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n'
-    )
-    config = Config(
-        data_dir=tmp_path / "data",
-        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
-        spool=SpoolSettings(hold=0, counter_wait=0),
-        destinations=(DestinationSettings(name="lake", type="file", path=lake, verify=0.0),),
-    )
+    lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
     clock = JumpedClock()
 
     async def served() -> Result:
@@ -118,16 +114,7 @@ def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
 
 def test_a_command_lands_what_waits(tmp_path: Path) -> None:
     """At a month's end nobody waits for the age of a file. A lake that is away, and no server, are said."""
-    lake, file = tmp_path / "lake", tmp_path / "tollhouse.toml"
-    file.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n'
-    )
-    config = Config(
-        data_dir=tmp_path / "data",
-        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
-        spool=SpoolSettings(hold=0, counter_wait=0),
-        destinations=(DestinationSettings(name="lake", type="file", path=lake, verify=0.0),),
-    )
+    lake, file, config = tmp_path / "lake", configured(tmp_path), config_of(tmp_path)
 
     def land(*words: str) -> Result:
         return CliRunner().invoke(command, ["land", "--config", str(file), *words])

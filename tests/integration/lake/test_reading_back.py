@@ -23,7 +23,7 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.exporters.spools import call, record_id
-from tests.integration.lake.lakes import ROUTE, opened
+from tests.integration.lake.lakes import ROUTE, configured, opened
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -224,23 +224,7 @@ def test_the_command_lists_calls_of_a_lake(tmp_path: Path) -> None:
         await forget(tmp_path, clock)
 
     asyncio.run(filled())
-    file = tmp_path / "tollhouse.toml"
-    file.write_text(
-        f'data_dir = "{tmp_path}/data"\n'
-        f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-    )
-    words = [
-        "report",
-        "--calls",
-        "--from",
-        "2026-09-01",
-        "--to",
-        "2026-09-02",
-        "--top",
-        "2",
-        "--config",
-        str(file),
-    ]
-    result = CliRunner().invoke(main, words)
+    words = ["report", "--calls", "--from", "2026-09-01", "--to", "2026-09-02", "--top", "2", "--config"]
+    result = CliRunner().invoke(main, [*words, str(configured(tmp_path))])
     assert 0 == result.exit_code, result.output
     assert "20.5000" in result.output and "19.5000" in result.output and "18.5000" not in result.output

@@ -26,7 +26,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.integration.lake.lakes import ROUTE, House, configured, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 
@@ -158,9 +158,7 @@ def test_the_command_repairs(tmp_path: Path) -> None:
             await house.until(queued=0)
 
     asyncio.run(fill())
-    config = tmp_path / "tollhouse.toml"
-    destination = f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-    config.write_text(f'data_dir = "{tmp_path}/data"\n{destination}')
+    config = configured(tmp_path)
     removed = sorted((tmp_path / "lake").glob("ai_telemetry/v1/*/*.parquet"))[1]
     kept = removed.read_bytes()
     removed.unlink()

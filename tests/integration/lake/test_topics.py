@@ -28,7 +28,7 @@ from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from tests.exporters.spools import call, record_id
-from tests.integration.lake.lakes import House, opened
+from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 from tests.integration.lake.test_content import texts
 
@@ -200,11 +200,8 @@ def test_commands_take_a_topic(tmp_path: Path) -> None:
             await landed(house, path=tmp_path / "lake")
 
     asyncio.run(fill())
-    config = tmp_path / "tollhouse.toml"
-    topics = '"ai-telemetry", "usage-events", "unit-cost"'
-    config.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-        f"topics = [{topics}]\n"
+    config = configured(
+        tmp_path, type="file", path=tmp_path / "lake", topics=["ai-telemetry", "usage-events", "unit-cost"]
     )
 
     def run(*words: str, code: int = 0) -> str:

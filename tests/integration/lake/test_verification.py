@@ -36,7 +36,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.record import NS, Correction
 from tests.exporters.spools import StoppedClock, call, calls, record_id
-from tests.integration.lake.lakes import ROUTE, opened
+from tests.integration.lake.lakes import ROUTE, configured, opened
 
 
 async def fill(directory: Path) -> None:
@@ -57,8 +57,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(filled: Path, tmp_path: Path) -> Path:
     """A copy for one test, which a configuration names."""
     shutil.copytree(filled, tmp_path / "lake")
-    text = f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
-    (tmp_path / "tollhouse.toml").write_text(text)
+    configured(tmp_path)
     return tmp_path / "lake"
 
 
@@ -297,9 +296,8 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
 def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
     """Missing files of earlier dates have a name of their own; later ones are as before."""
     asyncio.run(fill_days(tmp_path))
-    lake, config = tmp_path / "lake", tmp_path / "tollhouse.toml"
-    config.write_text(f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n')
-    first, *_, last = files(lake)
+    config = configured(tmp_path)
+    first, *_, last = files(tmp_path / "lake")
     first.unlink()
 
     def found(*words: str) -> tuple[int, list[str]]:

@@ -21,7 +21,7 @@ from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command
 from spool.record import NS, Correction, Record
 from tests.exporters.spools import StoppedClock, call, calls, record_id
-from tests.integration.lake.lakes import opened
+from tests.integration.lake.lakes import configured, opened
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "lake"
 AT_NS = 1_790_000_000 * NS  # 2026-09-21
@@ -133,11 +133,7 @@ def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path
     """The files in deploy/lake are what `tollhouse lake sql --for` prints."""
     assert READERS == tuple(DIALECTS)
     settings = sample(reader)
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\n'
-        f'type = "{settings.type}"\nurl = "{settings.url}"\n'
-    )
+    config = configured(tmp_path, type=settings.type, url=settings.url)
     result = CliRunner().invoke(command, ["sql", "--for", reader, "--config", str(config)])
     assert 0 == result.exit_code, result.output
     assert (SAMPLES / f"{reader}.sql").read_text() == result.stdout
@@ -146,27 +142,24 @@ def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("fields", "reader", "words"),
     [
-        ('type = "file"\npath = "lake"', "athena", "athena reads no store of type file; it reads s3"),
-        ('type = "file"\npath = "lake"\nformat = "ndjson"', "spark", "views for spark are over Parquet"),
-        ('type = "clickhouse"\nurl = "https://house:8443/costs"', "spark", "spark reads no destination of type"),
-        ('type = "kafka"\nurl = "broker:9093"', "duckdb", "duckdb reads no destination of type kafka"),
+        ({"type": "file", "path": "lake"}, "athena", "athena reads no store of type file; it reads s3"),
+        ({"type": "file", "path": "lake", "format": "ndjson"}, "spark", "views for spark are over Parquet"),
+        ({"type": "clickhouse", "url": "https://house:8443/costs"}, "spark", "spark reads no destination of type"),
+        ({"type": "kafka", "url": "broker:9093"}, "duckdb", "duckdb reads no destination of type kafka"),
     ],
 )  # fmt: skip
-def test_what_a_reader_does_not_read_is_said(fields: str, reader: str, words: str, tmp_path: Path) -> None:
+def test_what_a_reader_does_not_read_is_said(
+    fields: dict[str, str], reader: str, words: str, tmp_path: Path
+) -> None:
     """No statement is printed that could not work."""
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\n{fields}\n')
+    config = configured(tmp_path, **fields)
     result = CliRunner().invoke(command, ["sql", "--for", reader, "--config", str(config)])
     assert 2 == result.exit_code and words in result.output
 
 
 def test_the_table_of_clickhouse_is_printed(tmp_path: Path) -> None:
     """It is the statement that `tollhouse check` compares a table with."""
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "house"\ntype = "clickhouse"\n'
-        'url = "https://house:8443/costs"\ntable = "calls_of_ai"\n'
-    )
+    config = configured(tmp_path, type="clickhouse", url="https://house:8443/costs", table="calls_of_ai")
     for words in ((), ("--for", "clickhouse")):
         result = CliRunner().invoke(command, ["sql", *words, "--config", str(config)])
         assert 0 == result.exit_code, result.output

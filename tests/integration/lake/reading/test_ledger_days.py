@@ -17,7 +17,7 @@ from gateway.cli.lake.recounts import RouteBooks
 from spool.ledger import money
 from spool.record import NS, Record
 from tests.exporters.spools import StoppedClock, call, counter
-from tests.integration.lake.lakes import opened
+from tests.integration.lake.lakes import configured, opened
 from tests.integration.lake.test_views import AT_NS, records
 
 DAY = "2026-09-21"
@@ -42,12 +42,7 @@ async def fill(directory: Path, format: str) -> None:
 def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("days")
     asyncio.run(fill(directory, request.param))
-    file = directory / "tollhouse.toml"
-    file.write_text(
-        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
-        f'path = "{directory}/lake"\nformat = "{request.param}"\n'
-    )
-    return file
+    return configured(directory, format=request.param)
 
 
 def verify(config: Path, *words: str) -> Result:

@@ -22,7 +22,7 @@ from spool.deliveries.protocols import LANDINGS, LakeRecount
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.spools import calls, counter
-from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.integration.lake.lakes import ROUTE, House, configured, opened
 
 RECORDS: Sequence[Record] = [*calls(1, 29, cost="0.1", cost_source="reported"), counter(30)]
 
@@ -37,10 +37,7 @@ def fill(directory: Path, format: str = "parquet") -> None:
             await house.until(queued=0)
 
     asyncio.run(land())
-    (directory / "tollhouse.toml").write_text(
-        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
-        f'path = "{directory}/lake"\nformat = "{format}"\n'
-    )
+    configured(directory, format=format)
 
 
 def verified(directory: Path, *words: str) -> dict[str, Any]:

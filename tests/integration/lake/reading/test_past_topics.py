@@ -18,18 +18,15 @@ from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, as_json
 from tests.exporters.spools import record_id
-from tests.integration.lake.lakes import House, opened
+from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.test_topics import AT_NS, RECORDS, landed
 
 OTHERS = ("usage-events", "unit-cost", "billing-data")
 
 
 def run(directory: Path, verb: str, *words: str, lake: str = "lake", topic: str = "usage-events") -> Any:
-    config = directory / "tollhouse.toml"
-    config.write_text(
-        f'data_dir = "{directory}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
-        f'path = "{directory}/{lake}"\nlinger = "0s"\ntopics = {json.dumps(TOPICS)}\n'
-    )
+    fields = {"type": "file", "path": directory / lake, "linger": "0s", "topics": TOPICS}
+    config = configured(directory, spool='hold = "0s"', **fields)
     options = ["--config", str(config), "--topic", topic, "--json"]
     result = CliRunner().invoke(command, [verb, *words, *options])
     assert 0 == result.exit_code, result.output
