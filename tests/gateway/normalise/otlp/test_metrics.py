@@ -273,6 +273,8 @@ def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
     [
         "gen_ai.client.operation.duration", "gen_ai.server.time_per_output_token", "claude_code.session.count",
         "claude_code.active_time.total", "http.server.request.duration", "claude_code.lines_of_code.count",
+        "codex.api_request", "codex.turn.e2e_duration_ms", "vllm:time_to_first_token_seconds",
+        "sglang:inter_token_latency_seconds", "llamacpp:prompt_tokens_seconds",
     ],
 )  # fmt: skip
 def test_durations_and_counts_are_no_usage(name: str) -> None:

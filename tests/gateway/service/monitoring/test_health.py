@@ -21,6 +21,7 @@ from spool.log.values import LogStats
 from tests.gateway.service.monitoring.test_metrics import ROUTE, STATS
 
 pytestmark = pytest.mark.asyncio
+DEAD = "the writer is dead: restart"
 
 
 @dataclass
@@ -171,13 +172,14 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
         ),
         ({"keys_read": False}, "the key table cannot be read"),
         ({"closing": True}, "stopping"),
+        ({"stats_now": replace(STATS, alive=False)}, DEAD),
     ],
-    ids=["disk full", "spool full", "hanging", "keys", "stopping"],
+    ids=["disk full", "spool full", "hanging", "keys", "stopping", "dead writer"],
 )
 async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
-    """It is live, not ready, and says why."""
+    """It says why, and is live unless nothing will ever be kept again: whoever watches restarts it."""
     health = HealthSources(**change).health()  # type: ignore[arg-type]
-    assert await health.live() is True
+    assert await health.live() is (reason != DEAD)
     assert await health.ready() is False
     assert [reason] == (await health.report())["reasons"]
 
@@ -201,14 +203,6 @@ async def test_probes_ask_the_disk_once_a_second() -> None:
     sources.time += 1
     await health.ready()
     assert 2 == sources.reads
-
-
-async def test_a_dead_writer_is_a_dead_sources() -> None:
-    """Nothing will ever be kept again, whatever else still answers: whoever watches restarts it."""
-    health = HealthSources(stats_now=replace(STATS, alive=False)).health()
-    assert await health.live() is False
-    assert await health.ready() is False
-    assert ["the writer is dead: restart"] == (await health.report())["reasons"]
 
 
 async def test_readiness_follows_the_commit_in_hand() -> None:

@@ -104,12 +104,3 @@ def test_the_cost_counter_is_in_millionths() -> None:
     """codex.turn.cost_microusd becomes dollars, exactly."""
     outcome = read_points(point("codex.turn.cost_microusd", 2712.5, {"model": "gpt-5.1"}))
     assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in usage_metrics(outcome)]
-
-
-def test_durations_and_counts_are_no_usage() -> None:
-    """codex.api_request counts requests, and the e2e duration takes milliseconds."""
-    points = [
-        point("codex.api_request", 3, {"model": "gpt-5.1"}),
-        point("codex.turn.e2e_duration_ms", 5400.0),
-    ]
-    assert {NOT_AI: 2} == read_points(*points).ignored

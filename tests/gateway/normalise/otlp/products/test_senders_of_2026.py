@@ -240,17 +240,6 @@ def test_counters_of_the_draft_count_each_token_once() -> None:
     ]
 
 
-def test_modalities_of_a_counter_add_up() -> None:
-    """A call that failed adds 0 of an unknown one."""
-    told = [("text", 5), ("audio", 7), ("unknown", 0)]
-    outcome = read_points(*[
-        point("gen_ai.client.inference.usage.input_tokens", value, {"gen_ai.token.modality": word})
-        for word, value in told
-    ])  # fmt: skip
-    assert [5, 7] == [one.value for one in outcome.records if isinstance(one, UsageMetric)]
-    assert {"unchanged": 1} == dict(outcome.ignored)
-
-
 @pytest.mark.parametrize("name", ["gen_ai.client.operation.cost", "gen_ai.usage.cost"])
 @pytest.mark.parametrize(
     ("unit", "said", "counted_in"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import MERGED, NOT_AI
+from gateway.normalise.outcome import MERGED
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import point, read_points
 
@@ -29,11 +29,6 @@ REPEATS = [
     "sglang:prompt_tokens_histogram", "sglang:num_used_tokens", "sglang:token_usage", "tgi_request_max_new_tokens",
     "tgi_batch_current_max_tokens", "llamacpp:kv_cache_tokens", "ollama_tokens_per_second",
 ]  # fmt: skip
-DURATIONS = [
-    "vllm:time_to_first_token_seconds",
-    "sglang:inter_token_latency_seconds",
-    "llamacpp:prompt_tokens_seconds",
-]
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -63,9 +58,3 @@ def test_what_was_served_is_shown_and_not_counted(
 def test_further_figures_repeat_them(name: str, why_not: str) -> None:
     """Distributions, parts under other names, and room in memory, which are nothing to look into."""
     assert {MERGED: 1} == dict(read_points(point(name, 5, {"model_name": "m"}, cannot_count=why_not)).ignored)
-
-
-@pytest.mark.parametrize("name", DURATIONS)
-def test_seconds_are_no_tokens(name: str) -> None:
-    """Prometheus says the unit at the end of the name."""
-    assert {NOT_AI: 1} == dict(read_points(point(name, 5, {"model_name": "m"})).ignored)
