@@ -13,9 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from gateway.service.configuration.sections import BudgetSettings, Config, ServerSettings
 from spool.registry.views import ViewDraft
-from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
@@ -58,17 +56,13 @@ class Asking:
         assert (await self.serving.app.services.operators.money.require_budgets().evaluate()).waits is None
 
 
-async def open_asking(serve: Serve, config: Config | None = None) -> Asking:
-    serving = await serve(config=config)
+@pytest_asyncio.fixture
+async def asking(serve: Serve) -> Asking:
+    serving = await serve()
     registry = serving.app.services.operators.installation.require_registry()
     draft = ViewDraft(name="all", principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=10, actor=ACTOR)
     return Asking(serving, await serving.make_key("budgets", scopes=SCOPES), view.id)
-
-
-@pytest_asyncio.fixture
-async def asking(serve: Serve) -> Asking:
-    return await open_asking(serve)
 
 
 def months(*back: int) -> Sequence[str]:
@@ -232,17 +226,6 @@ async def test_refusals_say_what_is_wrong(asking: Asking) -> None:
         assert [budget] == [
             {**each, "percent": None} for each in (await asking.ask("GET"))["budgets"]
         ] or budget["percent"] == 0, (method, path, body)
-
-
-async def test_one_more_budget_than_the_setting_is_refused(serve: Serve) -> None:
-    """409 that names `budgets.max`."""
-    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    spool = SpoolSettings(hold=0)
-    asking = await open_asking(serve, Config(server=server, spool=spool, budgets=BudgetSettings(max=1)))
-    await asking.create()
-    body = {"name": "other", "view": {"id": asking.view}, "default_amount": "1"}
-    said = await asking.ask("POST", "", body, status=409)
-    assert "budgets.max" in said["error"]["message"]
 
 
 async def test_the_gauges_show_the_running_period(asking: Asking) -> None:

@@ -17,7 +17,6 @@ from spool.settings import SpoolSettings
 from spool.shares import KeyShare
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.contract.examples import add, call
-from tests.spool.kept import audit_rows
 
 pytestmark = pytest.mark.asyncio
 
@@ -155,20 +154,6 @@ async def test_what_is_no_view_is_refused(serving: Serving) -> None:
         assert [made] == (await manager.ask("GET", ALL))[1]["views"], (change, said)
 
 
-async def test_there_are_as_many_views_as_the_setting_says(serve: Serve) -> None:
-    """One more of a key is refused with the name of the setting; a name that is taken is refused, too."""
-    serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=3)))
-    manager = await Manager.of(serving)
-    await manager.create()
-    status, said = await manager.ask("POST", ALL, {**NEW, "name": "SEARCH"})
-    assert status == 409
-    assert "named" in said["error"]["message"]
-    await manager.create(name="second")
-    status, said = await manager.ask("POST", ALL, {**NEW, "name": "third"})
-    assert status == 409
-    assert "views.max" in said["error"]["message"]
-
-
 async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
     """Of views and of insights, without those that people made; a person is not a key that crowds."""
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
@@ -214,28 +199,3 @@ async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
         status, answer = await manager.ask("GET", "/v2/billing/costs", start_date="2026-09-21", view=word)
         assert status == 400
         assert said in answer["error"]["message"]
-
-
-async def test_a_view_with_budgets_stays(serving: Serving) -> None:
-    """409 names them."""
-    manager = await Manager.of(serving)
-    made = await manager.create()
-    registry = serving.app.services.operators.installation.require_registry()
-    body = {"name": "Q4", "view_id": made["id"]}
-    await registry._changes.change(lambda rows: rows.put_document("budget", "b-1", body))
-    status, said = await manager.ask("DELETE", f"{ALL}/{made['id']}")
-    assert status == 409
-    assert "Q4" in said["error"]["message"]
-
-
-async def test_every_change_of_a_key_is_audited(serving: Serving) -> None:
-    """In the name of the key."""
-    manager = await Manager.of(serving)
-    made = await manager.create()
-    await manager.ask("PATCH", f"{ALL}/{made['id']}", {"name": "Ads"})
-    await manager.ask("DELETE", f"{ALL}/{made['id']}")
-    registry = serving.app.services.operators.installation.require_registry()
-    rows = await audit_rows(registry)
-    assert [(f"view.{verb}", "manager") for verb in ("create", "change", "delete")] == [
-        (row.action, row.actor) for row in rows[-3:]
-    ]

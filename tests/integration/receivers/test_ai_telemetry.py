@@ -114,13 +114,11 @@ async def test_what_no_format_takes_is_400(one_server: Serving) -> None:
 
 @ON_ONE_SERVER
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
-@pytest.mark.parametrize(
-    "body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"]
-)
-async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: str, body: bytes) -> None:
+async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: str) -> None:
     """Bad input is the sender's 4xx at every named endpoint."""
-    answer = await one_server.send(f"/v1/ai-telemetry/{name}", body)
-    assert answer.status in (200, 204, 207, 400), (answer.status, answer.body)
+    for body in (b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"):
+        answer = await one_server.send(f"/v1/ai-telemetry/{name}", body)
+        assert answer.status in (200, 204, 207, 400), (body[:20], answer.body)
 
 
 @pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])

@@ -13,8 +13,8 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from spool.registry.operators import Actor, Person
-from spool.registry.permission_sets import ALL, PERMISSION_SETS
+from spool.registry.operators import Person
+from spool.registry.permission_sets import PERMISSION_SETS
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -214,36 +214,6 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
     assert len(users["values"]) == 20
     assert users["values"][0]["value"] == "u29"
     assert users["left_out"] > 0
-
-
-@pytest.mark.asyncio
-async def test_nobody_takes_his_own_administration_away(server: OperatorServer) -> None:
-    """Over HTTP, as a member of a role; another Organizer may."""
-    await server.ask("POST", "/operators", {"email": ADA, "password": PASSWORD, "role": "admin"})
-    sets = ["organization_administration"]
-    role = {"name": "People", "data_access": "full", "permission_sets": sets, "members": [BOB]}
-    made = (await server.ask("POST", "/roles", role)).payload["role"]
-    bobs = await signed_in(server, BOB, "none")
-    refused = await server.over_http("PATCH", f"/roles/{made['id']}", {"members": []}, headers=bobs)
-    assert refused.status == 409
-    assert "your own administration" in refused.error[2]
-    assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
-    assert 403 == (await server.over_http("GET", "/roles", headers=bobs)).status
-
-
-@pytest.mark.asyncio
-async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorServer) -> None:
-    """The last one by a role is kept as the last account with the role admin is."""
-    await signed_in(server, BOB, "none")
-    role = {"name": "All", "data_access": "full", "permission_sets": sorted(ALL), "members": [BOB]}
-    made = (await server.ask("POST", "/roles", role)).payload["role"]
-    refused = await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})
-    assert refused.status == 409
-    assert "bob@example.com is the last enabled Organizer" in refused.error[2]
-    assert 409 == (await server.ask("PATCH", f"/operators/{BOB}", {"status": "Disabled"})).status
-    assert (await server.registry.operators.get(BOB)).disabled is False
-    await server.registry.operators.add(ADA, role="admin", password=PASSWORD, actor=Actor("root", "here"))
-    assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
 
 
 @pytest.mark.asyncio

@@ -487,15 +487,6 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
     assert 200 == (await server.ask("DELETE", f"/views/{plan['view']}")).status
 
 
-async def test_no_more_than_the_limit(server: OperatorServer) -> None:
-    """One above `plans.max` is 409, with the setting and what to do."""
-    server.services.installation.most = {server.registry.table(PlanTable).limit: 1}.__getitem__
-    await made(server, "/plans", **CLAUDE)
-    answer = await server.ask("POST", "/plans", COPILOT)
-    assert answer.status == 409
-    assert answer.error[2] == "there are 1 plans (plans.max); delete one"
-
-
 async def test_by_command(tmp_path: Path) -> None:
     """Made, listed, changed from a file of seats, summed up, deleted, without a server."""
 
