@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, operator_connections
-from gateway.http.questions import Questions
+from gateway.http.turns import Questions
 from gateway.service.configuration.sections import AnswerSettings, Config, PrivacySettings, ServerSettings
 from gateway.service.errors import Refusal
 from gateway.service.first_use import Once
