@@ -4,22 +4,24 @@ A row of the table of addresses: the whole declaration of one address. It stands
 Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are
 made from it. Bodies are named by the types that decode them and lists by the lists themselves, so that
 neither can drift.
+
+A request carries its key in the Authorization header, or as another product's clients send it.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aiohttp import web
 
 from gateway.http import answers
 from gateway.http.answers import JSON
-from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, Result, check_json, named_body
 from gateway.http.services import Services
@@ -58,6 +60,58 @@ ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
 _ROWS = "__address_rows__"  # of a handler
+
+# Security schemes of the OpenAPI document.
+KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
+SESSION, CSRF = "session", "csrf"  # of operators
+
+API_KEY_HEADER = "X-Api-Key"
+CSRF_HEADER = "X-CSRF-Token"
+
+
+class KeyCarriage(NamedTuple):
+    """`find` returns the key, None if there is none; `schemes` are the ways that the OpenAPI document names."""
+
+    find: Callable[[web.Request], str | None]
+    schemes: tuple[str, ...]
+
+
+def authorization(request: web.Request) -> str | None:
+    """The whole value of the Authorization header."""
+    return request.headers.get("Authorization")
+
+
+def basic_password(request: web.Request) -> str | None:
+    """The password of Basic, whatever the user; any other value as it is."""
+    value = authorization(request)
+    if value is None or value[:6].lower() != "basic ":
+        return value
+    try:
+        _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
+    except ValueError as error:  # what is not base64, no ASCII, or no UTF-8 behind it
+        raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
+    if not colon:
+        message = "The Basic credentials have no password; send the key as the password."
+        raise Refusal(401, "bad_basic", message)
+    return password
+
+
+def bearer_token(request: web.Request) -> str | None:
+    """The token of Bearer; any other value as it is."""
+    value = authorization(request)
+    return value[7:].strip() if value and value[:7].lower() == "bearer " else value
+
+
+def api_key(request: web.Request) -> str | None:
+    """The value of X-Api-Key, which counts before that of Authorization."""
+    return request.headers.get(API_KEY_HEADER) or authorization(request)
+
+
+IN_HEADER = KeyCarriage(authorization, (KEY,))
+AS_BASIC = KeyCarriage(basic_password, (BASIC, KEY))
+AS_API_KEY = KeyCarriage(api_key, (API_KEY, KEY))
+AS_BEARER = KeyCarriage(bearer_token, (BEARER, KEY))
+IN_PATH = KeyCarriage(lambda request: request.match_info["hook"], ())
 
 
 def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:

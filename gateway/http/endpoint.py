@@ -19,8 +19,7 @@ from aiohttp import web
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_single, check_still_open
-from gateway.http.confirming import confirmed, refusals_of
-from gateway.http.error_table import refusal_of
+from gateway.http.error_table import confirmed, refusal_of, refusals_of
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services

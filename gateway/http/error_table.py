@@ -1,9 +1,15 @@
-"""Which error of the storage becomes which refusal: for key holders and senders, and in the operator API."""
+"""
+Which error of the storage becomes which refusal: for key holders and senders, and in the operator API.
+
+A refusal that says what is there, or is not, is given once a standby has it.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.people.authentication.access import key_ended
 from gateway.service.errors import ASKED_TOO_MUCH, Refusal
@@ -21,8 +27,14 @@ from spool.errors import (
     SpoolFull,
     SpoolUnavailable,
 )
+from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+SAFE_METHODS = ("GET", "HEAD")
+NOT_THERE = (404,)
+OF_WHAT_IS_THERE = (404, 409)
 
 
 @dataclass(frozen=True)
@@ -88,3 +100,37 @@ def operator_refusal_of(error: SpoolError) -> Refusal:
 
 def _row_of(error: Exception) -> _Row | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
+
+
+def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
+    """
+    Return what the work returns. A refusal of one of these statuses, because of what is there or is not, is given
+    when that is with a standby: before, it is NotCertain, because a take-over may undo it.
+
+    Nobody else changes a registry that is not shared: there the work alone is awaited.
+    """
+    if not statuses or registry is None or not registry.is_shared:
+        return work
+    return _confirmed(work, registry, statuses)
+
+
+def refusals_of(method: str) -> Sequence[int]:
+    """Return the statuses that rest on rows: a look is only told that something is not there."""
+    return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
+
+
+async def _confirmed(work: Awaitable[T], registry: Registry, statuses: Sequence[int]) -> T:
+    try:
+        return await work
+    except (NotThere, NotAllowed, Refusal) as error:
+        if _status(error) in statuses:
+            await registry.confirm()
+        raise
+
+
+def _status(error: NotThere | NotAllowed | Refusal) -> int:
+    if isinstance(error, Refusal):
+        return error.status
+    if isinstance(error, Invalid):
+        return 400
+    return 404 if isinstance(error, NotThere) else 409

@@ -12,11 +12,21 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.http.address import Address, Content
+from gateway.http.address import (
+    API_KEY,
+    API_KEY_HEADER,
+    BASIC,
+    BEARER,
+    CSRF,
+    CSRF_HEADER,
+    KEY,
+    SESSION,
+    Address,
+    Content,
+)
 from gateway.http.answers import JSON
-from gateway.http.idempotency import IDEMPOTENCY_KEY
-from gateway.http.key_carriage import API_KEY, API_KEY_HEADER, BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
+from gateway.http.requests import IDEMPOTENCY_KEY
 from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"

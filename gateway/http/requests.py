@@ -1,4 +1,10 @@
-"""An admitted request, as handlers get it: its bearer, decoded body, path parameters, and the services."""
+"""
+An admitted request, as handlers get it: its bearer, decoded body, path parameters, and the services.
+
+By an Idempotency-Key a sender tells its requests apart: a key stands for one body. The same body again is answered as
+the first time and changes nothing; another body is refused, and nothing of it is kept. Keys are those of one API key
+and path, and are known as long as ids of calls are (spool.duplicate_window).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,7 @@ from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope
 from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
+from spool.identity import Identity, RequestNames, no_identity, of_item, of_request
 from spool.registry.operators import Actor
 
 Held = TypeVar("Held")
@@ -26,6 +33,8 @@ Row = TypeVar("Row")
 # A mapping becomes JSON under the row's own status.
 Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,3 +131,23 @@ def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tupl
         kinds += [f"{', '.join(repeated)}, also repeatedly"] if repeated else []
         known = "takes " + "; ".join(kinds) if kinds else "takes no parameters"
         raise Refusal(400, "invalid_parameter", f"this address {known}")
+
+
+def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
+    """
+    Return the names of a request by its Idempotency-Key; None without the header. `more` is compared together
+    with the body.
+    """
+    key = request.http.headers.get(IDEMPOTENCY_KEY)
+    if not key:
+        return None
+    return of_request(request.bearer.name, request.http.path, key, request.body, *more)
+
+
+def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+    """Identify an item of a request by the id that another Tollhouse gave it, else by its place."""
+    if given is not None:
+        return Identity(given)
+    if names is None:
+        return no_identity()
+    return Identity(of_item(names, place))

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.http import answers
-from gateway.http.address import ERROR, Address
+from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization
 from gateway.http.admission import authority, host_name, is_own_name
 from gateway.http.answers import JSON
-from gateway.http.key_carriage import API_KEY_HEADER, AS_API_KEY, authorization
 from gateway.http.requests import KeyRequest, Result, check_json
 from gateway.http.services import OperatorServices, Services
 from gateway.mcp.messages import asks_tool

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.operator.address import NOTHING, SLICED, call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool

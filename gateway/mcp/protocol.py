@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
+from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
 from gateway.http.visible import WHOLE
 from gateway.mcp.messages import (

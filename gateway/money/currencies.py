@@ -201,8 +201,6 @@ class DayValue(NamedTuple):
 
 
 Frozen = Mapping[int, Mapping[str, DayValue]]  # by day, then by currency
-
-
 _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 

@@ -38,7 +38,6 @@ class Derived:
 
 DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
 
-
 # -- questions -----------------------------------------------------------------------------------------------
 
 

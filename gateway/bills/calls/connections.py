@@ -107,7 +107,6 @@ CONNECTIONS: List[ShownConnection] = List(
     },
 )
 
-
 DROPS: List[StoredDrop] = List(
     root="billing_drops",
     show=describe_drop,
@@ -215,8 +214,6 @@ class ConnectionResource(ManagedResource[BillingConnection]):
 
 # Both names of the segment are accepted, independent of the upstream's.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
-
-
 _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from spool.billing import BillingPlan

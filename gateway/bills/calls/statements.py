@@ -13,8 +13,7 @@ from gateway.bills.statements.sources.list import SOURCES
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.service.calls.installation import local_path
 from gateway.service.configuration.sections import PULLED_SOURCES, SEAT_SOURCES

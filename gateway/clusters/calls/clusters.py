@@ -8,8 +8,7 @@ from gateway.clusters.calls.published import CLUSTERS, ClusterChanges, cluster_r
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid

@@ -20,10 +20,9 @@ from yarl import URL
 
 from gateway.clusters.agent_config import reported_failure, reported_version, version_of
 from gateway.http import bodies
-from gateway.http.address import WRITE, Address
+from gateway.http.address import AS_BEARER, WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF, json_response
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.key_carriage import AS_BEARER
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
 from gateway.service.errors import BadPayload, Refusal

@@ -11,8 +11,7 @@ from gateway.devices.states import STATES
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere

@@ -8,10 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.http.address import Address
+from gateway.http.address import CSRF, SESSION, Address
 from gateway.http.answers import JSON
-from gateway.http.confirming import SAFE_METHODS
-from gateway.http.key_carriage import CSRF, SESSION
+from gateway.http.error_table import SAFE_METHODS
 from gateway.http.lists import List
 from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.service.mounts import OPERATOR_API

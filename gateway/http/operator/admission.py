@@ -18,17 +18,15 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import authority, check_single, host_name, is_own_name
-from gateway.http.answers import JSON, UNCACHED, Pieces, give
-from gateway.http.confirming import SAFE_METHODS, confirmed, refusals_of
-from gateway.http.encoding import json_pieces
+from gateway.http.answers import JSON, UNCACHED, Pieces, give, json_pieces
+from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.holders.people import PeopleServices
-from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.listening.listener import begin_work
 from gateway.http.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
-from gateway.http.operator.body import read_body
-from gateway.http.operator.requests import OperatorRequest, holder
+from gateway.http.operator.requests import OperatorRequest, holder, read_body
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.money.costs.reader import hides

@@ -16,10 +16,20 @@ from functools import partial
 from aiohttp import web
 
 from gateway.http import answers
-from gateway.http.address import ERROR, WRITE, Address, Content
+from gateway.http.address import (
+    AS_BASIC,
+    AS_BEARER,
+    ERROR,
+    IN_PATH,
+    KEY,
+    WRITE,
+    Address,
+    Content,
+    KeyCarriage,
+    authorization,
+)
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import ReceiverServices
-from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_PATH, KEY, KeyCarriage, authorization
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.intake.receivers.decoding import decoded

@@ -14,8 +14,7 @@ from gateway.http import answers
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.idempotency import identity_of, names_of
-from gateway.http.requests import KeyRequest, Result
+from gateway.http.requests import KeyRequest, Result, identity_of, names_of
 from gateway.http.turns import LARGE, aside
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop

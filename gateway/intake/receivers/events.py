@@ -11,8 +11,7 @@ from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.idempotency import names_of
-from gateway.http.requests import KeyRequest
+from gateway.http.requests import KeyRequest, names_of
 from gateway.http.turns import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
 from gateway.normalise.payload import body_limits

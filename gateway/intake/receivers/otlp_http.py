@@ -11,11 +11,10 @@ from typing import Final
 from aiohttp import web
 
 from gateway.http import answers
-from gateway.http.address import Address, Content
+from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
-from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.requests import KeyRequest
 from gateway.intake.receivers.decoding import decoded
 from gateway.intake.workers.jobs import SentBody

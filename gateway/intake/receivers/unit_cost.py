@@ -20,9 +20,8 @@ from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.idempotency import identity_of, names_of
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
-from gateway.http.requests import KeyRequest, Result
+from gateway.http.requests import KeyRequest, Result, identity_of, names_of
 from gateway.http.turns import LARGE, aside, drive
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations

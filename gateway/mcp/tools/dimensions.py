@@ -17,8 +17,6 @@ from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 _MEANINGS = {**DIMENSIONS, **{name: row.meaning for name, row in BUILT_IN_DIMENSIONS.items()}}
 MAX_TAG = 100  # characters of a name
 MAX_MEANING = 200
-
-
 MOST = 200
 
 

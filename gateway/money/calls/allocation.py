@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of

@@ -17,8 +17,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.resources.declaration import answer, stated
 from gateway.http.visible import SLICED
@@ -177,7 +176,6 @@ BUDGETS: List[ShownBudget] = List(
     },
 )
 
-
 OWNERS: List[OwnerRow] = List(
     root="owners",
     show=describe_owner,
@@ -194,7 +192,6 @@ OWNERS: List[OwnerRow] = List(
     },
     beside={"budget": closed({"id": TEXT})},
 )
-
 
 ALERTS: List[AlertRow] = List(
     root="alerts",

@@ -17,8 +17,7 @@ from msgspec import UNSET, UnsetType
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import NOTHING, call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.money.calls.notifications import describe_notification, shown_error
 from spool.errors import NotAllowed, NotThere

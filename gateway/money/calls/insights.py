@@ -10,8 +10,7 @@ from gateway.bills.statements.arrivals import Arrival, arrivals
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import SLICED, call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable

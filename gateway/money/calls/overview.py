@@ -35,8 +35,6 @@ LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
 _OF_DAY = ("cost", "calls")
 _OPEN = (NEW, IN_PROGRESS)
-
-
 _BORDERS = ("hourly_since", "whole_since")
 
 

@@ -130,9 +130,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
     "last_updated_by": Sort(value=lambda row: row.version.created_by),
 }
 
-
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
-
 
 # Of the default namespace alone.
 VERSIONS: List[ShownVersion] = List(
@@ -143,7 +141,6 @@ VERSIONS: List[ShownVersion] = List(
     default_sort=("version", "desc"),
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
-
 
 # Of every namespace.
 ALL_VERSIONS: List[ShownVersion] = List(
@@ -158,7 +155,6 @@ ALL_VERSIONS: List[ShownVersion] = List(
         "is_in_force": yes_no(lambda row: row.is_in_force),
     },
 )
-
 
 NAMESPACES: List[ShownNamespace] = List(
     root="namespaces",
@@ -176,7 +172,6 @@ NAMESPACES: List[ShownNamespace] = List(
         "name": Filter(values=lambda row: (row.namespace.name,)),
     },
 )
-
 
 PUBLISH_JOBS: List[PublishJob] = List(
     root="publish_jobs",
@@ -296,23 +291,11 @@ def _faults_as_422(
 
 # The service's own clients name the group by its older word.
 _BASE = "/v2/{group:allocation|costformation}"
-
-
 _VERSIONS = _BASE + "/definition/versions"
-
-
 _VERSION = _VERSIONS + "/{version}"
-
-
 _NAMESPACE = _BASE + "/namespaces/{namespace}"
-
-
 _JOBS = _BASE + "/publish_jobs"
-
-
 _JOB = _JOBS + "/{job}"
-
-
 _call = partial(key_call, endpoint="allocation")
 
 

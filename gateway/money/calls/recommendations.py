@@ -11,8 +11,7 @@ import msgspec
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import NOTHING, SLICED, call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.http.visible import Visible
 from gateway.intake.rate_cards.card import CardUnreadable

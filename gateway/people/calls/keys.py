@@ -12,8 +12,7 @@ from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.admission import lacks
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.people.authentication.access import NOT_OPEN

@@ -10,8 +10,7 @@ from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
-from gateway.http.operator.body import read_bounded
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, read_bounded
 from gateway.http.requests import Result
 from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.service.attempts import Buckets, neighbourhood

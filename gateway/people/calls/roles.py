@@ -10,8 +10,7 @@ from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import ALL_ROWS, call
 from gateway.http.operator.admission import is_open
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest, is_default
+from gateway.http.operator.requests import OperatorRequest, RequestBody, is_default
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.calls.reports.readers import groups_of

@@ -13,8 +13,7 @@ from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import NOTHING, SIGNED_IN, call
 from gateway.http.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.service.attempts import Buckets
 from gateway.service.errors import Refusal

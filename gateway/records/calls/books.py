@@ -13,8 +13,7 @@ from typing import Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from spool.clock import SteadyClock, doubts
 from spool.log.values import AcceptedTwice, Books
@@ -119,7 +118,6 @@ IGNORED: List[Finding] = List(
     default_sort=("last_seen", "desc"),
     filters={"name": Filter(values=lambda shape: shape["names"])},
 )
-
 
 CONFLICTS: List[Finding] = List(
     root="conflicts",

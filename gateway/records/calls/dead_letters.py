@@ -12,8 +12,7 @@ import msgspec
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.normalise import billing
 from gateway.normalise.reading import regions, tags

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.service.monitoring.health import describe_nodes, describe_route
 from spool.deliveries.routes import routes_with_refusals

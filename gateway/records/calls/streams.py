@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.intake.receivers.unit_cost import STREAMS
 from gateway.records.calls.events import EVENTS, TYPES, check_span, event_rows, type_rows

@@ -15,7 +15,7 @@ from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.operator.address import ALL_ROWS, OPENED, OperatorAddress
 from gateway.http.operator.admission import demo_endpoint, operator_endpoint
-from gateway.http.operator.body import errors_as_json
+from gateway.http.operator.requests import errors_as_json
 from gateway.http.services import OperatorServices, Services
 from gateway.service.addresses.areas import (
     DEMO,

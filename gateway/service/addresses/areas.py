@@ -152,7 +152,6 @@ FOR_SENDERS = (
     ),
 )
 
-
 # OTLP over gRPC. Each service has one method, Export; None: taken and dropped.
 _COLLECTOR = "opentelemetry.proto.collector"
 GRPC_SERVICES: Mapping[str, Signal | None] = {

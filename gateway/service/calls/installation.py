@@ -10,8 +10,7 @@ from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.service.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.service.configuration.sections import ConfigError

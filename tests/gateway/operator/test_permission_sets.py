@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.http.confirming import SAFE_METHODS
+from gateway.http.error_table import SAFE_METHODS
 from gateway.http.operator.address import NOTHING, SIGNED_IN
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.http.encoding import SLICE_BYTES
+from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher

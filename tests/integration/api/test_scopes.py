@@ -16,8 +16,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from gateway.http.address import Address
-from gateway.http.key_carriage import BASIC, IN_PATH
+from gateway.http.address import BASIC, IN_PATH, Address
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App

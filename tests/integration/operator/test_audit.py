@@ -13,7 +13,7 @@ import pytest_asyncio
 from yarl import URL
 
 from gateway.devices.reports import DeviceReport
-from gateway.http.confirming import SAFE_METHODS
+from gateway.http.error_table import SAFE_METHODS
 from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
 from gateway.money.allocation.declared import AllocationTable

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from gateway.http.address import Address
-from gateway.http.key_carriage import BASIC
+from gateway.http.address import BASIC, Address
 from gateway.service.addresses.table import ADDRESSES
 from spool.registry.scopes import SEND_AI_TELEMETRY, SEND_BILLING_DATA, USE_CASES
 from tests.integration.conftest import Answer, Serve, Serving

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.times import parse_moment

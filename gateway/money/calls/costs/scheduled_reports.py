@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 
 from gateway.http.operator.address import SLICED, call
-from gateway.http.operator.body import RequestBody
-from gateway.http.operator.requests import OperatorRequest, is_default
+from gateway.http.operator.requests import OperatorRequest, RequestBody, is_default
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.calls.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable

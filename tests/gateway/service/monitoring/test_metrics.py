@@ -44,7 +44,6 @@ ROUTE = RouteState(
     unknown=3,
 )
 
-
 CHANNEL = ChannelState(
     name="on-call",
     type="slack",

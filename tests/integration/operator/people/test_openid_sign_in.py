@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from gateway.http.address import CSRF_HEADER
 from gateway.http.holders.people import SHARED_BURST, SIGN_IN_BURST
-from gateway.http.key_carriage import CSRF_HEADER
 from gateway.people.authentication.oidc import sign_ins
 from gateway.people.authentication.oidc.problems import PROBLEMS
 from gateway.people.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns

@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.http.operator import admission
 from gateway.http.operator.address import SIGNED_IN
-from gateway.http.operator.body import read_body
+from gateway.http.operator.requests import read_body
 from gateway.people.calls.accounts import NewOperator
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from gateway.http.confirming import confirmed, refusals_of
+from gateway.http.error_table import confirmed, refusals_of
 from gateway.service.errors import Refusal
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
