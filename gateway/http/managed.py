@@ -24,7 +24,7 @@ from spool.registry.views import NO_VIEW, View
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from gateway.http.holders.installation import InstallationServices
+    from gateway.http.holders.operators import InstallationServices
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
     from spool.registry.roles import Holder

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 from aiohttp import web
 
 from gateway.http.answers import JSON, Pieces
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope

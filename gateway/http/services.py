@@ -7,12 +7,16 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.http.holders.installation import InstallationServices, Reloaded
-    from gateway.http.holders.money import MoneyServices
-    from gateway.http.holders.people import AssistantServices, PeopleServices
+    from gateway.http.holders.operators import (
+        AssistantServices,
+        InstallationServices,
+        MoneyServices,
+        PeopleServices,
+        Reloaded,
+        SenderServices,
+        SpoolServices,
+    )
     from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
-    from gateway.http.holders.senders import SenderServices
-    from gateway.http.holders.spool import SpoolServices
     from gateway.http.listening.tls import Certificate
     from gateway.service.configuration.sections import Config
     from spool.registry.operators import Actor

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.http.holders.installation import Reloaded, Urls
+from gateway.http.holders.operators import Reloaded, Urls
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import Services

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from gateway.http.holders.installation import Urls
+from gateway.http.holders.operators import Urls
 from gateway.http.listening.listener import operator_listen, uses_tls
 from gateway.http.operator.socket import OperatorSocket
 from gateway.service.addresses.application import operator_application

@@ -13,7 +13,7 @@ from gateway.bills.billed import closing
 from gateway.bills.billed.biller import RULES, Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

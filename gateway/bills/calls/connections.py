@@ -23,7 +23,7 @@ from gateway.bills.connections.declared import (
 )
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no
 from gateway.http.managed import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result

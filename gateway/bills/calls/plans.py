@@ -18,7 +18,7 @@ from gateway.bills.plans.declared import (
     PlanTable,
     Seat,
 )
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from gateway.http.operator.address import SLICED, call

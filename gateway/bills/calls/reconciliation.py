@@ -16,7 +16,7 @@ from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result

@@ -10,7 +10,7 @@ from gateway.bills.statements.importing import ReadReport, ReportFile, open_repo
 from gateway.bills.statements.puller import STATES as PULL_STATES
 from gateway.bills.statements.puller import PullState
 from gateway.bills.statements.sources.list import SOURCES
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

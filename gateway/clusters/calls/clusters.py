@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.clusters.calls.published import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
-from gateway.http.holders.senders import SenderServices
+from gateway.http.holders.operators import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
-from gateway.http.holders.senders import SenderServices
+from gateway.http.holders.operators import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -22,7 +22,7 @@ from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import authority, check_single, host_name, is_own_name
 from gateway.http.answers import JSON, UNCACHED, Pieces, give, json_pieces
 from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import PeopleServices
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.listening.listener import begin_work
 from gateway.http.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress

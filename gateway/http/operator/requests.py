@@ -16,8 +16,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.http.answers import uncached_json
 from gateway.http.error_table import operator_refusal_of
-from gateway.http.holders.installation import InstallationServices
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import InstallationServices, PeopleServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.money.allocation.faults import InvalidDefinition

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit

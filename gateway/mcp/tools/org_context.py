@@ -15,8 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.installation import InstallationServices
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import InstallationServices, MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE, bounds

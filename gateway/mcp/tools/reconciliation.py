@@ -13,7 +13,7 @@ from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconc
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE

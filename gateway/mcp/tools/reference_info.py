@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table

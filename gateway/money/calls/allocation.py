@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody
 from gateway.http.requests import Result

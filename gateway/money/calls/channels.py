@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.bills.statements.arrivals import Arrival, arrivals
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, json_response, respond
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result

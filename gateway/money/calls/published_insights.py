@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.money.costs.times import seconds

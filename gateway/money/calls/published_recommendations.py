@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import KeyRequest, Result
 from gateway.intake.rate_cards.card import CardUnreadable

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import NOTHING, SLICED, call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

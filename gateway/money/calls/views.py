@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import Filter, List, Sort, yes_no
 from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.resources.declaration import answer, stated

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import PeopleServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.requests import OperatorRequest

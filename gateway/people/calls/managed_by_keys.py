@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.managed import (
     CHANGE,
     CREATE,

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.http.address import Content
 from gateway.http.answers import JSON
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.managed import CHANGE, CREATE, DELETE, LIST, SHOW, Asker, ManagedResource, words_of
 from gateway.http.operator.address import OperatorAddress
 from gateway.http.operator.requests import OperatorRequest

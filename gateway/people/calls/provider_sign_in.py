@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from gateway.http.answers import uncached_json
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import PeopleServices
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
 from gateway.http.operator.requests import OperatorRequest, read_bounded

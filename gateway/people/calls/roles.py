@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import PeopleServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import ALL_ROWS, call
 from gateway.http.operator.admission import is_open

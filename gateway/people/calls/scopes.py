@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.http.address import Address
-from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.operators import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import NOTHING, OPENED, call
 from gateway.http.operator.requests import OperatorRequest

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gateway.http.answers import uncached_json
-from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.operators import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import NOTHING, SIGNED_IN, call
 from gateway.http.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -15,7 +15,7 @@ from functools import partial
 from aiohttp import web
 
 from gateway.http.address import READ, key_call
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.records.calls.published import (

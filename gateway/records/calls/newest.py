@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.operator.requests import OperatorRequest
 from gateway.records.calls.published import KeptRecord
 from spool.deliveries.protocols import PastDates, PastRecord, PastRecords

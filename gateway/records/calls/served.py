@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

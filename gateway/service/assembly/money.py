@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.http.holders.installation import Urls
+from gateway.http.holders.operators import Urls
 from gateway.intake.prices import PriceBook
 from gateway.service.configuration.sections import Config, KeyOwner
 from gateway.service.first_use import Once, imported

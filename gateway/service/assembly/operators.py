@@ -17,11 +17,15 @@ from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
 from gateway.bills.plans.declared import PlanTable
 from gateway.devices.calls.listed_devices import ListedDevices
-from gateway.http.holders.installation import InstallationServices, Urls
-from gateway.http.holders.money import MoneyServices
-from gateway.http.holders.people import AssistantServices, PeopleServices
-from gateway.http.holders.senders import SenderServices
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import (
+    AssistantServices,
+    InstallationServices,
+    MoneyServices,
+    PeopleServices,
+    SenderServices,
+    SpoolServices,
+    Urls,
+)
 from gateway.http.listening.listener import operator_listen
 from gateway.http.services import OperatorServices
 from gateway.intake.prices import PriceBook

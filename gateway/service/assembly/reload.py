@@ -15,7 +15,7 @@ from typing import TypeVar
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
-from gateway.http.holders.installation import Reloaded
+from gateway.http.holders.operators import Reloaded
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import OperatorServices

@@ -11,13 +11,20 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from gateway.http.holders.installation import Urls
+from gateway.http.holders.operators import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
 from gateway.http.services import Services
 from gateway.intake.attribution import Attribution
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
-from gateway.service.assembly.background import Task, alone, background_of, of_a_gateway, of_every_server
+from gateway.service.assembly.background import (
+    Task,
+    alone,
+    background_of,
+    of_a_gateway,
+    of_every_server,
+    span_memory,
+)
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.reload import Reload
@@ -165,8 +172,6 @@ async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
     if native is not None:
-        from gateway.service.assembly.background import span_memory
-
         assembler.memory = span_memory(native, metrics)
 
 

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gateway.http.holders.installation import InstallationServices
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import InstallationServices, SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest, RequestBody

@@ -8,11 +8,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.http.address import Address
-from gateway.http.holders.installation import InstallationServices
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import InstallationServices, MoneyServices, SenderServices, SpoolServices
 from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
-from gateway.http.holders.senders import SenderServices
-from gateway.http.holders.spool import SpoolServices
 from gateway.http.operator.address import OperatorAddress
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import named_holder

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.money.allocation.language import parse
 from gateway.money.calls.costs import published as costs

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from gateway.http.holders.installation import Urls
+from gateway.http.holders.operators import Urls
 from gateway.mcp.tools.list import TOOLS
 from spool.registry.insights import Draft
 from spool.registry.views import ViewDraft

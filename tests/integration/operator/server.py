@@ -24,11 +24,14 @@ from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.clusters.clusters import Clusters
 from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http.holders.installation import InstallationServices
-from gateway.http.holders.money import MoneyServices
-from gateway.http.holders.people import AssistantServices, PeopleServices
-from gateway.http.holders.senders import SenderServices
-from gateway.http.holders.spool import SpoolServices
+from gateway.http.holders.operators import (
+    AssistantServices,
+    InstallationServices,
+    MoneyServices,
+    PeopleServices,
+    SenderServices,
+    SpoolServices,
+)
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import Listener
 from gateway.http.operator.socket import OperatorSocket

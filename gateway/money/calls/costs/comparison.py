@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.managed import Answer
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest

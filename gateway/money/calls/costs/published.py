@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from gateway.http.address import READ, key_call
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.money.costs.answer import answer

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import Visible
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import limit_of

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.http.holders.people import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
+from gateway.http.holders.operators import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
 from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 

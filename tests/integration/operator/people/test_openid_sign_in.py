@@ -14,7 +14,7 @@ import pytest_asyncio
 from yarl import URL
 
 from gateway.http.address import CSRF_HEADER
-from gateway.http.holders.people import SHARED_BURST, SIGN_IN_BURST
+from gateway.http.holders.operators import SHARED_BURST, SIGN_IN_BURST
 from gateway.people.authentication.oidc import sign_ins
 from gateway.people.authentication.oidc.problems import PROBLEMS
 from gateway.people.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns

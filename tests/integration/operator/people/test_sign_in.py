@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
+from gateway.http.holders.operators import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.http.operator import admission
 from gateway.http.operator.address import SIGNED_IN
 from gateway.http.operator.requests import read_body

@@ -1,0 +1,458 @@
+"""Holders of what handlers work with: of the installation, the spool, senders, people, assistants and money."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from gateway.http.event_streams import EventStreams
+from gateway.http.inflight_bytes import InflightBytes
+from gateway.http.listening.connections import Connections, operator_connections
+from gateway.http.turns import Questions
+from gateway.intake.prices import PriceBook
+from gateway.money.allocation.declared import AllocationTable
+from gateway.money.allocation.language import Limits
+from gateway.money.allocation.published import Published
+from gateway.money.allocation.publishing import Publishing
+from gateway.people.authentication.tool_calls import ToolCalls
+from gateway.service.attempts import Buckets
+from gateway.service.configuration.sections import (
+    AllocationSettings,
+    AnswerSettings,
+    Config,
+    CurrencySettings,
+    McpSettings,
+    PrivacySettings,
+    ReconciliationSettings,
+    ServerSettings,
+)
+from gateway.service.errors import Refusal
+from gateway.service.first_use import Once
+from spool.errors import NotThere
+from spool.installation import derived
+from spool.leases import Leases, SoleNode
+from spool.ledger.own_records import OwnRecords
+from spool.listing import MOST_KNOWN
+from spool.packed.native import NO_NATIVE, NativeUse
+from spool.people import People
+from spool.registry.roles import RoleLimits
+from spool.storage import DatabaseHealth, no_database
+
+if TYPE_CHECKING:
+    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.bills.statements.puller import StatementPuller
+    from gateway.clusters.clusters import Clusters
+    from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.http.holders.demo_month import DemoMonth
+    from gateway.http.lists import Rows
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.money.recommendations.adviser import Adviser
+    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.people.authentication.access import Access
+    from gateway.people.authentication.oidc.assistants import AssistantSignIns
+    from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.service.configuration.in_effect import SettingInEffect
+    from gateway.service.first_use import Once
+    from gateway.service.monitoring.late_reports import KeptLateReports
+    from spool.billing import BillingPlan
+    from spool.clock import Clock
+    from spool.container_files.files import ContainerFiles
+    from spool.deliveries.protocols import Deliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
+    from spool.deliveries.values import RouteState
+    from spool.ledger.ledger import Ledger
+    from spool.log.counted_names import AmountOf
+    from spool.log.partial_reports import PartialReports
+    from spool.log.protocols import Log
+    from spool.registry.assistant_tools import ToolCallTable
+    from spool.registry.notices import ChannelState
+    from spool.registry.operators import Actor
+    from spool.registry.registry import Registry
+    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
+    from spool.shares import KeyShare
+    from spool.streams import StreamReader
+
+SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
+SIGN_IN_PER_S = 1 / 30
+# From an address that many people may share: more than an account has, so that one of them does not stop the
+# others.
+SHARED_BURST, SHARED_PER_S = 300, 1.0
+# For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
+ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
+
+KNOWN_FOR_S = 5.0
+
+
+@dataclass(kw_only=True)
+class WithRegistry:
+    """
+    `registry` is None when its file is damaged, and `registry_problem` says so: the spool can still be looked at.
+    """
+
+    registry: Registry | None
+    clock: Clock
+    registry_problem: str = ""
+
+    def require_registry(self) -> Registry:
+        """The registry. Refusal 503 with the reason why there is none."""
+        if self.registry is None:
+            raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
+        return self.registry
+
+
+_EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Urls:
+    """
+    Where the console is, and where telemetry goes; None: to the address at which the console was reached.
+
+    `public` is where people elsewhere find the console, empty if the configuration does not say.
+    """
+
+    console: str
+    telemetry: str | None = None
+    public: str = ""
+
+    @property
+    def shared(self) -> str:
+        """The console's address in what is read elsewhere; empty if no name of it is known."""
+        if self.public:
+            return self.public
+        host = urlsplit(self.console).hostname
+        return "" if host in _EVERY_ADDRESS else self.console
+
+
+def _default_urls() -> Urls:
+    return Urls(console="http://127.0.0.1:4318/console/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reloaded:
+    """
+    What a reload took over, the settings that were changed and need a restart, by name, and what cannot send with
+    what is in force now.
+    """
+
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
+async def _reload_nothing(actor: Actor) -> Reloaded:
+    raise Refusal(503, "not_running", "no server runs here: it reads its configuration when it starts")
+
+
+def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+    raise Refusal(503, "no_channels", "channels are not made here")
+
+
+async def _no_channels() -> Sequence[ChannelState]:
+    return ()
+
+
+@dataclass(kw_only=True)
+class InstallationServices(WithRegistry):
+    """
+    `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then.
+    `leases` knows the gateways that share the storage, and `database` has the figures of what they share.
+    `inflight` are the bytes in flight, which a large answer counts in, too. `copy` is the storage's: it fills a
+    directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
+    ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
+    bounds something, by its name. `channels` are those that send notifications,
+    and `seal_channel` checks one that people make and seals its secret. `demo` is None where no server runs, and
+    where several share a storage.
+    """
+
+    secret: bytes
+    version: str
+    urls: Callable[[], Urls] = _default_urls
+    leases: Leases = field(default_factory=SoleNode)
+    database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
+    inflight: InflightBytes = field(default_factory=lambda: InflightBytes(sys.maxsize))
+    copy: Callable[[Path], Awaitable[None]] | None = None
+    connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
+    event_streams: EventStreams = field(
+        default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
+    )
+    reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
+    settings: Callable[[], Sequence[SettingInEffect]] = tuple
+    most: Callable[[str], int] = Config().most
+    answers: Callable[[], AnswerSettings] = AnswerSettings
+    role_limits: Callable[[], RoleLimits] = RoleLimits
+    privacy: Callable[[], PrivacySettings] = PrivacySettings
+    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
+    seal_channel: Seal = _no_seal
+    demo: Once[DemoMonth[Any]] | None = None
+    questions: Questions = field(init=False, repr=False)
+    cursor_secret: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(self.answers)
+        self.cursor_secret = derived(self.secret, "list cursors")
+
+    @property
+    def people(self) -> People:
+        """Who is meant by a name, as `privacy.emails` says now."""
+        return People.of_installation(self.secret, self.privacy().emails)
+
+    @property
+    def demo_state(self) -> str | None:
+        """The word for whether a demo month is loaded; None where there can be none."""
+        return None if self.demo is None else self.demo().state
+
+
+async def _wake_nothing(route: str) -> None:
+    """Do nothing: without a server no route runs, and it finds its work at the next start."""
+
+
+async def _no_lakes() -> Sequence[LakeState]:
+    return ()
+
+
+class RepairLake(Protocol):
+    async def __call__(self, destination: str, *, dry_run: bool) -> LakeRepairs:
+        """Put missing files of a lake again. NotThere if there is no such lake."""
+        ...
+
+
+async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
+    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+
+
+async def _no_recount(destination: str, topic: str, after: int) -> LakeRecount:
+    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+
+
+@dataclass(kw_only=True)
+class SpoolServices:
+    """
+    `wake` has a route try at once, at whichever gateway it runs: its work was changed by hand. `syncs` are the
+    tables brought upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
+    events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
+    [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files,
+    and `past` reads what the log keeps no more from one of them, None if there is none.
+    """
+
+    log: Log
+    deliveries: Deliveries
+    streams: StreamReader
+    clock: Clock
+    wake: Callable[[str], Awaitable[None]] = _wake_nothing
+    syncs: Callable[[], Sequence[RouteState]] = tuple
+    events_sent_as: Callable[[str], str | None] = lambda _: None
+    is_unmapped: Callable[[str], bool] = lambda _: False
+    event_amount: AmountOf = lambda _: None
+    partial_reports: PartialReports | None = None
+    max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
+    hold_s: Callable[[], float] = lambda: 0.0
+    native: NativeUse = NO_NATIVE
+    memory: Once[SpanMemory] | None = None  # of the compiled module
+    late_reports: KeptLateReports | None = None  # while the registry is damaged
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    past: Callable[[], PastRecords | None] = lambda: None
+    repair_lake: RepairLake = _no_lake
+    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _no_recount
+    own_records: OwnRecords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.own_records = OwnRecords(self.log, self.clock)
+
+
+async def _no_shares() -> Sequence[KeyShare]:
+    return ()
+
+
+@dataclass(kw_only=True)
+class SenderServices(WithRegistry):
+    """
+    `listed_devices` are the rows of the list of `devices`. `shares` gives the keys that hold nearly what they may of
+    what is one for all.
+    """
+
+    access: Access
+    listed_devices: Rows[Any]
+    devices: DeviceLifecycle | None = None
+    clusters: Clusters | None = None
+    container_files: ContainerFiles | None = None
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+
+    def require_devices(self) -> DeviceLifecycle:
+        """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
+        self.require_registry()
+        if self.devices is None:
+            raise Refusal(503, "no_devices", "devices are not kept here")
+        return self.devices
+
+    def require_container_files(self) -> ContainerFiles:
+        """The files of container metrics. Refusal 503 where there are none."""
+        if self.container_files is None:
+            raise Refusal(503, "no_container_files", "container metrics are not kept here")
+        return self.container_files
+
+    def require_clusters(self) -> Clusters:
+        """The clusters. Refusal 503 where there are none, or where their changes could not be audited."""
+        self.require_registry()
+        if self.clusters is None:
+            raise Refusal(503, "no_clusters", "clusters are not kept here")
+        return self.clusters
+
+
+@dataclass(kw_only=True)
+class PeopleServices(WithRegistry):
+    """
+    The HTTP side and the socket share the counted attempts.
+
+    `hashed` makes of an e-mail address what records keep in its place.
+
+    `hosts` are the names (without port) under which the console may be reached beside loopback and bare
+    addresses. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says
+    that browsers speak https to what is in front of the operator side. `assistants` takes people's tokens for
+    the tools of assistants, where there is a provider.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    hashed: Callable[[str], str] = str
+    oidc: ProviderSignIns | None = None
+    is_behind_tls: bool = False
+    assistants: AssistantSignIns | None = None
+    sign_ins: Buckets = field(init=False, repr=False)
+    shared_sign_ins: Buckets = field(init=False, repr=False)
+    account_sign_ins: Buckets = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
+        self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
+        self.hosts = frozenset(host.lower() for host in self.hosts)
+
+
+@dataclass(kw_only=True)
+class AssistantServices:
+    """`tool_calls` counts what each key asks."""
+
+    clock: Clock
+    mcp: Callable[[], McpSettings] = McpSettings
+    counted: ToolCallTable | None = None  # None while the registry is damaged
+    tool_calls: ToolCalls = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tool_calls = ToolCalls(self.clock, self.mcp, self.counted)
+
+
+class Billing(Protocol):
+    """AI cost as billing drops: what a span comes to, and sending it."""
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+
+@dataclass(kw_only=True)
+class MoneyServices(WithRegistry):
+    """
+    `log` is what the ledger counts, `prices` the book to price sums again. What the registry keeps is None
+    while it is damaged.
+    """
+
+    ledger: Ledger
+    log: Log
+    billing: Billing
+    billing_connections: BillingConnections
+    prices: Callable[[], PriceBook] = PriceBook.load
+    streams: StreamReader | None = None
+    adviser: Once[Adviser] | None = None
+    reconciler: Once[Reconciler] | None = None
+    biller: Once[Biller] | None = None
+    row_book: Once[RowBook] | None = None
+    statement_puller: Once[StatementPuller] | None = None
+    reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
+    budgets: Once[BudgetEvaluator] | None = None
+    allocation: Callable[[], AllocationSettings] = AllocationSettings
+    currency: Callable[[], CurrencySettings] = CurrencySettings
+    published: Published = field(init=False, repr=False)
+    publishing: Publishing | None = field(init=False, repr=False)
+    _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)
+    _known_at: float | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.published = Published(self.ledger)
+        self.publishing = self._publishing()
+
+    def require_adviser(self) -> Adviser:
+        """Return the service that looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.adviser is None:
+            raise Refusal(503, "no_recommendations", "savings are not looked for here")
+        return self.adviser()
+
+    def require_reconciler(self) -> Reconciler:
+        """
+        Return the service that compares bills. Refusal 503 while the registry, which keeps the
+        statements, is damaged.
+        """
+        self.require_registry()
+        if self.reconciler is None:
+            raise Refusal(503, "no_reconciliation", "statements are not kept here")
+        return self.reconciler()
+
+    async def known_values(self) -> Mapping[str, Sequence[str]]:
+        """Return the values of each cost dimension, as of some seconds ago; none for a dimension with too many."""
+        now = self.clock.monotonic()
+        if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
+            found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
+            self._known = {name: each if len(each) <= MOST_KNOWN else () for name, each in found.items()}
+            self._known_at = now
+        return self._known
+
+    def sums_changed(self) -> None:
+        """Let what is read from the ledger be read again: it was counted or priced anew."""
+        if self.budgets is not None and self.budgets.made is not None:
+            self.budgets.made.wake()
+
+    def require_budgets(self) -> BudgetEvaluator:
+        """Return the service that evaluates budgets. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.budgets is None:
+            raise Refusal(503, "no_budgets", "budgets are not evaluated here")
+        return self.budgets()
+
+    def require_publishing(self) -> Publishing:
+        """
+        Return the service that publishes definitions of allocation. Refusal 503 while the registry, which
+        keeps them, is damaged.
+        """
+        self.require_registry()
+        if self.publishing is None:
+            raise Refusal(503, "no_allocation", "definitions are not published here")
+        return self.publishing
+
+    def _publishing(self) -> Publishing | None:
+        if self.registry is None:
+            return None
+        return Publishing(
+            self.registry.table(AllocationTable),
+            self.ledger,
+            self.published,
+            limits=self.allocation_limits,
+            max_versions=lambda: self.allocation().max_versions,
+            max_jobs=lambda: self.allocation().max_jobs,
+            changed=self.sums_changed,
+        )
+
+    def allocation_limits(self) -> Limits:
+        """Return the limits of a definition: its bytes, dimensions and rules."""
+        section = self.allocation()
+        return Limits(
+            max_bytes=section.max_definition_bytes,
+            max_dimensions=section.max_dimensions,
+            max_rules=section.max_rules,
+        )
