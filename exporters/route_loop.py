@@ -1,7 +1,7 @@
 """
 The loop of one (destination, topic): take a delivery, send it, record what became of it.
 
-What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.route_pace`.
+What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.pace`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from exporters.errors import (
     SendError,
 )
 from exporters.exporter import Exporter, LandingExporter
-from exporters.pace import Backoff
-from exporters.route_pace import CommitLinger, Linger, RestingWorkers, RouteThrottle
+from exporters.pace import Backoff, CommitLinger, Linger, RestingWorkers, RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER

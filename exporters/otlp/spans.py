@@ -5,21 +5,29 @@ What that vocabulary lacks travels as `tollhouse.*` attributes, so that another 
 back: a trace, span or request id that is not a plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
 `.request_id`, and `tollhouse.times` names the times that are known when not both are (`none`, `start`,
 `end`). A meter without a name there is `tollhouse.meter.NAME`: a number, or decimal text where it has a
-fraction. The same records
-always become the same bytes.
+fraction. The same records always become the same bytes.
+
+Packed records become the same spans without decoding the plain ones. The compiled module gets from here what stands
+where and under which name; what it does not take is written by the rule, record by record.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 
 from msgspec import structs
 
+from exporters.batch import TURN, Tally
 from exporters.otlp import wire
 from spool import identity
+from spool.deliveries.values import Delivery
+from spool.log.values import Entry
 from spool.meters import METERS, MODALITIES
+from spool.packed.native import Native, SpanWriter, place
+from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
 ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
@@ -32,6 +40,8 @@ _FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+
+_LATEST = 2**63  # nanoseconds
 
 
 def _text(key: str) -> Callable[[str], bytes]:
@@ -265,11 +275,11 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     on_wire = list(identity.stand_in_ids(record.id))
     kept: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
-    for place, value, form, attribute in forms:
+    for part, value, form, attribute in forms:
         if value is None:
             continue
         if form.fullmatch(value):
-            on_wire[place] = bytes.fromhex(value)
+            on_wire[part] = bytes.fromhex(value)
         else:
             kept.append(attribute(value))
     return b"".join(on_wire), kept
@@ -292,3 +302,100 @@ def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes
 # What every request begins with: resource { service.name } and the scope of its spans or metrics.
 RESOURCE = wire.field(1, wire.text("service.name", number=1)("tollhouse"))
 _SCOPE = wire.field(1, wire.field(1, b"tollhouse"))
+
+
+def native_of(entries: Sequence[Entry]) -> Native | None:
+    """Returns the module that reads the records of all entries as they are packed; None if some are not."""
+    found = {entry.records.native if isinstance(entry.records, PackedRecords) else None for entry in entries}
+    native = found.pop() if len(found) == 1 else None
+    return native if native is not None and native.is_on else None
+
+
+class PackedSpans:
+    """Keeps what combinations of a record are encoded as; one for each destination."""
+
+    def __init__(self, native: Native, encoder: SpanEncoder) -> None:
+        self._native = native
+        self._encoder = encoder
+        self._writer = _span_writer(native)
+
+    async def encoded(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
+        """
+        Returns the tally of the records, and their spans in order. None if they are to be decoded.
+
+        The event loop has a turn after as many records as Python may encode in one.
+        """
+        sent = 0
+        shadow = 0
+        fields = list[bytes]()
+        try:
+            for entry in entries:
+                assert isinstance(entry.records, PackedRecords)
+                found = await self._entry(entry.records, entry.committed_at, fields)
+                if found is None:
+                    return None
+                sent, shadow = sent + found[0], shadow + found[1]
+        except self._native.panic as error:
+            self._native.fail(error)
+            return None
+        return Tally(sent, shadow, delivery.count - sent - shadow), fields
+
+    async def _entry(
+        self, records: PackedRecords, committed_at: float, fields: list[bytes]
+    ) -> tuple[int, int] | None:
+        """Adds the spans of one entry: how many, and how many shadows are left out. None as above."""
+        received = int(committed_at * NS)
+        odd = [one for place, one in records.odd.items() if records.begin <= place < records.end]
+        if not 0 <= received < _LATEST or not all(isinstance(one, Inference) for one in odd):
+            return None  # counters leave in requests of their own
+        at = records.begin
+        sent = 0
+        shadow = 0
+        alone = 0
+        while at < records.end:
+            made, spans_made, shadows, at = self._writer.encode(
+                records.packed, records.offsets, at, records.end, received
+            )
+            fields.append(made)
+            sent, shadow = sent + spans_made, shadow + shadows
+            if at < records.end:
+                is_sent = self._alone(records, at, committed_at, fields)
+                sent, shadow = sent + is_sent, shadow + (not is_sent)
+                at, alone = at + 1, alone + 1
+                if alone % TURN == 0:
+                    await asyncio.sleep(0)
+        return sent, shadow
+
+    def _alone(self, records: PackedRecords, place: int, committed_at: float, fields: list[bytes]) -> bool:
+        """Adds one span by the rule; False for a shadow, which is left out."""
+        record = records.record(place)
+        assert isinstance(record, Inference)
+        if record.shadow:
+            return False
+        fields.append(self._encoder.fields([(record, committed_at)]))
+        if place not in records.odd:
+            combination = self._encoder.combination(record)
+            self._writer.learn(records.packed, records.offsets, place, combination)
+        return True
+
+
+def _span_writer(native: Native) -> SpanWriter:
+    mark = wire.varint(ATTRIBUTES << 3 | 2)
+    numbers = [(place(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
+    texts = [(place(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
+    return native.span_writer(
+        span=SPAN,
+        trace_id=(place("trace_id"), TRACE_ID),
+        span_id=(place("span_id"), SPAN_ID),
+        start=(place("start_time"), START),
+        end=(place("end_time"), END),
+        times=(NO_TIME, START_ALONE, END_ALONE),
+        shadow=place("shadow"),
+        combination=[place(field) for field in COMBINED],
+        id=(place("id"), (mark, ID.encode())),
+        response_id=(place("request_id"), (mark, RESPONSE_ID.encode())),
+        long_enough=identity.LONG_ENOUGH,
+        attributes=[*numbers, *texts],
+        tags=(place("tags"), (mark, TAG.encode())),
+        stand_in=identity.STAND_IN,
+    )

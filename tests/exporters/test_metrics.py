@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from exporters.otlp.metrics import MetricsRequest
+from exporters.otlp.telemetry import MetricsRequest
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
 from spool.ledger.sums import HourlySums

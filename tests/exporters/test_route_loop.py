@@ -20,9 +20,8 @@ from exporters.errors import (
     Retryable,
     SendError,
 )
-from exporters.pace import Backoff
+from exporters.pace import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Backoff, RouteThrottle
 from exporters.route_loop import FAULTS, RouteLoop
-from exporters.route_pace import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import Entry

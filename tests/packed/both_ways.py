@@ -11,8 +11,7 @@ import msgspec
 
 from exporters.batch import Tally, without_shadows
 from exporters.errors import Rejected
-from exporters.otlp.packed import PackedSpans
-from exporters.otlp.spans import SpanEncoder, request_of
+from exporters.otlp.spans import PackedSpans, SpanEncoder, request_of
 from exporters.otlp.telemetry import OUT_OF_RANGE
 from spool.deliveries.values import Delivery
 from spool.errors import EntryUnreadable

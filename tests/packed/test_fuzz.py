@@ -16,8 +16,7 @@ from itertools import pairwise
 
 import pytest
 
-from exporters.otlp.packed import PackedSpans
-from exporters.otlp.spans import SpanEncoder
+from exporters.otlp.spans import PackedSpans, SpanEncoder
 from spool.errors import EntryUnreadable
 from spool.ledger.sums import MAX_TOKENS, HourlySums
 from spool.log.entries import codec

@@ -9,8 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporters.errors import Misconfigured
-from exporters.kafka.aws_identity import aws_token
-from exporters.kafka.connection import options_of
+from exporters.kafka.connection import aws_token, options_of
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import spool.sqlite.in_memory
-from exporters.route_pace import CommitLinger, Linger
+from exporters.pace import CommitLinger, Linger
 from spool.clock import AHEAD_S, elapsed_s
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings

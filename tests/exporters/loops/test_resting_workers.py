@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from exporters.pace import RestingWorkers
 from exporters.route_loop import RouteLoop
-from exporters.route_pace import RestingWorkers
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from tests.exporters.capture import Capture

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from sqlglot import exp
 
 from exporters.lake.columns import COLUMNS
-from exporters.lake.views.dialects import DIALECTS
-from exporters.lake.views.statements import VIEWS, views_for
+from exporters.lake.views.statements import DIALECTS, VIEWS, views_for
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command

@@ -12,8 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from exporters.errors import Misconfigured, Retryable
-from exporters.kafka.aws_identity import AwsIdentity
-from exporters.kafka.connection import options_of
+from exporters.kafka.connection import AwsIdentity, options_of
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from tests.integration.lake.identity.test_identities import AWS_TOKEN, ROLE, Platform
