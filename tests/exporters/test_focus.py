@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from exporters.batch import TURN
 from exporters.destinations import focus as destination
 from exporters.focus import charges as focus
-from exporters.focus.report_rows import of_report
+from exporters.focus.rows import of_report
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from exporters.focus import billed as billed_rows
 from exporters.focus import charges as focus_rows
-from exporters.focus import plans as plan_rows
-from exporters.focus.report_rows import of_report
+from exporters.focus import rows as billed_rows
+from exporters.focus import rows as plan_rows
+from exporters.focus.rows import of_report
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking

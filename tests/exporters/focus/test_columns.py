@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporters.focus import billed, charges
+from exporters.focus import charges
+from exporters.focus import rows as billed
 from spool.log.values import Entry
 from tests.exporters.focus.columns import PUBLISHED
 from tests.exporters.test_focus import AT, RECORDS

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from exporters.focus import billed as focus
+from exporters.focus import rows as focus
 from exporters.focus.charges import VERSIONS
 from tests.exporters.focus.columns import PUBLISHED
 from tests.exporters.test_focus import ALLOWED

@@ -12,7 +12,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from exporters.focus.plans import FeeShares
+from exporters.focus.rows import FeeShares
 from gateway.cli import main
 from gateway.normalise.billing import read
 from spool.ledger import money
