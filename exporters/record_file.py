@@ -26,8 +26,7 @@ import orjson
 
 from exporters.errors import Misconfigured, Retryable
 from spool.deliveries.values import Delivery, Settlement
-from spool.directories import flush_directory, make_directory
-from spool.disks import mount_point
+from spool.disks import flush_directory, make_directory, mount_point
 from spool.log.values import Entry
 
 T = TypeVar("T")

@@ -1,4 +1,7 @@
-"""What kind of file system a directory lies on, what a flush to it is worth, and whether the disk is full."""
+"""
+Disks and what is to be on them after a power cut: what kind of file system a directory lies on, what a flush to it is
+worth, whether the disk is full; new files and names in directories, flushed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
 MOUNTS = Path("/proc/self/mountinfo")  # of Linux alone; elsewhere nothing is known
@@ -147,3 +152,41 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """
+    A file that is not there yet, for its owner alone; flushed at the end. Its name is not: see `flush_directory`.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_file(path: Path) -> None:
+    """Flush a file, so that what other programs wrote into it survives a power cut."""
+    _flush(path, os.O_RDONLY)
+
+
+def flush_directory(directory: Path) -> None:
+    """Flush a directory, so that files made, renamed or removed in it stay so after a power cut."""
+    _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _flush(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: Path, mode: int = 0o777) -> None:
+    """Make it and its parents where they are missing; they stay."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    for made in missing:
+        with suppress(PermissionError):  # a directory that may be written and not read cannot be flushed
+            flush_directory(made.parent)

@@ -11,7 +11,7 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from spool.directories import flush_directory, new_file
+from spool.disks import flush_directory, new_file
 from spool.errors import SpoolError
 
 FILE = "installation.secret"

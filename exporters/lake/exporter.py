@@ -36,7 +36,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Landings, keep_landed
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.errors import SpoolError
 from spool.log.values import Books, Entry
 from spool.record import moment

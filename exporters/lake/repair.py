@@ -29,7 +29,7 @@ from exporters.lake.stores import Store
 from exporters.lake.tables import TABLES
 from spool.clock import Clock
 from spool.deliveries.protocols import LakeRepairs, Landings
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, moment

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from exporters.errors import Misconfigured, Retryable
-from spool.directories import flush_directory, make_directory
+from spool.disks import flush_directory, make_directory
 
 T = TypeVar("T")
 _DRAFT: Final = ".tollhouse-"

@@ -39,7 +39,7 @@ from exporters.lake.verification import (
 from spool.clock import Clock
 from spool.deliveries.protocols import LakeVerdict, Landings, keep_verdict, kept_verdict
 from spool.deliveries.values import Landing
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.errors import SpoolError
 from spool.statements import Statements
 

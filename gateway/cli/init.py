@@ -20,7 +20,7 @@ from gateway.cli.parameters import Choice
 from gateway.service.configuration.keys import keys
 from gateway.service.configuration.quantities import UNITS, written
 from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 

@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.installation import derived
 from spool.ledger.ledger import Ledger

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spool.container_files.values import MAX_HEAD_BYTES
-from spool.directories import flush_directory, make_directory, new_file
+from spool.disks import flush_directory, make_directory, new_file
 
 DIRECTORY = "container-files"
 DRAFT = ".part"

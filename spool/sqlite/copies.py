@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from spool import installation
-from spool.directories import flush_directory, flush_file, new_file
+from spool.disks import flush_directory, flush_file, new_file
 from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL

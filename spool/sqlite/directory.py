@@ -9,7 +9,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from spool.directories import flush_directory, make_directory
+from spool.disks import flush_directory, make_directory
 from spool.errors import NOT_FINISHED, NotAllowed, SpoolLocked, SpoolUnavailable, UnfinishedCopy
 from spool.settings import LOCK_FILE
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from spool.clock import Clock
-from spool.directories import flush_directory
+from spool.disks import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log

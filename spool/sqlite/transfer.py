@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spool import installation
 from spool.container_files.values import MAX_HEAD_BYTES
-from spool.directories import flush_directory, flush_file, make_directory, new_file
+from spool.disks import flush_directory, flush_file, make_directory, new_file
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.settings import SpoolSettings
 from spool.sqlite.container_contents import DIRECTORY, DRAFT, PIECE

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from spool.directories import flush_directory, new_file
+from spool.disks import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
 from spool.transfer.copying import CopiedStorage, count_books, take

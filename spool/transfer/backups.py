@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from spool.directories import flush_directory, new_file
+from spool.disks import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 
 MANIFEST = "manifest.json"

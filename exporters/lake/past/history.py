@@ -28,7 +28,7 @@ from exporters.lake.past.records import READ, past_record
 from exporters.lake.stores import Store
 from spool.deliveries.protocols import Landings, PastDates, PastRecord
 from spool.deliveries.values import Landing
-from spool.directories import make_directory
+from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.ledger.sums import AHEAD_S
 

@@ -31,7 +31,7 @@ from spool.postgres.database import (
 from spool.postgres.log import queries, store
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, MemoryIsAhead, NodeMemory, PostgresHorizon, catch_up
-from spool.postgres.log.room import LogRoom
+from spool.postgres.log.retention import LogRoom
 
 # That wait for the standby at once: then nothing more is committed until it has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20

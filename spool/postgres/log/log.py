@@ -40,8 +40,7 @@ from spool.postgres.log.entries import code, oldest, read_entries
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.recount import LogRoutes, Verification
-from spool.postgres.log.retention import PostgresRetention
-from spool.postgres.log.room import LogRoom
+from spool.postgres.log.retention import LogRoom, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 

@@ -21,7 +21,7 @@ from spool.packed.native import Native
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.room import LogRoom
+from spool.postgres.log.retention import LogRoom
 from spool.postgres.log.store import Since
 from spool.settings import SpoolSettings
 

@@ -19,8 +19,7 @@ from spool.postgres.log.entries import oldest
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
-from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, remove_old_series
-from spool.postgres.log.room import LogRoom
+from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
 
 FOLLOW_S = 0.1  # between looks at what other nodes committed

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from spool.directories import flush_directory
+from spool.disks import flush_directory
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger import money
-from spool.ledger.days.folded import ALIKE
+from spool.ledger.costs import ALIKE
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, Derived, Group
 from spool.ledger.sums import DAY_S, OTHER
@@ -63,8 +63,8 @@ def largest(rows: list[CostRow], top: int, by: str) -> frozenset[Group]:
 async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
     """Answer a question by the sums of all groups."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spool.ledger.days.folded.MOST", 0)
-        patch.setattr("spool.ledger.days.folded._as_function", lambda query: query)
+        patch.setattr("spool.ledger.costs.MOST", 0)
+        patch.setattr("spool.ledger.costs._as_function", lambda query: query)
         return await ledger.costs(query)
 
 
@@ -234,7 +234,7 @@ def test_groups_that_cost_nearly_as_much_are_told_apart(
     for old in tmp_path.glob("*.sqlite*"):
         old.unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spool.ledger.days.folded.ALIKE", alike)
+        patch.setattr("spool.ledger.costs.ALIKE", alike)
         asyncio.run(check())
 
 
