@@ -1,10 +1,9 @@
 """
 Costs in periods and by dimensions, added up from the sums of hours and days.
 
-The kept or the largest groups of a question, and all others as one.
-
-The kept ones are asked for by their values, and the others are what these leave of all calls: so no sum of another
-group comes out of the rows, however many there are.
+A question may name the groups that are kept, or how many of the largest are; all others are one. The kept ones are
+asked for by their values, and the others are what these leave of all calls: so no sum of another group comes out of
+the rows, however many there are.
 """
 
 from __future__ import annotations
@@ -183,8 +182,6 @@ def _totals(
 def _folded(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, ask: Callable[[CostQuery], _ByPeriod]
 ) -> _ByPeriod:
-    pass  # not before groups are folded
-
     if query.top is None:
         return folded(query, ask)
     return largest(rows, query, periods(replace(query, granularity=TOTAL)), limit, ask)

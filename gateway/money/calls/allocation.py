@@ -27,7 +27,7 @@ from gateway.money.calls.published_allocation import (
     what_it_would_be,
     with_text,
 )
-from gateway.people.calls.managed_by_people import managed_by_people
+from gateway.people.calls.managed import managed_by_people
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_question

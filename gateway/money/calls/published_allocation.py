@@ -44,7 +44,7 @@ from gateway.money.allocation.difference import sources_of
 from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.allocation.published import border, describe
 from gateway.money.costs.times import seconds
-from gateway.people.calls.managed_by_keys import asking_key
+from gateway.people.calls.managed import asking_key
 from gateway.service.errors import Refusal
 from gateway.service.schemas import TEXT
 from spool.errors import NotThere

@@ -15,7 +15,7 @@ from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import AllocationTable
-from gateway.people.calls.published_roles import PERMISSION_SET_LIST, permission_set_rows
+from gateway.people.calls.roles import PERMISSION_SET_LIST, permission_set_rows
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
 from spool.registry.audit import AuditRow

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # They make the rows of the resources that a module declares.
-_BY_KEYS, _BY_PEOPLE = "gateway.people.calls.managed_by_keys", "gateway.people.calls.managed_by_people"
+_MANAGED = "gateway.people.calls.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ FOR_SENDERS = (
         endpoints=("mcp", "mcp/metadata"),
     ),
     Area(
-        modules=("gateway.people.calls.published_roles",),
+        modules=("gateway.people.calls.roles",),
         paths=("/v2/access-control",),
         endpoints=("roles",),
     ),
@@ -305,7 +305,6 @@ _LISTED = (
     Area(
         modules=(
             "gateway.people.calls.accounts",
-            "gateway.people.calls.published_roles",
             "gateway.people.calls.roles",
             "gateway.people.calls.names",
             "gateway.people.calls.audit",
@@ -339,13 +338,13 @@ NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
     """Import the rows of an area of FOR_SENDERS."""
-    rows = _rows(area, import_module(_BY_KEYS).managed_by_keys)
+    rows = _rows(area, import_module(_MANAGED).managed_by_keys)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
     """Import the rows of an area of OPERATOR_AREAS."""
-    rows = _rows(area, import_module(_BY_PEOPLE).managed_by_people)
+    rows = _rows(area, import_module(_MANAGED).managed_by_people)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
@@ -367,7 +366,7 @@ class AreaRoutes:
 
     async def load(self) -> web.UrlDispatcher:
         """The router, once the area is imported."""
-        for module in (*self._area.modules, _BY_KEYS, _BY_PEOPLE):
+        for module in (*self._area.modules, _MANAGED):
             await imported(module)
         return self.made()
 

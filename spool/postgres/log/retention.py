@@ -4,7 +4,7 @@ with its period.
 
 A period is a partition of each table. Bodies are never deleted row by row, so nothing has to be vacuumed.
 
-Whether the log has room for more, within `spool.max_bytes`.
+It also knows whether the log has room for more, within `spool.max_bytes`.
 """
 
 from __future__ import annotations

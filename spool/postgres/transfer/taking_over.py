@@ -4,8 +4,6 @@ Takes over what another engine kept: same numbers, ids and receipts, bodies and 
 Most tables have the columns of the SQLite engine. What is otherwise is made here: commit rows, which carry
 the numbers of the log and the ids that are in no run yet, entries and amendments in one period, waiting
 reports, the bytes of container metrics, and the ledger's money.
-
-Rows of a copy as the tables in PostgreSQL have them, where they are otherwise than those of the source.
 """
 
 from __future__ import annotations

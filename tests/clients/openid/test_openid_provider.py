@@ -13,9 +13,8 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.people.authentication.oidc.keys import AGAIN_S
 from gateway.people.authentication.oidc.problems import SignInProblem, TokenRefused
-from gateway.people.authentication.oidc.provider import IdentityProvider
+from gateway.people.authentication.oidc.provider import AGAIN_S, IdentityProvider
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import Expected, check_id_token
 from gateway.service.configuration.sections import OidcSettings

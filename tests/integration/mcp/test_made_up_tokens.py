@@ -14,7 +14,7 @@ import pytest_asyncio
 from gateway.http.holders.operators import SHARED_BURST
 from gateway.people.authentication.access import GUESSES
 from gateway.people.authentication.oidc import tokens
-from gateway.people.authentication.oidc.keys import MAX_TRIES
+from gateway.people.authentication.oidc.provider import MAX_TRIES
 from tests.integration.conftest import Serve
 from tests.integration.mcp.people import Door, open_door
 from tests.openid_provider import Key

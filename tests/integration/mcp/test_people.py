@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.people.authentication.oidc.keys import AGAIN_S, KEEP_S
-from gateway.people.authentication.oidc.provider import missing_for_clients
+from gateway.people.authentication.oidc.provider import AGAIN_S, KEEP_S, missing_for_clients
 from spool.registry.operators import Operator, Person
 from spool.registry.roles import RoleLimits
 from spool.registry.scopes import AI_HUB

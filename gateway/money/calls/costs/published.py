@@ -36,7 +36,7 @@ from gateway.money.costs.measures import (
 )
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
-from gateway.people.calls.managed_by_keys import reader_of_key
+from gateway.people.calls.managed import reader_of_key
 from gateway.service.errors import Refusal
 from gateway.service.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool import record

@@ -11,7 +11,7 @@ from gateway.http.services import OperatorServices
 from gateway.money.calls.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.money.calls.reports.readers import NotReadable
 from gateway.money.calls.reports.sender import ReportSender
-from gateway.people.calls.managed_by_people import asking_person
+from gateway.people.calls.managed import asking_person
 from spool.errors import NotAllowed
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 

@@ -12,12 +12,6 @@ from collections.abc import Callable
 
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope
-from gateway.people.authentication.oidc.access_tokens import (
-    ExpectedAccess,
-    client_of,
-    leaves_groups_out,
-    lets,
-)
 from gateway.people.authentication.oidc.people import (
     has_default_role,
     has_verified_email,
@@ -26,7 +20,13 @@ from gateway.people.authentication.oidc.people import (
 )
 from gateway.people.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
 from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
-from gateway.people.authentication.oidc.tokens import Claims
+from gateway.people.authentication.oidc.tokens import (
+    Claims,
+    ExpectedAccess,
+    client_of,
+    leaves_groups_out,
+    lets,
+)
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.sections import McpOAuthSettings
 from gateway.service.errors import Refusal

@@ -1,28 +1,35 @@
-"""An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say."""
+"""
+An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say.
+
+Requests are bounded in time and size, without redirects: this is the only place with a provider's HTTP client. The keys
+with which a provider signs are kept for an hour, and asked for again when none of them signed a token.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from gateway.people.authentication.oidc.access_tokens import (
-    ExpectedAccess,
-    check_access_token,
-    read_access_token,
-)
-from gateway.people.authentication.oidc.client import ProviderClient
-from gateway.people.authentication.oidc.keys import KEEP_S, SigningKeys
+import aiohttp
+import msgspec
+
 from gateway.people.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
 from gateway.people.authentication.oidc.tokens import (
     Claims,
     Expected,
+    ExpectedAccess,
     SignedToken,
+    check_access_token,
     check_id_token,
     check_logout_token,
+    read_access_token,
     read_token,
 )
 from gateway.service.configuration.addresses import is_safe_address
@@ -32,6 +39,15 @@ from spool.clock import Clock
 
 DISCOVERY = "/.well-known/openid-configuration"
 _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
+
+MAX_ANSWER_BYTES = 256 * 1024
+
+KEEP_S = 3600.0  # a key that the provider took back is trusted for so long at most
+AGAIN_S = 30.0  # made-up tokens cause no more requests than one in so many seconds
+MAX_KEYS = 100
+MAX_TRIES = 4  # keys that a token without a key id is tried against; providers with several keys state the id
+MAX_VERIFIED = 1000
+_TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,3 +275,156 @@ def _missing(document: Mapping[str, Any]) -> Iterator[str]:
         yield "no way for clients to register: give each its client id by hand"
     if document.get("authorization_response_iss_parameter_supported") is not True:
         yield "answers do not name their issuer (RFC 9207): a client of several providers may mix them up"
+
+
+class ProviderClient:
+    """Connections are opened with the first request and kept until `close`."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def get(self, url: str) -> dict[str, Any]:
+        """The JSON object at an address."""
+        status, found = await self._request("GET", url, None, {})
+        if status != 200:
+            raise ProviderDown(f"{url} answers {status}")
+        return found
+
+    async def post(
+        self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any]]:
+        """Status and JSON object of the answer to a form."""
+        return await self._request("POST", url, form, headers)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        self._context = None
+
+    async def _request(
+        self, method: str, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any]]:
+        try:
+            async with self._open_session().request(
+                method,
+                url,
+                data=form,
+                headers={"Accept": "application/json", **headers},
+                allow_redirects=False,
+                proxy=self._settings.proxy or None,
+                ssl=self._tls_of(url),
+            ) as response:
+                return response.status, _decoded(url, response.status, await _bounded(url, response))
+        except TimeoutError:
+            raise ProviderDown(f"{url} did not answer within {self._settings.timeout:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ProviderDown(f"{url} cannot be reached ({type(error).__name__})") from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=8),
+                timeout=aiohttp.ClientTimeout(total=self._settings.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    def _tls_of(self, url: str) -> ssl.SSLContext | bool:
+        """Return what an address is checked by: certificates, which take 25 ms to read, are read where there is TLS."""
+        if url.startswith("http://") and not self._settings.proxy:
+            return True
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=self._settings.ca_file)
+        return self._context
+
+
+async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
+    found = bytearray()
+    async for piece in response.content.iter_any():
+        found += piece
+        if len(found) > MAX_ANSWER_BYTES:
+            raise ProviderDown(f"{url} answers more than {MAX_ANSWER_BYTES // 1024} KiB")
+    return bytes(found)
+
+
+def _decoded(url: str, status: int, body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise ProviderDown(f"{url} answers {status} without a JSON object")
+    return found
+
+
+class SigningKeys:
+    """
+    `fetch` asks the provider for its public keys. Signatures are verified on a thread, and a token that is
+    good is known by its hash until the keys are fetched again.
+    """
+
+    def __init__(self, fetch: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], clock: Clock) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: Sequence[Mapping[str, Any]] = ()
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
+        self._loaded_at: float | None = None
+        self._asked_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    def know(self, text: str) -> bool:
+        """Return whether a token was verified before, with the keys that are trusted now."""
+        return not self._are_old and _hash_of(text) in self._verified
+
+    async def have_signed(self, token: SignedToken) -> bool:
+        """
+        True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no id.
+        """
+        tried = None
+        # Nobody whose key is known waits while the provider is asked for one that is not.
+        if not self._are_old:
+            tried = self._loaded_at
+            if self.know(token.text) or await self._verify(token):
+                return True
+        async with self._one_at_a_time:
+            is_due = self._loaded_at == tried and self._clock.monotonic() - self._asked_at > AGAIN_S
+            if self._are_old or is_due:
+                await self._load()
+            return self._loaded_at != tried and await self._verify(token)
+
+    async def _verify(self, token: SignedToken) -> bool:
+        keys = self._candidates(token)
+        is_signed = bool(keys) and await asyncio.to_thread(token.is_signed_by, keys)
+        if is_signed and keys == self._candidates(token):
+            self._verified[_hash_of(token.text)] = None
+            if len(self._verified) > MAX_VERIFIED:
+                self._verified.popitem(last=False)
+        return is_signed
+
+    @property
+    def _are_old(self) -> bool:
+        return self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S
+
+    async def _load(self) -> None:
+        self._asked_at = self._clock.monotonic()
+        self._keys = (await self._fetch())[:MAX_KEYS]
+        self._verified.clear()
+        self._loaded_at = self._clock.monotonic()
+
+    def _candidates(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
+        fitting = [
+            key
+            for key in self._keys
+            if token.kid in (None, key.get("kid"))
+            and key.get("kty") == _TYPE_OF[token.algorithm]
+            and key.get("use", "sig") == "sig"
+            and key.get("alg", token.algorithm) == token.algorithm
+        ]
+        return fitting[:MAX_TRIES]
+
+
+def _hash_of(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

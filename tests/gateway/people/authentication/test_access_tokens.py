@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.oidc.access_tokens import client_of, leaves_groups_out, lets
+from gateway.people.authentication.oidc.tokens import client_of, leaves_groups_out, lets
 
 
 @pytest.mark.parametrize(

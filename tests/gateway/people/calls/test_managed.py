@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gateway.http.managed import ByKeys, ByPeople
 from gateway.money.calls.views import ViewResource
-from gateway.people.calls.managed_by_keys import managed_by_keys
-from gateway.people.calls.managed_by_people import managed_by_people
+from gateway.people.calls.managed import managed_by_keys, managed_by_people
 from spool.registry.permission_sets import VIEW_COSTS
 
 
