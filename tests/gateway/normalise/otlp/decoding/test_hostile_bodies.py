@@ -51,14 +51,14 @@ def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 25
 BOMBS = {
     "zeros": bytes(4 * MIB),
     "zeros in a resource": field(1, bytes(4 * MIB)),
-    "fields nobody knows": field(1, b"\x18\x00" * (MIB)),
-    "spans": of_items(b"\x12\x00" * (MIB)),
-    "resources": b"\x0a\x00" * (MIB),
-    "scopes": field(1, b"\x12\x00" * (MIB)),
-    "attributes": of_items(field(2, b"\x4a\x00" * (MIB))),
-    "events": of_items(field(2, b"\x5a\x00" * (MIB))),
-    "links": of_items(field(2, b"\x6a\x00" * (MIB))),
-    "attributes of a resource": field(1, field(1, b"\x0a\x00" * (MIB))),
+    "fields nobody knows": field(1, b"\x18\x00" * (2 * MIB)),
+    "spans": of_items(b"\x12\x00" * (2 * MIB)),
+    "resources": b"\x0a\x00" * (2 * MIB),
+    "scopes": field(1, b"\x12\x00" * (2 * MIB)),
+    "attributes": of_items(field(2, b"\x4a\x00" * (2 * MIB))),
+    "events": of_items(field(2, b"\x5a\x00" * (2 * MIB))),
+    "links": of_items(field(2, b"\x6a\x00" * (2 * MIB))),
+    "attributes of a resource": field(1, field(1, b"\x0a\x00" * (2 * MIB))),
 }
 
 
