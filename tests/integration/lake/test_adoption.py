@@ -23,7 +23,7 @@ from spool.deliveries.values import PARKED
 from spool.record import NS, Correction, Record
 from tests.exporters.spools import call, calls, counter, record_id
 from tests.integration.lake.lakes import ROUTE, House, configured, opened, query
-from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.s3 import BUCKET
 from tests.rounds import IS_LONG
 
 AT_NS = 1_790_000_000 * NS
@@ -98,25 +98,24 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
     assert [(43, 43, Decimal("4.3"))] == sums(tmp_path / "lake")
 
 
-def test_a_copy_goes_on_where_its_lake_is_in_s3(tmp_path: Path) -> None:
+def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None:
     """A store of objects is adopted as a folder is."""
     secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
-    with s3_server(tmp_path) as address:
-        there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": address, "secret_file": secret}
-        asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID), **there))
-        config = configured(tmp_path, spool='hold = "0s"', **there)
+    there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": s3, "secret_file": secret}
+    asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID), **there))
+    config = configured(tmp_path, spool='hold = "0s"', **there)
 
-        def done(*words: str) -> Any:
-            result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])
-            assert 0 == result.exit_code, result.output
-            return json.loads(result.stdout)
+    def done(*words: str) -> Any:
+        result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])
+        assert 0 == result.exit_code, result.output
+        return json.loads(result.stdout)
 
-        assert {"settled": 5, "brought": 20, "known": 0, "left": 0} == done("adopt")["adopted"]
-        assert {"settled": 0, "brought": 0, "known": 0, "left": 0} == done("adopt")["adopted"]
-        found = done("verify", "--data")
-        assert found["rows"] == 35
-        assert found["differences"] == []
+    assert {"settled": 5, "brought": 20, "known": 0, "left": 0} == done("adopt")["adopted"]
+    assert {"settled": 0, "brought": 0, "known": 0, "left": 0} == done("adopt")["adopted"]
+    found = done("verify", "--data")
+    assert found["rows"] == 35
+    assert found["differences"] == []
 
 
 def test_ids_decide(tmp_path: Path) -> None:

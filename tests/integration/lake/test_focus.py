@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,7 +31,7 @@ from spool.record import NS, Record
 from tests.exporters.spools import call, counter
 from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, House, begin_copy, configured, opened
-from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.s3 import BUCKET
 
 FORMATS = {"focus": "focus.csv.zst", "focus-parquet": "focus.parquet"}
 AT_NS = 1_790_000_000 * NS  # 2026-09-21
@@ -75,12 +75,6 @@ class Lake:
             f" FROM {read}('{self.scratch}/*.{ending}'{options}) GROUP BY ALL ORDER BY 1 NULLS LAST"
         ).fetchall()
         return found
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
-        yield address
 
 
 def in_s3(directory: Path, address: str, prefix: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from spool.clock import SystemClock
 from spool.record import NS, Record, as_json
 from tests.exporters.spools import call, counter
 from tests.integration.lake.lakes import ROUTE, configured, opened, query
-from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.s3 import BUCKET
 
 BEGIN_NS = 1_790_000_000 * NS
 PLANTED = "planted words"
@@ -97,12 +96,6 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
     assert [(13, 13, 5, Decimal("1.2"))] == query(
         tmp_path / "lake", "SELECT count(*), count(DISTINCT id), count(number), sum(spend) FROM lake"
     )
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
-        yield address
 
 
 def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:

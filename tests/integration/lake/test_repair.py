@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,7 @@ from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, configured, opened
-from tests.integration.lake.s3 import BUCKET, s3_server
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
-        yield address
+from tests.integration.lake.s3 import BUCKET
 
 
 @dataclass

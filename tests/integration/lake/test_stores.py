@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -27,16 +26,10 @@ from tests.bench.lakes.relay import relayed
 from tests.exporters.spools import calls
 from tests.integration.lake import victim
 from tests.integration.lake.lakes import opened, query
-from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.s3 import BUCKET
 from tests.integration.lake.store_contract import StoreContract, names
 
 _KEPT: Final = ("Content-Length", "ETag", "Last-Modified", "Content-Type", "Content-Range")
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
-        yield address
 
 
 @pytest.fixture

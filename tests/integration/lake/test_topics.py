@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from spool.log.values import Submission
 from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import House, configured, opened
-from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.s3 import BUCKET
 from tests.integration.lake.test_content import texts
 
 AT_NS = 1_790_000_000 * NS
@@ -63,12 +63,6 @@ SHOWN: dict[str, dict[str, Any]] = {
         "upstream_id": None, "kind": "billing_drop",
     },
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
-        yield address
 
 
 async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields: Any) -> None:
@@ -118,7 +112,7 @@ async def test_each_topic_has_a_table(
         address = request.getfixturevalue("s3")
         fields = {
             "type": "s3",
-            "url": f"s3://{BUCKET}/{format}",
+            "url": f"s3://{BUCKET}/topics-{format}",
             "endpoint": address,
             "secret_file": tmp_path / "secret",
         }
