@@ -57,6 +57,10 @@ async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
     await writer.close()
 
 
+def receipts(group: Sequence[Submission]) -> Sequence[Receipt]:
+    return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+
+
 class Groups:
     """Commits at once, and keeps how many submissions each group held."""
 
@@ -65,7 +69,7 @@ class Groups:
 
     async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         self.sizes.append(len(group))
-        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+        return receipts(group)
 
     async def between(self) -> bool:
         return False
@@ -118,10 +122,18 @@ class HeldGroups:
         self.groups.append(counts)
         self.began.set()
         await self.go_on.wait()
-        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+        return receipts(group)
 
     async def between(self) -> bool:
         return False
+
+    async def let_go(self, writer: GroupWriter, appended: Sequence[asyncio.Task[Receipt]]) -> None:
+        """Once all that was appended waits, until it is answered and nothing more is."""
+        await until_all_wait()
+        self.go_on.set()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*appended)
+            await writer.close()
 
 
 def append_as(
@@ -148,11 +160,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
     await until_all_wait()
     appended += [append_as(writer, turns, "small", 1, first=number) for number in range(3)]
-    await until_all_wait()
-    groups.go_on.set()
-    async with asyncio.timeout(60):
-        await asyncio.gather(*appended)
-        await writer.close()
+    await groups.let_go(writer, appended)
     assert [{"busy": 1}, {"small": 3}] == groups.groups[:2]
     assert all(group["busy"] <= SHARE_RECORDS for group in groups.groups[2:])
     assert 1001 == sum(group.get("busy", 0) for group in groups.groups)
@@ -169,11 +177,7 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
     for number, name in enumerate(names):
         turns.party(name).spend((40 - number) / 1000)
         appended.append(append_as(writer, turns, name, 100, first=1000 * number))
-    await until_all_wait()
-    groups.go_on.set()
-    async with asyncio.timeout(60):
-        await asyncio.gather(*appended)
-        await writer.close()
+    await groups.let_go(writer, appended)
     assert [{"first": 1}, dict.fromkeys(names, 100)] == groups.groups
     assert names == list(groups.groups[1])
 
@@ -192,11 +196,7 @@ async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting
     ]
     await until_all_wait()
     appended.append(append_as(writer, turns, "small", 1))
-    await until_all_wait()
-    groups.go_on.set()
-    async with asyncio.timeout(60):
-        await asyncio.gather(*appended)
-        await writer.close()
+    await groups.let_go(writer, appended)
     assert [{"busy": 1}, {"small": 1, "busy": 1 if is_waiting else 6}] == groups.groups[:2]
 
 
@@ -207,11 +207,7 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
-    await until_all_wait()
-    groups.go_on.set()
-    async with asyncio.timeout(60):
-        await asyncio.gather(*appended)
-        await writer.close()
+    await groups.let_go(writer, appended)
     assert [{"busy": 1}, {"busy": 1000}] == groups.groups
 
 
@@ -320,10 +316,10 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
         appended.append(append_as(writer, turns, "small", 1, first=1))
         await until_all_wait()
         groups.go_on.set()
-        receipts = await asyncio.gather(*appended)
+        answers = await asyncio.gather(*appended)
         await writer.close()
     assert [{"busy": 40}, {"small": 1}, {"busy": 40}, {"small": 1}] == groups.groups
-    assert [40, 1, 1] == [receipt.records for receipt in receipts]
+    assert [40, 1, 1] == [receipt.records for receipt in answers]
 
 
 @pytest.mark.parametrize("used_s", [0.1, 6.0])
@@ -417,7 +413,7 @@ class HangingDisk:
         self.began.set()
         await self.answers.wait()
         self.kept += group
-        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+        return receipts(group)
 
     async def between(self) -> bool:
         return False
@@ -576,7 +572,7 @@ class SlowWay:
         self.sizes.append(len(group))
         if len(group) > self._most:
             raise SpoolUnavailable("not in time")
-        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+        return receipts(group)
 
     async def between(self) -> bool:
         return False
