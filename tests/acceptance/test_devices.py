@@ -218,7 +218,7 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     near.config.write_text(near.config.read_text().replace(":0", f":{free_port()}", 1))
     near.start()
     laptop: Agent = agent(near)
-    laptop.start()
+    laptop.start(is_new=True)
     assert 0o600 == (laptop.data / "device.json").stat().st_mode & 0o777
     wait_for(lambda: (laptop.data / "device.key").exists(), 60, "the device's own key")
     assert 0o600 == (laptop.data / "device.key").stat().st_mode & 0o777
@@ -262,13 +262,13 @@ def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
     """Offline for weeks, then restarted: what waits lies on disk."""
     laptop: Agent = installations("laptop", config=AGENT.format(url="http://127.0.0.1:9"), kind=Agent)
     (laptop.directory / "enrolment.key").write_text("of a gateway that cannot be reached")
-    laptop.start()
+    laptop.start(is_new=True)
     empty = memory_kib(laptop)
     for number in range(0, 10_000, 100):
         spans = [span(f"chatcmpl-{each:024d}") for each in range(number, number + 100)]
         assert 200 == post(laptop.url, request(spans), "").status
     laptop.stop()
-    laptop.start()
+    laptop.start(is_new=True)
     assert 10_000 == laptop.queued("upstream/ai-telemetry")
     used = memory_kib(laptop)
     print(f"agent: {empty / 1024:.1f} MiB resident, with a backlog {used / 1024:.1f}")

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import orjson
 
+from gateway.console.pages import console
 from gateway.intake.rate_cards.card import packaged
 from gateway.service.configuration.sections import Config, settings_of
 
@@ -33,12 +34,20 @@ COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = (
     "gateway.cli.serve",
     "gateway.cli.agent",
+    "gateway.cli.operator.client",
+    "gateway.cli.send.command",
     "gateway.service.offline",
+    "gateway.service.addresses.table",  # all handlers, which a server imports when they are first asked for
+    "gateway.service.assembly.statements",
+    "gateway.normalise.any_format",
+    "gateway.normalise.otlp",
     "spool.sqlite.storage",
     "spool.sql.billing",
     "exporters.destinations.ndjson",
     "exporters.destinations.upstream",
     "exporters.probe",
+    "exporters.service.container_metrics",
+    "exporters.service.device_sync",
     "spool.postgres.storage",
 )
 MESSAGE_BYTES = 1 << 18
@@ -159,9 +168,10 @@ def become_and_end(request: Request) -> None:
 
 
 def read_what_each_reads() -> None:
-    """The types of all settings and the rate card, which are the same in every process."""
+    """The types of all settings, the rate card and the console, which are the same in every process."""
     assert list(settings_of(Config()))
     assert packaged()
+    assert console().assets
 
 
 if __name__ == "__main__":
