@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -142,24 +142,6 @@ def choices(values: Collection[str]) -> list[str]:
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
-def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
-    """Answer a query from rows in memory."""
-    there = list(rows)
-    page = cut_page(
-        [row for row in there if _passes(row, query.filters)],
-        value_of=query.sort.value_of,
-        identity_of=lambda row: getattr(row, query.identity),
-        order=query.order,
-        limit=query.limit,
-        position=query.position,
-    )
-    known = {}
-    for name in query.known:
-        values = [getattr(row, name) for row in there]
-        known[name] = choices({str(value) for value in values if value is not None})
-    return replace(page, known=known)
-
-
 def cut_page(
     rows: Iterable[Row],
     *,
@@ -216,11 +198,3 @@ def page_bounds(
     if from_end:
         return max(start, end - limit), end
     return start, min(end, start + limit)
-
-
-def _passes(row: object, filters: Mapping[str, tuple[str, ...]]) -> bool:
-    for name, accepted in filters.items():
-        value = getattr(row, name)
-        if value is None or str(value) not in accepted:
-            return False
-    return True

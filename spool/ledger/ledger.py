@@ -644,11 +644,6 @@ class Ledger:
         self._row_tags = await self._read(work)
         return self._row_tags[1]
 
-    async def row_values(self, dimension: str) -> Sequence[str]:
-        """Return what `values` does, of rows of billing connections."""
-        check_dimension(dimension)
-        return await self._read(lambda rows: rows.values(dimension, MOST_VALUES, of_rows=True))
-
     async def has_joint_sums(self) -> bool:
         """True if there are sums of several values together, because there were too many to keep them apart."""
         is_joint = Derived(

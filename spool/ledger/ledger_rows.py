@@ -254,8 +254,8 @@ class LedgerRows(Protocol):
         """Return each name and value of a tag, whether calls have it, and whether rows of billing connections do."""
         ...
 
-    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
-        """The first known values of a dimension, in order: of calls, or of rows of billing connections."""
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
+        """The first known values of a dimension in order, of calls."""
         ...
 
 

@@ -107,7 +107,6 @@ _KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLU
 _ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-_OF_ROWS = f"WHERE k.kind = '{BILLED}'"
 # of numbers in one transaction, each a way to the server and back; then all are read at once
 MOST_LOOKUPS = 16
 # A filter with its values, how many numbers were asked for, and these.
@@ -398,16 +397,15 @@ class PostgresLedgerRows(SqlLedgerRows):
         [(start,)] = self._ask(statement, asked)
         return None if start is None else int(start)
 
-    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
-        condition = _OF_ROWS if of_rows else _OF_CALLS
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
-            found = {dimension.value(sources) for sources in self._sources_of(dimension, condition)}
+            found = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
             return sorted(found - {""})[:limit]
         asked = AskedStatement()
         expression = self._expression(dimension, asked)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
-            f"{{schema}}.ledger_keys k {condition}) known"
+            f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
             f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
         )
         return [value for (value,) in self._ask(statement, asked)]

@@ -412,13 +412,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         row = self._connection.execute(statement).fetchone()
         return int(row[0]) if row else None
 
-    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
             self._derive({dimension.name: dimension})
         column = expression(dimension)
-        sign = "=" if of_rows else "<>"
         statement = (
-            f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind {sign} '{BILLED}'"
+            f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind <> '{BILLED}'"
             " ORDER BY value LIMIT ?"
         )
         return [value for (value,) in self._connection.execute(statement, (limit,))]

@@ -145,10 +145,6 @@ class Split:
     def billed_total(self) -> int:
         return sum(self.billed_money.values())
 
-    @property
-    def counted_total(self) -> int:
-        return sum(each.cost for each in self.counted.values())
-
     def cells(self, model: str) -> set[Cell]:
         """Cells of a model that have a worth."""
         return {cell for cell, _ in self.worth if cell.model == model}

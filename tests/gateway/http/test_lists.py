@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
 from gateway.http.ordered_rows import OrderedRows
 from gateway.service.errors import Refusal
-from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
+from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField
 from spool.people import People
 from spool.sql.lists import read_page
 from spool.sqlite.database import SqliteConnection, add_functions
@@ -28,7 +27,7 @@ SECRET = b"s" * 32
 PEOPLE = People.of_installation(b"p")
 COLUMNS = ("id", "name", "size", "color")
 COLORS = ("blue", "green", "red")
-KINDS = ["at hand", "ordered", "memory", "sql"]
+KINDS = ["at hand", "ordered", "sql"]
 ORDERS = [("name", "asc"), ("size", "desc"), ("id", "asc"), ("name", "desc")]
 WAYS = [(kind, *order) for kind in KINDS for order in ORDERS]
 Row = Mapping[str, Any]
@@ -87,19 +86,7 @@ class Shop:
         return StoredRows(self._answer)
 
     async def _answer(self, query: ListQuery) -> ListPage[Row]:
-        if self.kind == "sql":
-            return read_page(SqliteConnection(self.connection), "things", COLUMNS, query, _row)
-        things = [SimpleNamespace(**row) for row in self.rows.values()]
-        page = page_of(things, query)
-        rows: list[Row] = [vars(thing) for thing in page.rows]
-        return ListPage(
-            rows=rows,
-            keys=page.keys,
-            before=page.before,
-            after=page.after,
-            total=page.total,
-            known=page.known,
-        )
+        return read_page(SqliteConnection(self.connection), "things", COLUMNS, query, _row)
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
         return await envelope(THINGS, self.source(), query, secret=SECRET, people=PEOPLE)

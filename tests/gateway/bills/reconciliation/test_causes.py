@@ -100,7 +100,8 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     tokens, money, counted = sides
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
     case = Case(split=parts, left=Left(parts), days=tuple(DAYS), **fields)
-    return claims(case), case.left.unexplained, parts.billed_total - parts.counted_total
+    counted_total = sum(each.cost for each in parts.counted.values())
+    return claims(case), case.left.unexplained, parts.billed_total - counted_total
 
 
 def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:

@@ -95,11 +95,12 @@ def test_identity(
 ) -> None:
     """Nothing is lost and nothing is rounded, whatever the two sides tell apart."""
     found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
-    assert sum(row.cost for row in counted) == found.counted_total
+    counted_total = sum(each.cost for each in found.counted.values())
+    assert sum(row.cost for row in counted) == counted_total
     if not imputed:
         assert sum(row.amount for row in money) == found.billed_total
     parts = [found.part(name) for name in (VOLUME, RATE, OTHER, OWN)]
-    assert found.billed_total == found.counted_total + sum(parts)
+    assert found.billed_total == counted_total + sum(parts)
     by_cell = {levels.coarse(cell): 0 for cell in found.counted} | dict.fromkeys(found.billed_money, 0)
     for (_, cell, _), amount in found.parts.items():
         by_cell[levels.coarse(cell)] = by_cell.get(levels.coarse(cell), 0) + amount

@@ -157,10 +157,7 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
     of_row = of_team("", kind=BILLED, tags='{"service": "atlas"}')
     row = BilledSum(of_row, "usage", "exact", EVERY, 5)
     await ledger.put_billed([(made(), [*SUMS, row])])
-    assert list(await ledger.row_values("tag:service")) == ["atlas"]
     assert list(await ledger.values("tag:service")) == ["x"]
-    with pytest.raises(ValueError):
-        await ledger.row_values("size")
     both = await ledger.tag_values()
     assert [("tag:service", ["atlas", "x"], True, True)] == [
         (each.name, sorted(each.values), each.of_calls, each.of_rows) for each in both
