@@ -1,23 +1,27 @@
-"""Questions to the ledger as tools ask them: a span, filters whose values exist, and a view."""
+"""
+Questions to the ledger as tools ask them: a span, by words that models know or by days, filters whose values exist,
+and a view.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway.http.holders.operators import MoneyServices
-from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from gateway.money.costs.measures import REAL_COST
 from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow
+from spool.ledger.periods import Span, span
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, end_of_hour
 from spool.people import People
 from spool.registry.roles import COUNTED_TYPES
 
@@ -28,6 +32,26 @@ Filters = Annotated[
         " and & means values that contain the text in any case; !& does both; null is the unknown value"
     ),
 ]
+
+ZONE = "UTC"
+RangeWord = Literal[
+    "today",
+    "yesterday",
+    "last_7_days",
+    "last_30_days",
+    "last_90_days",
+    "month_to_date",
+    "last_month",
+    "year_to_date",
+]
+RANGES_OF_WORDS: Mapping[RangeWord, str] = {
+    "last_7_days": "last_7d",
+    "last_30_days": "last_30d",
+    "last_90_days": "last_90d",
+    "month_to_date": "mtd",
+    "last_month": "last_month",
+    "year_to_date": "ytd",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +235,41 @@ def billed_note(billed: Mapping[str, Any]) -> str:
     """Return how final the billed days of an answer are."""
     told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
     return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"
+
+
+class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The last day is part of the span; without one it goes up to now."""
+
+    start: Annotated[str, msgspec.Meta(description="First day, YYYY-MM-DD (UTC)")]
+    end: Annotated[str | None, msgspec.Meta(description="Last day, included; default: today")] = None
+
+
+DateRange = Annotated[
+    RangeWord | Days,
+    msgspec.Meta(
+        description="A named range, or {start, end} as days of UTC; last_7_days and the like include today"
+    ),
+]
+
+
+def bounds(given: RangeWord | Days, now: float) -> Span:
+    """From when until before when. Invalid for days that are none or end before they begin."""
+    if isinstance(given, Days):
+        since = parse_moment("date_range.start", given.start)
+        until = end_of_hour(now) if given.end is None else parse_moment("date_range.end", given.end, end=True)
+    elif given in RANGES_OF_WORDS:
+        since, until = span(RANGES_OF_WORDS[given], now)
+    else:
+        midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        is_today = given == "today"
+        since, until = (midnight, end_of_hour(now)) if is_today else (midnight - timedelta(days=1), midnight)
+    if since >= until:
+        raise Invalid("date_range must begin before it ends")
+    return since, until
+
+
+def days_text(since: datetime, until: datetime) -> str:
+    """The days of a span, as a sentence names them."""
+    first = since.astimezone(UTC).date()
+    last = (until.astimezone(UTC) - timedelta(microseconds=1)).date()
+    return f"{first} to {last}" if first != last else f"{first}"

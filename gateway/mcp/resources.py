@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import INVALID_PARAMS, McpError
-from gateway.mcp.periods import RANGES_OF_WORDS
+from gateway.mcp.questions import RANGES_OF_WORDS
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, opened, sealed
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered

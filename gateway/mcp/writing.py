@@ -1,14 +1,23 @@
-"""How answers are written: amounts, tables, and names that senders chose."""
+"""
+How answers are written: amounts, tables, names that senders chose, and links to pages of the console that show what an
+answer says, for the person who reads it. Whoever opens one signs in.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
+from typing import Any
 
+from gateway.mcp.tool import Asking
 from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.money.costs.question import CostQuestion
+from gateway.service.mounts import page_link
+from spool.ledger.queries import end_of_hour
 
 MAX_TABLE_ROWS = 20
 _MAX_CELL = 80
@@ -22,6 +31,10 @@ _MARKUP = re.compile(
     r"[\\`*\[\]|~$@]|!(?=\[)|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE
 )
 _ENTITY = re.compile(r"&(?=#?\w+;)")
+
+MAX_LINK = 2000  # characters: a question with many values has no link
+_MOST_GROUPS = 2  # of the page Costs
+_UNKNOWN = "unknown"  # how the console names the value of calls that have none
 
 
 def clean(name: str) -> str:
@@ -99,3 +112,36 @@ def suggestion(word: str, values: Iterable[str]) -> str:
     """A question that names the nearest values; empty without any."""
     found = ", ".join(as_text(clean(value)) for value in nearest(word, values))
     return f"; did you mean {found}?" if found else ""
+
+
+def page(asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Empty where the address of the console is not known, or would be too long."""
+    link = page_link(asking.shared.urls().shared, path, parameters)
+    return link if len(link) <= MAX_LINK else ""
+
+
+def opened_row(asking: Asking[Any], path: str, id: str) -> str:
+    """One row of a page."""
+    return page(asking, path, {"open": [id]})
+
+
+def costs_page(
+    asking: Asking[Any], posed: CostQuestion, by: Sequence[str], more: Mapping[str, str] | None = None
+) -> str:
+    """The page Costs with the same time, filters and view."""
+    until = [] if posed.until >= end_of_hour(asking.shared.clock.now()) else [last_day(posed.until)]
+    asked: dict[str, Sequence[str]] = {"from": [first_day(posed.since)], "to": until, "by": by[:_MOST_GROUPS]}
+    asked |= {name: [value] for name, value in (more or {}).items() if value}
+    asked |= {"view": [posed.view.id] if posed.view else []}
+    asked |= {name: [each or _UNKNOWN for each in values] for name, values in posed.include.items()}
+    asked |= {f"{name}!": [each or _UNKNOWN for each in values] for name, values in posed.exclude.items()}
+    return page(asking, "/costs", asked)
+
+
+def first_day(since: datetime) -> str:
+    return since.astimezone(UTC).date().isoformat()
+
+
+def last_day(until: datetime) -> str:
+    """The last day of a span that ends before `until`."""
+    return (until.astimezone(UTC) - timedelta(microseconds=1)).date().isoformat()

@@ -10,9 +10,8 @@ import msgspec
 
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, opened_row, page, suggestion, table
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetFigures

@@ -13,11 +13,19 @@ import msgspec
 
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import costs_page, first_day, last_day
-from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
-from gateway.mcp.questions import Filters, billed_note, question
+from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, bounds, days_text, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    cell,
+    costs_page,
+    first_day,
+    last_day,
+    money_text,
+    percent_of,
+    shown,
+    table,
+)
 from gateway.money.comparison.comparing import ComparedAnswer, compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending, together

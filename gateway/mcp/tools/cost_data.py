@@ -13,9 +13,7 @@ import msgspec
 
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import costs_page
-from gateway.mcp.periods import ZONE, DateRange, days_text
-from gateway.mcp.questions import Filters, billed_note, question
+from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, days_text, question
 from gateway.mcp.tool import (
     Asking,
     DimensionName,
@@ -27,7 +25,16 @@ from gateway.mcp.tool import (
     opened,
     sealed,
 )
-from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    amount_text,
+    cell,
+    costs_page,
+    money_text,
+    percent_of,
+    shown,
+    table,
+)
 from gateway.money.costs.answer import CostAnswer, answer
 from gateway.money.costs.measures import CURRENCY_UNIT, ExplainedType, amount, billed_tokens, estimated, per
 from spool.errors import Invalid

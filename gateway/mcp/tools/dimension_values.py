@@ -10,11 +10,19 @@ import msgspec
 
 from gateway.http.holders.operators import MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import costs_page
-from gateway.mcp.periods import ZONE, DateRange, days_text
-from gateway.mcp.questions import question
+from gateway.mcp.questions import ZONE, DateRange, days_text, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    cell,
+    clean,
+    costs_page,
+    money_text,
+    percent_of,
+    shown,
+    suggestion,
+    table,
+)
 from gateway.money.costs.answer import ledger_for
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money

@@ -9,9 +9,8 @@ import msgspec
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, opened_row, page, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment

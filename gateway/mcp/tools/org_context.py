@@ -17,11 +17,10 @@ import msgspec
 
 from gateway.http.holders.operators import InstallationServices, MoneyServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import page
-from gateway.mcp.periods import ZONE, bounds
+from gateway.mcp.questions import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
-from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, percent_of, shown
+from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, page, percent_of, shown
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money

@@ -11,9 +11,18 @@ import msgspec
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    cell,
+    clean,
+    cut,
+    money_text,
+    opened_row,
+    page,
+    suggestion,
+    table,
+)
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
 from spool.errors import Invalid

@@ -15,10 +15,9 @@ from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.http.holders.operators import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.mcp.links import page
-from gateway.mcp.periods import ZONE
+from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool import providers
 from spool.errors import Invalid

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
+from gateway.mcp.questions import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table

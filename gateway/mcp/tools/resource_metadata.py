@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.http.holders.operators import SenderServices
-from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger import money

@@ -10,9 +10,8 @@ import msgspec
 
 from gateway.http.holders.operators import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.record import moment
 from spool.registry.insights import ADDRESSED

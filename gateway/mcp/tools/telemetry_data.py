@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.http.holders.operators import SpoolServices
-from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
+from gateway.mcp.questions import ZONE, DateRange, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table

@@ -8,9 +8,8 @@ from typing import Annotated
 import msgspec
 
 from gateway.http.holders.operators import SpoolServices
-from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, page, suggestion, table
 from spool.streams import Stream
 
 MOST = 100

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator as Validator
 
-from gateway.mcp.periods import RangeWord
+from gateway.mcp.questions import RangeWord
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
 from gateway.mcp.tools.list import TOOLS
