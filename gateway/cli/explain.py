@@ -31,8 +31,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Outcome
+from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Options, Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.sections import Config

@@ -10,8 +10,7 @@ from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
 from gateway.normalise.formats.list import BY_NAME, format_of, recognise
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.outcome import MALFORMED, Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 from gateway.service.errors import BadPayload

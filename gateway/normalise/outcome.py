@@ -1,13 +1,20 @@
-"""What normalising one payload yields, whatever its dialect or format: the intake takes nothing else."""
+"""
+What a normaliser is told and what it yields, whatever its dialect or format.
+
+Options are the little of the configuration that changes what is read. An outcome is what normalising one payload
+yields: the intake takes nothing else.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway.normalise.payload.body_limits import MAX_ITEMS
 from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
@@ -53,7 +60,6 @@ class Dropped(NamedTuple):
 
 _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
-
 
 Window: TypeAlias = tuple[str, str | None, str]  # source, service, session
 
@@ -214,3 +220,17 @@ def _pieces(part: _Part, most: int) -> Iterator[_Part]:
                 place - begin: name for place, name in part.named_points.items() if begin <= place < end
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: kept as tags
+    keep_tags: frozenset[str] = (
+        frozenset()
+    )  # these and ledger.tags: tags that may have any text of a tag's length
+    counted: frozenset[str] = (
+        frozenset()
+    )  # [sources.NAME] count = true is written down: whose servers' counters count
+    host_id: bool = False  # devices.host_id: resource host.id may name a device
+    max_items: int = MAX_ITEMS  # server.max_items: of one body
+    explain: bool = False  # fill Outcome.why

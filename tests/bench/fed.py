@@ -17,7 +17,7 @@ from gateway.cli import main
 from gateway.intake.workers.jobs import SentBody
 from gateway.intake.workers.process import StartChild, starter
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.service.assembly import parts, worker_process
 

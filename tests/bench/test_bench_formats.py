@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from gateway.normalise import any_format
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from tests.gateway.normalise.formats.payloads import case, run
 
 ROUNDS, EVENTS = 9, 512

@@ -18,7 +18,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from tests.bench.yardstick import scalar
 from tests.gateway.normalise.otlp.items import NOW, finished
 

@@ -17,7 +17,7 @@ from gateway.http.turns import drive
 from gateway.intake.workers.jobs import SentBody
 from gateway.intake.workers.pool import WorkerPool
 from gateway.intake.workers.process import starter
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.service.monitoring.metrics import Metrics
 from spool.record import Inference
 from spool.settings import MIB

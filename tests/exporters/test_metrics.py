@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from exporters.otlp.telemetry import MetricsRequest
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
+from gateway.normalise.outcome import Options
 from spool.ledger.sums import HourlySums
 from spool.log.values import Entry
 from spool.record import NS, Correction, Record, UsageMetric

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from exporters.otlp.spans import SpanEncoder
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
+from gateway.normalise.outcome import Options
 from spool.identity import stand_in_ids
 from spool.meters import METERS
 from spool.record import NS, Inference

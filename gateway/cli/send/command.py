@@ -43,7 +43,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognised
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.service.errors import BadPayload, Refusal
 from spool.printable import printable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.http.cors import Cors
 from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.normalise import any_format, otlp
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.service.errors import Refusal
 

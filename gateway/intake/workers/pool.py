@@ -23,7 +23,7 @@ from gateway.intake.workers.jobs import NotDone
 from gateway.intake.workers.messages import ArrivingResult, MessageKind, WorkerMessage
 from gateway.intake.workers.process import StartChild, WorkerProcess
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.service.errors import Refusal
 from spool.turns.fair_turns import Party, current_work

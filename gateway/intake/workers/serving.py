@@ -16,7 +16,7 @@ from typing import Final
 
 from gateway.intake.workers import jobs
 from gateway.intake.workers.messages import HEAD, MessageKind, WorkerMessage, messages_of
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.service.errors import Refusal
 
 JOINED_S: Final = 0.001  # answers to small jobs leave together, the first of them no later than that

@@ -15,11 +15,10 @@ import msgspec
 
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.spans.reader import SpanReader
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import Identity, is_long, of_call, of_response, of_responses

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from spool.packed.native import ItemMemory
 
 MOST_CONTEXTS: Final = 4096

@@ -16,11 +16,11 @@ import msgspec
 from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as, is_same_together
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
 from gateway.normalise.memory.slots import COUNTS, FIRST_TEXT, TEXTS, class_of, is_of_class, slot_of
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.otlp.spans.reader import ReadSpan, read_alone
+from gateway.normalise.outcome import Options
 
 WANTED: Final = 12
 LEAST: Final = 6

@@ -29,13 +29,12 @@ from gateway.normalise.memory.pace import (
     names_of,
     without_content,
 )
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import ItemReader, Piece
 from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, unbounded
 
 Signal = Literal["traces", "metrics", "logs"]

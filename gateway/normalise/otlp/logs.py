@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
-from gateway.normalise.otlp.metric_points import find_family, is_repeat
+from gateway.normalise.otlp.metrics import find_family, is_repeat
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, sender_of
 from gateway.normalise.otlp.shapes import FIELD_NAMES, shape_of
 from gateway.normalise.otlp.spans.calls import meters_of
-from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.costs import known_cost

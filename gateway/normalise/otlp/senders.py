@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, Caller, nearest
 from gateway.normalise.otlp.conventions import OTEL
@@ -13,7 +12,7 @@ from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import QUOTED_METADATA, own_shape, shape_of
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.values import ABSENT

@@ -15,8 +15,8 @@ from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.names import letters
-from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
+from gateway.normalise.otlp.metrics import SERVERS
 from gateway.records.calls import filters
 from gateway.records.calls.filters import DATE
 from gateway.records.calls.listing import RecordRows

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from exporters.notifications.notifier import Notifier
-from exporters.service.billing_drops import ConnectionLocks
+from exporters.service.billing_drops import BillingValidation, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.clusters.clusters import Clusters
@@ -36,7 +36,7 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.formats.langfuse.merger import Merger
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Access, Bearer
 from gateway.service.assembly.limits import shares
 from gateway.service.configuration.changes import digests
@@ -340,8 +340,6 @@ class Assembler:
         """Return the function that asks the upstream about a drop; None without an upstream."""
         if not config.upstream.base_url:
             return None
-        from exporters.service.billing_drops import BillingValidation
-
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)
         return validation.errors

@@ -27,8 +27,8 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     """Microseconds a call of each step, and the bytes that are kept of it; of the packages that come first."""
     from exporters.otlp.spans import SpanEncoder
     from gateway.intake.prices import PriceBook
-    from gateway.normalise.options import Options
     from gateway.normalise.otlp import normalise
+    from gateway.normalise.outcome import Options
     from spool.ledger.sums import HourlySums
     from spool.log.entries.codec import cut
     from spool.log.values import Entry

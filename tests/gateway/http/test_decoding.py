@@ -14,8 +14,7 @@ from gateway.http.turns import LARGE
 from gateway.intake.receivers.decoding import WORTH_A_WAY, decoded
 from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 
 pytestmark = pytest.mark.asyncio
 

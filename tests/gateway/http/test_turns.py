@@ -22,8 +22,7 @@ from gateway.http.inflight_bytes import InflightBytes, busy
 from gateway.http.turns import LARGE, Questions, aside, drive_aside
 from gateway.intake.receivers.otlp_http import SLICED, read_export
 from gateway.normalise import any_format, otlp
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.service.configuration.sections import AnswerSettings
 from gateway.service.errors import Refusal
 from gateway.service.monitoring.metrics import Metrics

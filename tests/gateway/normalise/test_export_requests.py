@@ -9,7 +9,7 @@ import pytest
 
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import recognise
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload import body_limits
 from gateway.service.errors import BadPayload
 from tests.gateway.normalise.formats.payloads import read, run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from gateway.normalise.events import read as read_events
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.langfuse import events as langfuse
 from tests.gateway.normalise.formats.payloads import case, read

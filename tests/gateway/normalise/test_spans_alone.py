@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader, read_alone
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload import body_limits
 from tests.bench.load.payloads import protobuf_spans
 from tests.gateway.normalise.otlp.trace_requests import trace_requests

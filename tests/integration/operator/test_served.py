@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.normalise.otlp.metric_points import SERVERS
+from gateway.normalise.otlp.metrics import SERVERS
 from gateway.records.calls import served
 from spool.identity import Identity
 from spool.record import NS, UsageMetric

@@ -25,7 +25,7 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.record import AI_TELEMETRY, as_json

@@ -19,8 +19,7 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.batch import read
 from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config

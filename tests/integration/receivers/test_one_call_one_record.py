@@ -28,8 +28,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config, SourceSettings
 from spool.log.protocols import Log

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from gateway.normalise import otlp
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 
 T = TypeVar("T")
 

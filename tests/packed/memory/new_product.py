@@ -48,7 +48,7 @@ def compared() -> dict[str, object]:
     """Say what the rules and the memory make of the spans. The list has the product before this is asked."""
     from gateway.normalise.memory.pace import AT_ONCE
     from gateway.normalise.memory.spans import SpanMemory
-    from gateway.normalise.options import Options
+    from gateway.normalise.outcome import Options
     from spool.packed.native import load
     from spool.record import Inference
     from tests.packed.memory.both_ways import by_rules, run

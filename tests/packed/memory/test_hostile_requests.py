@@ -6,7 +6,7 @@ import random
 
 from gateway.normalise.memory.pace import AT_ONCE
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.service.errors import BadPayload
 from spool.packed.native import Native
 from tests.bench.load.payloads import numbered, protobuf_spans

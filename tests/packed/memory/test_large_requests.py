@@ -11,7 +11,7 @@ from gateway.http.turns import LARGE
 from gateway.normalise.memory import spans
 from gateway.normalise.memory.pace import AT_ONCE
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from spool.packed.native import Native
 from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.load.traces import tree_spans

@@ -17,9 +17,8 @@ from gateway.normalise.memory.alone import CallAlone
 from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.monitoring.metrics import Metrics
 from spool.packed.native import Native

@@ -13,8 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.items import Unfolding

@@ -26,8 +26,7 @@ from gateway.normalise.formats.engine.declaration import (
     json_answer,
 )
 from gateway.normalise.formats.list import BY_NAME, FORMATS, format_of
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome, Reject
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome, Reject
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, check_count, has_any

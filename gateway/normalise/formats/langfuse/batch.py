@@ -28,8 +28,7 @@ from gateway.normalise.formats.langfuse.generations import (
     merge,
     merge_traces,
 )
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, check_count
 from gateway.normalise.reading.metadata import Metadata

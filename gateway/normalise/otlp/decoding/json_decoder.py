@@ -17,7 +17,6 @@ import msgspec
 
 from gateway.normalise.otlp.decoding import json_request, pieces
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
 from gateway.normalise.otlp.decoding.json_request import (
     JsonScopes,
     LargeItem,
@@ -27,9 +26,15 @@ from gateway.normalise.otlp.decoding.json_request import (
     small_members,
     turns,
 )
-from gateway.normalise.otlp.decoding.json_schema import JsonResource
+from gateway.normalise.otlp.decoding.json_schema import (
+    JsonResource,
+    attributes_of,
+    double,
+    outside_of,
+    whole_number,
+)
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
-from gateway.normalise.otlp.metric_points import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_hold_more

@@ -18,7 +18,7 @@ import msgspec
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding.json_attributes import LARGE, attributes_of
+from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_of
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
 from gateway.normalise.otlp.decoding.wire import Path, check_count, requests
-from gateway.normalise.otlp.metric_points import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
     Attributes,

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
@@ -37,7 +36,7 @@ from gateway.normalise.otlp.spans.trace_tree import (
     join_streams,
     without_call,
 )
-from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules

@@ -26,8 +26,7 @@ from gateway.intake.workers.pool import DIED, MOST_KILLS, NOT_STARTED, SILENT, W
 from gateway.intake.workers.process import StartChild, environment, starter
 from gateway.intake.workers.serving import Link, serve
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import PART
+from gateway.normalise.outcome import PART, Options
 from gateway.service.errors import BadPayload, Refusal
 from spool.record import Inference
 from spool.settings import MIB

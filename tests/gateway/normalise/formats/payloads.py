@@ -12,8 +12,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.merger import waiting
 from gateway.normalise.formats.list import recognised
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from spool.record import Inference, as_json
 
 CASES = Path(__file__).parents[3] / "cases/gateway"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from spool.record import as_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read
 

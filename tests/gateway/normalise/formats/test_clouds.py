@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise import any_format
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options
 from gateway.normalise.payload.items import MAX_PIECE, MAX_WHOLE
 from gateway.service.errors import Refusal
 from spool.identity import digest

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI, Options
 from gateway.service.errors import BadPayload
 from spool.identity import digest, of_event
 from spool.record import UsageMetric, rfc3339

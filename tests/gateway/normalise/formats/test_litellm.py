@@ -10,8 +10,7 @@ import pytest
 
 from gateway.normalise import any_format
 from gateway.normalise.formats import litellm
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, Options
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.tokens import Usage
 from spool.identity import digest

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.service.errors import BadPayload
 from spool.record import Inference, UsageMetric, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from tests.gateway.normalise.formats.payloads import case, one, read
 
 ANTHROPIC = {"input_tokens": 5, "output_tokens": 2}

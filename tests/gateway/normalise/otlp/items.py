@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 
 SECOND = 1_000_000_000
 NOW = 1_772_442_000 * SECOND

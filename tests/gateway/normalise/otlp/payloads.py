@@ -10,8 +10,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, assert_balanced, finished
 

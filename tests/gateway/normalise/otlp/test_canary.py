@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.service.errors import BadPayload
 from spool.record import as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished

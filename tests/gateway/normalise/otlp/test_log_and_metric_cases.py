@@ -14,8 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from spool.log.counters import SeriesState, advance, as_record
 from spool.record import Record, as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI, Options
 from spool.identity import digest
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, log, picked, read_logs

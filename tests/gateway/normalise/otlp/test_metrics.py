@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
-from gateway.normalise.otlp.metric_points import SeriesKeys
 from gateway.normalise.otlp.metric_rules import MAX_TOKENS
-from gateway.normalise.otlp.metrics import UNCHANGED
+from gateway.normalise.otlp.metrics import UNCHANGED, SeriesKeys
 from gateway.normalise.otlp.model import Point
-from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from spool.identity import of_point
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint, Entry

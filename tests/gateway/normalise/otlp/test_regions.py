@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import log, read_logs
 from tests.gateway.normalise.otlp.payloads import normalised, only, span, traces

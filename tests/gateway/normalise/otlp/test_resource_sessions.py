@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from tests.gateway.normalise.otlp.items import finished, log, read_logs
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import LogRecord
-from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, Options
 from tests.gateway.normalise.formats import payloads as formats
 from tests.gateway.normalise.otlp.items import log, read_logs
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, span, traces

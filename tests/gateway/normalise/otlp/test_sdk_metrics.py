@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from opentelemetry.sdk.resources import Resource
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from spool.log.counters import SeriesState, advance, as_record
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import assert_balanced, finished

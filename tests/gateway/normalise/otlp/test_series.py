@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp.metric_points import KEY_BYTES, SeriesKeys, canonical
+from gateway.normalise.otlp.metrics import KEY_BYTES, SeriesKeys, canonical
 from gateway.normalise.otlp.model import Point, Resource, Scope
 
 SCALARS = st.one_of(st.text(max_size=5), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import values
 from gateway.service.errors import BadPayload
 from spool.record import AMENDABLE, as_json, pack, unpack

@@ -11,8 +11,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from tests.gateway.normalise.otlp.items import finished, log, point, read_logs, read_points
 from tests.gateway.normalise.otlp.payloads import in_json, normalised, span, traces
 

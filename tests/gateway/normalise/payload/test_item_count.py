@@ -15,10 +15,9 @@ from gateway.normalise import any_format, events
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.langfuse import batch
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.service.errors import Refusal

@@ -12,7 +12,7 @@ from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
-from gateway.normalise.options import Options
+from gateway.normalise.outcome import Options
 from gateway.service.configuration.sections import Config
 from spool.postgres.storage import PostgresSpool
 from tests.gateway.normalise.formats.payloads import run

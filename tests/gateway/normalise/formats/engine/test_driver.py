@@ -10,8 +10,7 @@ import pytest
 
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import PART
+from gateway.normalise.outcome import PART, Options
 from gateway.normalise.payload import body_limits
 from gateway.service.errors import BadPayload, Refusal
 from tests.gateway.normalise.formats.payloads import assert_balanced, read, run

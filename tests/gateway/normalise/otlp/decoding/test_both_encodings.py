@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
-from gateway.normalise.otlp.metric_points import SeriesKeys
+from gateway.normalise.otlp.metrics import SeriesKeys
 from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW

@@ -17,7 +17,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from gateway.normalise import otlp
-from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import (
     json_decoder,
@@ -25,7 +24,7 @@ from gateway.normalise.otlp.decoding import (
     protobuf_decoder,
     wire,
 )
-from gateway.normalise.outcome import MALFORMED, Outcome, Reject
+from gateway.normalise.outcome import MALFORMED, Options, Outcome, Reject
 from gateway.service.errors import BadPayload
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import MERGED
+from gateway.normalise.outcome import MERGED, Options
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import point, read_points
 
