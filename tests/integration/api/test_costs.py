@@ -608,47 +608,6 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     ]
 
 
-def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Path) -> None:
-    """Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not."""
-    hours = [
-        datetime(2026, 4, day, hour, 10, tzinfo=UTC)
-        for day, hour in ((3, 13), (4, 12), (4, 13), (5, 12), (5, 14))
-    ]
-    calls = [
-        call(
-            number,
-            start_time=int(at.timestamp()) * NS,
-            request_model="gpt-4o",
-            cost="1",
-            cost_source="reported",
-        )
-        for number, at in enumerate(hours)
-    ]
-    filled(tmp_path / "exact", *calls)
-    words = (
-        "report",
-        "--from",
-        "2026-04-04",
-        "--to",
-        "2026-04-06",
-        "--per",
-        "daily",
-        "--tz",
-        "Australia/Lord_Howe",
-    )
-    rows = json.loads(run(tmp_path / "exact", *words, "--json"))["rows"]
-    assert [
-        ("2026-04-04T00:00:00+11:00", 2), ("2026-04-05T00:00:00+11:00", 2), ("2026-04-06T00:00:00+10:30", 1),
-    ] == [(row["period"], row["calls"]) for row in rows]  # fmt: skip
-    late = call(9, start_time=int(datetime(2026, 4, 5, 13, 10, tzinfo=UTC).timestamp()) * NS, cost="1")
-    filled(tmp_path / "refused", *calls, late)
-    told = run(tmp_path / "refused", *words, code=2)
-    assert (
-        "in a zone whose offset from UTC is whole hours; this question divides one at 2026-04-05T13:30:00Z"
-        in told
-    )
-
-
 @pytest.mark.asyncio
 async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
     """

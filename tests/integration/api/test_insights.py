@@ -175,27 +175,6 @@ async def test_filtering(serve: Serve) -> None:
             assert titles[1:] == await reading.titles(("cursor", cursor), ("limit", "10"))
 
 
-async def test_paging(serve: Serve) -> None:
-    """Cursors lead forth and back; counts are of all pages, and has_next says that next_cursor is there."""
-    reading = await desk(serve)
-    await reading.fill()
-    pages = [await reading.page(("limit", "2"))]
-    while (following := pages[-1]["pagination"]["cursor"]["next_cursor"]) is not None:
-        assert pages[-1]["pagination"]["cursor"]["has_next"] is True
-        pages.append(await reading.page(("cursor", following)))
-    assert [["alpha", "charlie"], ["bravo", "echo"], ["delta"]] == [
-        [item["title"] for item in page["insights"]] for page in pages
-    ]
-    assert [(3, 2, 5), (3, 2, 5), (3, 1, 5)] == [
-        tuple(page["pagination"][name] for name in ("page_count", "item_count", "total_count"))
-        for page in pages
-    ]
-    back = await reading.page(("cursor", pages[2]["pagination"]["cursor"]["previous_cursor"]))
-    assert pages[1]["insights"] == back["insights"]
-    assert [False, True, True] == [page["pagination"]["cursor"]["has_previous"] for page in pages]
-    assert pages[2]["pagination"]["cursor"]["has_next"] is False
-
-
 WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
     ([("status", "open")], "status must be one of new, in_progress, on_hold, addressed, ignored"),
     ([("status", "new,ignored")], "status must be one of"),

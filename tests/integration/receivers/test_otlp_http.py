@@ -310,21 +310,6 @@ async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str) -> 
 
 
 @both_encodings
-async def test_a_bearer_prefix_is_401_and_the_message_says_what_to_do(
-    serving: Serving, encoding: str
-) -> None:
-    """The key is the whole value of the header."""
-    answer = await serving.send(
-        "/v1/traces", traces(encoding), encoding, headers={"Authorization": f"Bearer {serving.key}"}
-    )
-    code, message = status_of(answer)
-    assert answer.status == 401
-    assert code == 16
-    assert "Authorization" in message
-    assert serving.key not in message
-
-
-@both_encodings
 async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -> None:
     """50: the message names the missing scope and what grants it."""
     key = await serving.make_key("pinger", scopes=[PING])
