@@ -26,7 +26,7 @@ def test_a_key_keeps_a_part_of_its_rate_beside_a_flood(name: str, tmp_path: Path
     kept: list[float] = []
     with stand(tmp_path) as running:
         while not kept or (max(kept) < LEAST and len(kept) < TRIES):
-            share = measure(running, BY_NAME[name], seconds=1.5)
+            share = measure(running, BY_NAME[name], seconds=1.0)
             kept.append(share.rate)
             assert share.load.accepted > 0
     assert max(kept) >= LEAST

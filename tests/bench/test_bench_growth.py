@@ -25,7 +25,7 @@ def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
     (keys,) = (axis for axis in axes(full=False) if axis.name == "keys")
     point = next(point for point in keys.points if point.label == "10")
     scenario = replace(point.scenario, items=20, clients=2, users=200, age_s=86_400)
-    figures = play(scenario, "tollhouse", tmp_path, RoundOptions(seconds=0.3, warm_up=0.1), point.prepare)
+    figures = play(scenario, "tollhouse", tmp_path, RoundOptions(seconds=0.3, warm_up=0), point.prepare)
     assert figures.refused == {}
     assert figures.broken == 0
     assert figures.undelivered == 0

@@ -523,6 +523,7 @@ END_HOLDERS = """
              WHERE n.nspname = %s AND l.pid <> pg_backend_pid()) AS holders"""
 
 
+@cache
 def first_state(schema: str) -> tuple[set[str], list[str]]:
     """The tables that the migrations make, and the statements that put rows into them."""
     text = "\n".join(migration.statements() for migration in VERSIONS).replace("{schema}", schema)

@@ -16,7 +16,7 @@ from tests.spool.postgres_cluster import programs
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL's server programs are not installed")
 def test_a_short_round(tmp_path: Path) -> None:
     """One gateway on files, one on PostgreSQL, and one that joins: each accepted something and lost nothing."""
-    words = ["10x8", "--gateways", "1", "--seconds", "0.5", "--ids", "20000", "--out", str(tmp_path)]
+    words = ["10x8", "--gateways", "1", "--seconds", "0.2", "--ids", "20000", "--out", str(tmp_path)]
     done = CliRunner().invoke(bench, words)
     assert 0 == done.exit_code, done.output
     assert "| sqlite | 1 |" in done.output

@@ -6,13 +6,13 @@ import pytest
 
 from tests.bench.growth.clusters import measured
 
-NODES, FEW, MANY = 25, 2, 24
-MORE_MIB = 32  # of the whole process: the series of all that waits would be 150
+NODES, FEW, MANY = 25, 2, 12
+MORE_MIB = 32  # of the whole process: the series of all that waits would be 75
 
 
 @pytest.mark.bench
 def test_metrics_are_read_in_memory_that_what_waits_does_not_bound() -> None:
-    """Twelve times as many files that wait take no more; every second that was counted is in the usage."""
+    """Six times as many files that wait take no more; every second that was counted is in the usage."""
     (_, few), (_, many) = measured([(NODES, FEW), (NODES, MANY)], at_once=True)
     print(f"\n{few}\n{many}")
     assert few.missing == 0

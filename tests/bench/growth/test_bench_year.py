@@ -24,7 +24,7 @@ def test_every_page_is_asked_for() -> None:
 async def test_a_year_is_asked_for(tmp_path: Path) -> None:
     """Every question of the bench is answered, over days whose hours are gone, too."""
     fleet = Fleet(users=50, teams=10, models=20)
-    year = await measure(tmp_path, fleet, calls=4_000, days=100, rounds=1)
+    year = await measure(tmp_path, fleet, calls=2_000, days=100, rounds=1)
     table = year.table()
     print(f"\n{table}")
     assert len(table.splitlines()) == 3 + len(asked())

@@ -32,7 +32,7 @@ from tests.bench.lakes.relay import relayed
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 3)
+RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 2)
 WITHIN_S = 1700 if FULL else 400
 # Of landing, whatever waits: its memory, with the library, and the processor between two turns of the event loop.
 MOST_GROWN_KIB, LONGEST_TURN_S = 250 * 1024, 0.25

@@ -74,7 +74,8 @@ class Figures:
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
     """
-    `warm_up` and `seconds` are how long the load lasts; `profile` is where the profiles go, None: none are taken.
+    `warm_up` and `seconds` are how long the load lasts, and a `warm_up` of 0 leaves it out; `profile` is where the
+    profiles go, None: none are taken.
 
     To count commits takes two seconds more: `/metrics` is rendered once a second.
     """
@@ -239,7 +240,7 @@ def measure(
     job = replace(job_of(scenario, running, work / "bodies", options.warm_up), first=first)
     had = upstream.figures()["records"]
     warm = LoadFigures()
-    if not scenario.is_cold:
+    if options.warm_up and not scenario.is_cold:
         warm = load_figures(start_load(job, load_cores, grpc=scenario.is_grpc))
     follows = running.forwards and scenario.is_forwarded
     if follows:
