@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from gateway.service.configuration.keys import ConfigurationKey, keys
-from gateway.service.configuration.quantities import QUANTITY, UNITS, written
+from gateway.service.configuration.in_effect import ConfigurationKey, keys
 from gateway.service.configuration.sections import Config
+from gateway.service.configuration.values import QUANTITY, UNITS, written
 from spool.settings import Duration, Size
 
 _SCALARS: dict[Any, dict[str, Any]] = {

@@ -34,10 +34,10 @@ from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, w
 from gateway.devices.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.people.authentication.access import Bearer
 from gateway.service.app import App
-from gateway.service.configuration.addresses import is_loopback, split_address
 from gateway.service.configuration.local_operator import system_user
 from gateway.service.configuration.reader import load
 from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.configuration.values import is_loopback, split_address
 from gateway.service.monitoring import logs
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError

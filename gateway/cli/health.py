@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, fail
-from gateway.service.configuration.addresses import split_address
 from gateway.service.configuration.sections import Config
+from gateway.service.configuration.values import split_address
 
 ANSWER_S = 10.0
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to ask a server that listens everywhere

@@ -17,7 +17,7 @@ from yarl import URL
 from gateway.http.address import Address
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.addresses import is_loopback
+from gateway.service.configuration.values import is_loopback
 from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
 

@@ -29,9 +29,9 @@ from gateway.people.authentication.assistant_people import (
     step_up,
     takes_tokens,
 )
-from gateway.service.configuration.addresses import is_loopback
 from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.service.configuration.sections import McpOAuthSettings
+from gateway.service.configuration.values import is_loopback
 from gateway.service.errors import Refusal
 from gateway.service.schemas import OBJECT, TEXT, closed
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS

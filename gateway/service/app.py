@@ -21,11 +21,11 @@ from gateway.http.listening.tls import Certificate
 from gateway.http.services import Services
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.services import open_services
-from gateway.service.configuration.addresses import split_address
 from gateway.service.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.problems import problems as problems_of
 from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.configuration.values import split_address
 from gateway.service.handover import Predecessor
 from gateway.service.listeners import Listeners
 from gateway.service.monitoring.supervisor import Supervisor

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from docs.generate.__main__ import reference
 from docs.generate.configuration import tables
-from gateway.service.configuration.keys import ConfigurationKey
+from gateway.service.configuration.in_effect import ConfigurationKey
 from gateway.service.configuration.reader import load
 from tests.documents import blocks
 

@@ -24,8 +24,7 @@ from gateway.intake.prices import PriceBook
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
 from gateway.service.demo import filling
-from gateway.service.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
-from gateway.service.demo.filling import Filled, fill
+from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
 from gateway.service.demo.month import DAY_S, Month, Period
 from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
 from gateway.service.demo.workloads import WORKLOADS

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.service.configuration.addresses import is_loopback
+from gateway.service.configuration.values import is_loopback
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"

@@ -20,8 +20,8 @@ from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.service.attempts import neighbourhood
-from gateway.service.configuration.addresses import is_loopback, split_address
 from gateway.service.configuration.sections import ServerSettings
+from gateway.service.configuration.values import is_loopback, split_address
 from gateway.service.errors import Refusal, reason_of
 from spool.turns.fair_turns import FairTurns, current_work
 

@@ -31,7 +31,7 @@ from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.money.costs.reader import hides
 from gateway.service.attempts import Buckets, neighbourhood
-from gateway.service.configuration.addresses import is_loopback
+from gateway.service.configuration.values import is_loopback
 from gateway.service.errors import Refusal
 from gateway.service.mounts import AS
 from spool.errors import Invalid

@@ -27,7 +27,7 @@ from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import address_party, begin_work, key_party
 from gateway.http.listening.tls import Certificate
 from gateway.people.authentication.access import Bearer
-from gateway.service.configuration.addresses import split_address
+from gateway.service.configuration.values import split_address
 from gateway.service.errors import BadPayload, Refusal, reason_of
 from gateway.service.first_use import imported
 from spool.registry.scopes import INGEST

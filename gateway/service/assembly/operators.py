@@ -35,9 +35,9 @@ from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
 from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.storage import open_storage
-from gateway.service.configuration.addresses import split_address
 from gateway.service.configuration.in_effect import in_effect
 from gateway.service.configuration.sections import Config, OidcSettings
+from gateway.service.configuration.values import split_address
 from gateway.service.first_use import Once
 from spool.clock import Clock
 from spool.leases import lease_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from exporters.problems import one_of
-from gateway.service.configuration.addresses import is_safe_address
 from gateway.service.configuration.sections import McpOAuthSettings, McpSettings, OidcSettings
+from gateway.service.configuration.values import is_safe_address
 from spool.registry.operators import MAX_TOKEN_LIFE_S
 
 # Those of gateway.mcp.tools.list, in its order: a name that is none of them would switch nothing, in silence.

@@ -1,12 +1,14 @@
 """
-The settings in effect, for operators to read: what each is, who gave it, and what it does.
-
-No secret is among them: of headers the names alone are shown, and of addresses no user, no path and no query.
+The settings in effect, for operators to read: what each is, who gave it, and what it does; and the keys of each
+section, with their words, types and defaults.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import types
+import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
@@ -14,15 +16,28 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.service.configuration.quantities import written
+from exporters.destinations.catalogue import TYPES
+from exporters.notifications.catalogue import TYPES as CHANNEL_TYPES
 from gateway.service.configuration.reader import ENVIRONMENT, FILE, FLAG
 from gateway.service.configuration.sections import Config, settings_of, types_of
+from gateway.service.configuration.values import written
+from spool.record import TOPICS
+from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import Duration, Setting, Size
 
 DEFAULT, CHANGED = "default", "configuration"
 SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
 _SET = "set"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
+
+# Words that another table in the code holds: a setting that takes one of its names does not repeat them.
+_ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("DestinationSettings", "type"): tuple(TYPES),
+    ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
+    ("DestinationSettings", "topics"): TOPICS,
+    ("UpstreamKey", "scopes"): tuple(sorted(SCOPES)),
+    ("UpstreamKey", "use_cases"): tuple(USE_CASES),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +97,46 @@ def _host(found: re.Match[str]) -> str:
 
 def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationKey:
+    """`kind` is what one value is, without None; of a list or a table, what is in it."""
+
+    name: str
+    kind: Any
+    container: type | None  # tuple: a list of `kind`; dict: a table of `kind`
+    default: Any
+    setting: Setting
+
+    @property
+    def is_section(self) -> bool:
+        return dataclasses.is_dataclass(self.kind)
+
+
+def keys(section: type[Any]) -> list[ConfigurationKey]:
+    """The keys of one section, in the order of its fields."""
+    hints = typing.get_type_hints(section, include_extras=True)
+    defaults = section()
+    return [
+        _key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)
+    ]
+
+
+def _fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(section)
+
+
+def _key(section: type[Any], field: dataclasses.Field[Any], kind: Any, default: Any) -> ConfigurationKey:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    origin = typing.get_origin(kind)
+    container: type | None = None
+    if origin is tuple:
+        container, kind = tuple, typing.get_args(kind)[0]
+    elif origin is Mapping:
+        container, kind = dict, typing.get_args(kind)[1]
+    setting: Setting = field.metadata["setting"]
+    choices = _ELSEWHERE.get((section.__name__, field.name), setting.choices)
+    setting = dataclasses.replace(setting, choices=choices)
+    return ConfigurationKey(name=field.name, kind=kind, container=container, default=default, setting=setting)

@@ -20,8 +20,8 @@ from typing import Any
 from exporters.problems import one_of
 from gateway.service.configuration.problems import missing
 from gateway.service.configuration.problems import problems as problems_of
-from gateway.service.configuration.quantities import read_quantity, written
 from gateway.service.configuration.sections import Config, ConfigError, types_of
+from gateway.service.configuration.values import read_quantity, written
 from spool.settings import Duration, Setting, Size
 
 

@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.normalise.reading.content import may_hold_content
-from gateway.service.configuration.addresses import is_loopback, is_safe_address, split_address
+from gateway.service.configuration.values import is_loopback, is_safe_address, split_address
 from spool.devices.device import is_device_id
 from spool.meters import METERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email

@@ -15,8 +15,8 @@ from backports import zstd
 
 from gateway.http.listening.listener import operator_listen
 from gateway.service import listeners
-from gateway.service.configuration.addresses import is_loopback
 from gateway.service.configuration.sections import ServerSettings
+from gateway.service.configuration.values import is_loopback
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces

@@ -32,9 +32,9 @@ from gateway.people.authentication.oidc.tokens import (
     read_access_token,
     read_token,
 )
-from gateway.service.configuration.addresses import is_safe_address
 from gateway.service.configuration.secret_file import SecretFile
 from gateway.service.configuration.sections import ConfigError, OidcSettings
+from gateway.service.configuration.values import is_safe_address
 from spool.clock import Clock
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -1,10 +1,15 @@
-"""Sizes and durations as people write them: "64MiB" and "10s" become bytes and seconds, and back."""
+"""
+Single values as people write them: sizes and durations ("64MiB" and "10s" become bytes and seconds, and back),
+addresses to listen on, as HOST:PORT, and to send to.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from spool.settings import GIB, KIB, MIB, Duration, Size
 
@@ -42,3 +47,30 @@ def written(kind: Any, value: float) -> str:
         if value and (value / one).is_integer():
             return f"{value / one:.0f}{unit}"
     return f"{value:.15g}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT as its parts; an IPv6 host loses its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """True if a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_safe_address(address: str) -> bool:
+    """True if nobody on the way can read or change what is sent to an address: https, or this machine itself."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        return False
+    if not host or not address.isprintable() or parts.username is not None or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))

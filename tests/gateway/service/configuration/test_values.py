@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.service.configuration.quantities import read_quantity, written
+from gateway.service.configuration.values import read_quantity, written
 from spool.settings import MIB, Duration, Size
 
 
