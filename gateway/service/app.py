@@ -1,5 +1,6 @@
 """
-One running Tollhouse: assembled, listening, and stopped in reverse order.
+One running Tollhouse: assembled, listening, and stopped in reverse order. When one of its background tasks ends, the
+process stops and names it.
 
 Started by `tollhouse serve`; tests start it the same way on port 0.
 """
@@ -9,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.http.holders.operators import Reloaded, Urls
 from gateway.http.listening.sockets import ListeningSockets
@@ -27,8 +28,8 @@ from gateway.service.configuration.problems import problems as problems_of
 from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.configuration.values import split_address
 from gateway.service.handover import Predecessor
-from gateway.service.listeners import Listeners
-from gateway.service.monitoring.supervisor import Supervisor
+from gateway.service.listeners import Listeners, RefusingListeners
+from gateway.service.monitoring.logs import where
 from gateway.service.mounts import CONSOLE, console_link
 from spool import disks
 from spool.clock import Clock, SteadyClock
@@ -41,7 +42,7 @@ from spool.turns.fair_turns import in_background
 from spool.turns.threads import lower_priority, shorten_slices
 
 if TYPE_CHECKING:
-    from gateway.service.refusing import RefusingListeners
+    from gateway.service.listeners import RefusingListeners
 
 _log = logging.getLogger(__name__)
 
@@ -279,8 +280,6 @@ class App:
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
-        from gateway.service.refusing import RefusingListeners
-
         takes_grpc = not self._listeners.grpc_address
         refusing = RefusingListeners(
             self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc
@@ -318,3 +317,44 @@ class App:
                 observer=self._observer,
             )
         )
+
+
+class Supervisor:
+    """Starts tasks that must not end, and reports the first that did."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self.failed: str | None = None  # the name of the first task that ended
+        self._failure = asyncio.Event()
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def failure(self) -> str:
+        """Wait until a task ends, and return its name."""
+        await self._failure.wait()
+        assert self.failed is not None
+        return self.failed
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait for them."""
+        self._stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._stopping:
+            return
+        kind = type(error).__name__ if error else None
+        extra = {"action": "task_died", "task": task.get_name(), "error": kind}
+        _log.critical("a background task ended", extra={**extra, "where": where(error) if error else []})
+        if self.failed is None:
+            self.failed = task.get_name()
+            self._failure.set()

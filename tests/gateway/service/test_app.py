@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.service.monitoring.supervisor import Supervisor
+from gateway.service.app import Supervisor
 
 
 async def forever() -> None:
