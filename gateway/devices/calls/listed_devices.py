@@ -1,21 +1,31 @@
-"""The rows of the list of devices: each device with its state of now."""
+"""
+The rows of the list of devices: each device with its state of now, in memory, sorted while they change.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import Any, Generic, TypeVar
 
 from gateway.devices.calls.devices import DEVICES, Shown
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import changes_after, state_of
-from gateway.http.lists import List, PageQuery
-from gateway.http.ordered_rows import OrderedRows
+from gateway.http.lists import List, MemoryRows, PageQuery, Row
 from spool.clock import Clock
-from spool.listing import ListPage
+from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
 from spool.turns.fair_turns import pause_when_due
 
 DUE_PER_CHANGE = 4  # states looked at with each change of a row, so that few are left for a page
+
+T = TypeVar("T")
+Ids = list[SortValue]
 
 
 class ListedDevices:
@@ -85,3 +95,103 @@ class ListedDevices:
         if due < self._due.get(id, inf):
             self._due[id] = due
             heappush(self._heap, (due, id))
+
+
+class OrderedRows(Generic[Row]):
+    """
+    The rows of `listed`, kept in order under every sort key that was asked for.
+
+    `group` names a filter with one value per row. A page without filters, or under this filter only, reads at
+    most its limit from each group. Other filters look at every row of the groups. The first page of a sort
+    key sorts all rows once.
+    """
+
+    def __init__(self, listed: List[Row], group: str) -> None:
+        self._identity = _required(listed.identity.value)
+        self._values = {name: _required(sort.value) for name, sort in listed.sorts.items()}
+        self._group = group
+        self._groups_of = _required(listed.filters[group].values)
+        self._told = {name: _required(by.values) for name, by in listed.filters.items() if by.is_told}
+        self._rows: dict[SortValue, Row] = {}
+        self._orders: dict[str, dict[str, Ids]] = {}  # by sort key and group
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._told}
+
+    def put(self, row: Row) -> None:
+        """Add a row, or replace the row with the same identity."""
+        self._change(self._identity(row), row)
+
+    def remove(self, identity: SortValue) -> None:
+        self._change(identity, None)
+
+    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+        order = self._order(wanted.sort_key)
+        names = wanted.filters.get(self._group, tuple(order))
+        groups = [order[name] for name in names if name in order]
+        known = {name: choices(counts) for name, counts in self._counts.items()}
+        if wanted.filters.keys() - {self._group}:
+            rows = [self._rows[identity] for ids in groups for identity in ids]
+            return await MemoryRows(rows, known=known).page(listed, wanted)
+        falling = wanted.sort_order == DESCENDING
+        backward = wanted.position is not None and wanted.position.backward
+        key = partial(self._key, wanted.sort_key)
+        near: Ids = []
+        before = after = False
+        for ids in groups:
+            start, end = page_bounds(ids, key, wanted.position, wanted.limit, from_end=falling != backward)
+            near += ids[start:end]
+            before = before or start > 0
+            after = after or end < len(ids)
+        if falling:
+            before, after = after, before
+        total = sum(map(len, groups))
+        page = await MemoryRows([self._rows[identity] for identity in near], known=known).page(listed, wanted)
+        return replace(page, before=page.before or before, after=page.after or after, total=total)
+
+    def _change(self, identity: SortValue, row: Row | None) -> None:
+        old = self._rows.get(identity)
+        moved = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
+        if old is not None:
+            for name in moved:  # found by the old row, so before it is replaced
+                ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
+                del ids[bisect_left(ids, key(identity), key=key)]
+            del self._rows[identity]
+        if row is not None:
+            self._rows[identity] = row
+            for name in moved:
+                insort(self._orders[name][self._group_of(row)], identity, key=partial(self._key, name))
+        self._count(old, row)
+
+    def _count(self, old: Row | None, row: Row | None) -> None:
+        for name, values in self._told.items():
+            gone, new = () if old is None else values(old), () if row is None else values(row)
+            if gone == new:
+                continue
+            counts = self._counts[name]
+            counts.update(new)
+            for value in gone:
+                counts[value] -= 1
+                if not counts[value]:
+                    del counts[value]
+
+    def _order(self, sort_key: str) -> Mapping[str, Ids]:
+        if sort_key not in self._orders:
+            order = self._orders[sort_key] = defaultdict(list)
+            for identity in sorted(self._rows, key=partial(self._key, sort_key)):
+                order[self._group_of(self._rows[identity])].append(identity)
+        return self._orders[sort_key]
+
+    def _key(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
+        return rank_of(self._values[sort_key](self._rows[identity])), identity
+
+    def _place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
+        return None if row is None else (self._group_of(row), self._values[sort_key](row))
+
+    def _group_of(self, row: Row) -> str:
+        [group] = self._groups_of(row)
+        return group
+
+
+def _required(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
+    if value is None:
+        raise TypeError("rows in memory need a value of each sort key and filter")
+    return value

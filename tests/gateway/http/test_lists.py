@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.devices.calls.listed_devices import OrderedRows
 from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
-from gateway.http.ordered_rows import OrderedRows
 from gateway.service.errors import Refusal
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField
 from spool.people import People

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.devices.keys import NEWS_S, DeviceKeys
+from gateway.devices.lifecycle import NEWS_S, DeviceKeys
 from gateway.service.errors import Refusal
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
