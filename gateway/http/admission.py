@@ -63,12 +63,28 @@ def _refuse_browsers(request: web.Request) -> None:
 # Every header that is read here, but for those that are lists by their definition, such as X-Forwarded-For.
 SINGLE = frozenset(
     {
-        "authorization", "x-api-key", "x-amz-firehose-access-key", "x-amz-firehose-request-id", "helicone-signature",
-        "x-csrf-token", "x-tollhouse-as", "x-device-id", "idempotency-key", "host", "origin", "sec-fetch-site",
-        "content-length", "content-type", "content-encoding", "transfer-encoding", "mcp-protocol-version",
-        "mcp-method", "mcp-name", "mcp-session-id",
+        "authorization",
+        "x-api-key",
+        "x-amz-firehose-access-key",
+        "x-amz-firehose-request-id",
+        "helicone-signature",
+        "x-csrf-token",
+        "x-tollhouse-as",
+        "x-device-id",
+        "idempotency-key",
+        "host",
+        "origin",
+        "sec-fetch-site",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "transfer-encoding",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "mcp-session-id",
     }
-)  # fmt: skip
+)
 
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:

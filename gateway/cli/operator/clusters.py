@@ -62,9 +62,14 @@ list_command(
 add_commands(
     clusters,
     command("show ID", "GET /clusters/{id}", "Show one cluster, with the checks of its agent."),
-    command("delete ID", "DELETE /clusters/{id}", "Forget a cluster, until it reports again.",
-            confirmed("ID", "The exact id of the cluster, once more."), shows="cluster {id} deleted"),
-)  # fmt: skip
+    command(
+        "delete ID",
+        "DELETE /clusters/{id}",
+        "Forget a cluster, until it reports again.",
+        confirmed("ID", "The exact id of the cluster, once more."),
+        shows="cluster {id} deleted",
+    ),
+)
 
 
 @clusters.command()

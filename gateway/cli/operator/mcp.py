@@ -61,11 +61,21 @@ list_command(
 
 add_commands(
     tools,
-    command("enable NAME", "PATCH /assistant-tools/{name}", "Let assistants have a tool.",
-            sends={"enabled": True}, shows="{name} is enabled"),
-    command("disable NAME", "PATCH /assistant-tools/{name}", "Take a tool away from assistants.",
-            sends={"enabled": False}, shows="{name} is disabled"),
-)  # fmt: skip
+    command(
+        "enable NAME",
+        "PATCH /assistant-tools/{name}",
+        "Let assistants have a tool.",
+        sends={"enabled": True},
+        shows="{name} is enabled",
+    ),
+    command(
+        "disable NAME",
+        "PATCH /assistant-tools/{name}",
+        "Take a tool away from assistants.",
+        sends={"enabled": False},
+        shows="{name} is disabled",
+    ),
+)
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
