@@ -16,9 +16,17 @@ from typing import TypeVar
 
 import msgspec
 
-from gateway.clusters.usage.metering import MeterRules, UsageMeter
 from gateway.clusters.usage.series import series_of
-from gateway.clusters.usage.usage import DayUsage, OpenDays, OpenUsage, body_of, opened, together
+from gateway.clusters.usage.usage import (
+    DayUsage,
+    MeterRules,
+    OpenDays,
+    OpenUsage,
+    UsageMeter,
+    body_of,
+    opened,
+    together,
+)
 from spool.clock import Clock
 from spool.container_files import container_rows
 from spool.container_files.container_rows import OPEN, ContainerUsage, UsageDay, UsageDocument

@@ -1,16 +1,24 @@
 """
-What containers used, and what is known of a cluster to go on adding up, with the documents in which it is kept. Pure.
+What containers used: seconds of a processor, memory over time and graphics processors over time, by day, node,
+namespace, workload and tags, added up from samples of the metrics of their cluster. Whole numbers, and pure.
 
-The series of a large cluster are kept in parts: one call that reads or writes all of them would stop the process.
+A sample that was read before changes nothing: of each series the newest time and value are kept. What is known of a
+cluster to go on adding up is kept in documents, in parts: one call that reads or writes all series of a large cluster
+would stop the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from typing import TypeVar
 
 import msgspec
+
+from gateway.clusters.usage.series import NAME, MetricSeries
 
 # Places of what is used: core-microseconds, byte-milliseconds, and microseconds of a graphics processor.
 CPU, MEMORY, GPU = range(3)
@@ -20,6 +28,30 @@ Amounts = list[int]  # by CPU, MEMORY and GPU
 _Value = TypeVar("_Value")
 _encoder = msgspec.json.Encoder(order="sorted")
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
+
+DAY_MS = 86_400_000
+GAP_MS = 600_000  # a value holds until the next sample, and at most so long
+KEPT_MS = 3 * DAY_MS  # that a series, or a pod, is known without a sample
+OLDEST_MS = 62 * DAY_MS
+AHEAD_MS = 3_600_000  # of the clock
+MAX_PLACES = 5000  # of one day and cluster; further ones are one workload
+OTHER = "(other)"
+_MILLION = 1_000_000
+_KINDS = {"cpu": CPU, "memory": MEMORY, "nvidia_com_gpu": GPU, "amd_com_gpu": GPU}
+_CPU_SECONDS = "container_cpu_usage_seconds_total"
+_MEMORY_BYTES = "container_memory_working_set_bytes"
+_CAPACITY = "kube_node_status_capacity"
+_REQUESTS = "kube_pod_container_resource_requests"
+_POD_LABELS = ("kube_pod_labels", "cloudzero_pod_labels")
+_NAMESPACE_LABELS = ("kube_namespace_labels", "cloudzero_namespace_labels")
+_LABEL = "label_"
+_OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")  # labels that are read
+# What Kubernetes adds to names: it makes such parts of these letters alone.
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+_REPLICA_SET = re.compile(f"-{_RANDOM}{{6,10}}$")
+_OF_DEPLOYMENT = re.compile(f"-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}$")
+_OF_SET = re.compile(rf"-({_RANDOM}{{5}}|\d+)$")
+_NO_NAME = re.compile("[^a-zA-Z0-9_]")
 
 
 class KnownPod(msgspec.Struct, gc=False):
@@ -153,3 +185,298 @@ def _add_all(found: dict[str, Amounts], more: Mapping[str, Amounts]) -> None:
 def key_of(words: Sequence[object]) -> str:
     """Return words as one text, the same each time."""
     return _encoder.encode(words).decode()
+
+
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
+class MeterRules:
+    """`tags` are the names of labels that are kept, `most` the series of a cluster that are known at once."""
+
+    tags: Sequence[str]
+    most: int
+    now_ms: int
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the tags by the names of their labels in metrics."""
+        return {_LABEL + _NO_NAME.sub("_", tag): tag for tag in self.tags}
+
+
+class UsageMeter:
+    """
+    `take` series, which it counts in `taken`; `usage` is what came of them, and `left_out` counts series that
+    were too many.
+    """
+
+    def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:
+        self.usage = usage
+        self.taken = self.left_out = 0
+        self.changed: set[int] = set()  # days
+        self._rules = rules
+        self._labels = rules.labels
+        self._takes: Mapping[str, Callable[[MetricSeries], None]] = {
+            _CPU_SECONDS: self._take_cpu,
+            _MEMORY_BYTES: self._take_memory,
+            _CAPACITY: self._take_capacity,
+            _REQUESTS: self._take_request,
+        }
+
+    def take(self, found: Iterable[MetricSeries]) -> None:
+        """
+        Take the series of one body: what they say of pods first, because samples are of pods. These wait as plain
+        tuples, of which the collector of garbage has no work: of a large cluster there are many.
+        """
+        samples = []
+        for series in found:
+            self.taken += 1
+            name = series.labels.get(NAME, "")
+            if name in self._takes:
+                words = tuple([series.labels.get(label, "") for label in _OF_SAMPLES])
+                samples.append((words, tuple(series.samples)))
+            elif series.samples:
+                self._learn(name, series)
+        for words, found_of in samples:
+            labels = {label: word for label, word in zip(_OF_SAMPLES, words, strict=True) if word}
+            self._takes[labels[NAME]](MetricSeries(labels, found_of))
+
+    def finish(self) -> None:
+        """Note the names of nodes in the days that changed, and forget series and pods that have ended."""
+        for day in self.changed:
+            self.usage.days[day].nodes |= self.usage.nodes
+        usage, before = self.usage, self._rules.now_ms - KEPT_MS
+        usage.series = {key: last for key, last in usage.series.items() if last[0] >= before}
+        usage.pods = {key: pod for key, pod in usage.pods.items() if pod.at >= before}
+
+    def _learn(self, name: str, series: MetricSeries) -> None:
+        labels = series.labels
+        namespace = labels.get("namespace", "")
+        if name == "kube_pod_info":
+            pod = self._pod(series)
+            pod.workload = _workload(labels) or pod.workload
+            pod.node = labels.get("node") or pod.node
+        elif name in _POD_LABELS:
+            self._pod(series).tags = self._tags(labels)
+        elif name in _NAMESPACE_LABELS and namespace:
+            self.usage.namespaces[namespace] = self._tags(labels)
+        elif name == "kube_node_info" and (node := labels.get("node")):
+            id = labels.get("provider_id", "").rpartition("/")[2]
+            self.usage.nodes |= {node: node, id: node} if id else {node: node}
+
+    def _tags(self, labels: Mapping[str, str]) -> dict[str, str]:
+        found = ((tag, labels.get(label)) for label, tag in self._labels.items())
+        return {tag: value for tag, value in found if value}
+
+    def _pod(self, series: MetricSeries) -> KnownPod:
+        """Return what is known of the pod of a series."""
+        labels = series.labels
+        key = key_of([labels.get("namespace", ""), labels.get("pod", "")])
+        pod = self.usage.pods.get(key)
+        if pod is None:
+            pod = KnownPod()
+            if len(self.usage.pods) < self._rules.most:
+                self.usage.pods[key] = pod
+        times = [at for at, _ in series.samples if at <= self._latest]
+        pod.at = max([pod.at, *times])
+        return pod
+
+    @property
+    def _latest(self) -> int:
+        return self._rules.now_ms + AHEAD_MS
+
+    def _take_cpu(self, series: MetricSeries) -> None:
+        """Add what a counter has risen by since the sample before; it begins anew with its container."""
+        if not _is_container(series.labels):
+            return
+        key = _key(series.labels, "cpu")
+        for at, value in self._new(key, series):
+            amount = round(value * _MILLION)
+            before = self._put(
+                key,
+                at,
+                amount,
+            )
+            if before is not None:
+                rise = amount - before[1] if amount >= before[1] else amount
+                self._add(
+                    self._place(series),
+                    CPU,
+                    rise,
+                    before[0],
+                    at,
+                )
+
+    def _take_memory(self, series: MetricSeries) -> None:
+        if _is_container(series.labels):
+            self._take_level(
+                series,
+                MEMORY,
+                self._place(series),
+            )
+
+    def _take_capacity(self, series: MetricSeries) -> None:
+        kind = _KINDS.get(series.labels.get("resource", ""))
+        node = series.labels.get("node", "")
+        if kind is not None and node:
+            self._take_level(
+                series,
+                kind,
+                node,
+            )
+
+    def _take_request(self, series: MetricSeries) -> None:
+        """Count a graphics processor as used by whom it is kept for, while the container runs."""
+        if _KINDS.get(series.labels.get("resource", "")) != GPU:
+            return
+        running = self.usage.series.get(_key(series.labels, _MEMORY_BYTES))
+        if running is None:
+            return
+        samples = [(at, value) for at, value in series.samples if at <= running[0] + GAP_MS]
+        self._take_level(
+            series._replace(samples=samples),
+            GPU,
+            self._place(series),
+        )
+
+    def _take_level(
+        self,
+        series: MetricSeries,
+        kind: int,
+        place: UsagePlace | str,
+    ) -> None:
+        """Add a level over the time until the next sample."""
+        key = _key(series.labels, series.labels[NAME])
+        scale = 1 if kind == MEMORY else 1000
+        for at, value in self._new(key, series):
+            before = self._put(
+                key,
+                at,
+                round(value * scale),
+            )
+            if before is not None:
+                until = min(at, before[0] + GAP_MS)
+                self._add(
+                    place,
+                    kind,
+                    before[1] * (until - before[0]),
+                    before[0],
+                    until,
+                )
+
+    def _new(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
+        """Yield samples that were not read before, of times that may be."""
+        last = self.usage.series.get(key)
+        newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
+        for at, value in sorted(series.samples):
+            is_sound = isfinite(value) and value >= 0
+            if newest < at <= self._latest and is_sound:
+                newest = at
+                yield at, value
+
+    def _put(
+        self,
+        key: str,
+        at: int,
+        value: int,
+    ) -> tuple[int, int] | None:
+        """Note the last sample of a series; return the one before it."""
+        known = self.usage.series
+        before = known.get(key)
+        if before is None and len(known) >= self._rules.most:
+            self.left_out += 1
+            return None
+        known[key] = at, value
+        return before
+
+    def _place(self, series: MetricSeries) -> UsagePlace:
+        labels, pod = series.labels, self._pod(series)
+        namespace = labels.get("namespace", "")
+        tags = self.usage.namespaces.get(namespace, {}) | pod.tags
+        node = labels.get("node") or pod.node
+        workload = pod.workload or _of_pod(labels.get("pod", ""))
+        return UsagePlace(
+            node,
+            namespace,
+            workload,
+            tags,
+        )
+
+    def _add(
+        self,
+        place: UsagePlace | str,
+        kind: int,
+        amount: int,
+        start: int,
+        end: int,
+    ) -> None:
+        """Add an amount to the days of its time; to a node's own, if the place is a name."""
+        for day, part in by_day(
+            amount,
+            start,
+            end,
+        ):
+            known = self.usage.days.setdefault(day, DayUsage())
+            if isinstance(place, str):
+                amounts = known.had.setdefault(place, [0, 0, 0])
+            else:
+                amounts = known.used.setdefault(_name_kept(place, known), [0, 0, 0])
+            amounts[kind] += part
+            self.changed.add(day)
+
+
+def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Divide an amount over the days (UTC) of a time in milliseconds, to the last unit."""
+    given, at = 0, start
+    while at < end:
+        midnight = (at // DAY_MS + 1) * DAY_MS
+        until = min(midnight, end)
+        whole = amount * (until - start) // (end - start)
+        if whole > given:
+            yield at // DAY_MS * (DAY_MS // 1000), whole - given
+        given, at = whole, until
+
+
+def _name_kept(place: UsagePlace, known: DayUsage) -> str:
+    """Return the key of a place; that of all others of its node where a day has very many."""
+    key = place.key
+    if key in known.used or len(known.used) < MAX_PLACES:
+        return key
+    return UsagePlace(
+        place.node,
+        "",
+        OTHER,
+        {},
+    ).key
+
+
+def _is_container(labels: Mapping[str, str]) -> bool:
+    """Tell a container from the sums of a pod or a node, which have none, and from the pod's own."""
+    return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
+
+
+def _key(labels: Mapping[str, str], kind: str) -> str:
+    """Name a series by what it is of, so that two senders of the same one are one."""
+    names = ("namespace", "pod", "container", "cpu", "resource")
+    of = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
+    if kind == _MEMORY_BYTES:
+        of = [*of[:3], "", ""]
+    return key_of([kind, *of])
+
+
+def _of_node(labels: Mapping[str, str]) -> list[str]:
+    return [labels.get(name, "") for name in ("node", "resource")]
+
+
+def _workload(labels: Mapping[str, str]) -> str:
+    kind, name = labels.get("created_by_kind", ""), labels.get("created_by_name", "")
+    if name in ("", "<none>"):
+        return ""
+    return _REPLICA_SET.sub("", name) if kind == "ReplicaSet" else name
+
+
+def _of_pod(pod: str) -> str:
+    """Return the workload that the name of a pod tells: without what Kubernetes adds to it."""
+    name = _OF_DEPLOYMENT.sub("", pod)
+    return name if name != pod else _OF_SET.sub("", pod)

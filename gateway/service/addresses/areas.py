@@ -116,7 +116,7 @@ FOR_SENDERS = (
         modules=(
             "gateway.money.calls.costs.published",
             "gateway.money.calls.published_insights",
-            "gateway.clusters.calls.published",
+            "gateway.clusters.calls.clusters",
         ),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),

@@ -17,9 +17,8 @@ from random import Random
 
 from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from gateway.clusters.usage.metering import DAY_MS, MeterRules, UsageMeter
 from gateway.clusters.usage.series import NAME, MetricSeries
-from gateway.clusters.usage.usage import DayUsage, OpenUsage
+from gateway.clusters.usage.usage import DAY_MS, DayUsage, MeterRules, OpenUsage, UsageMeter
 from spool.clock import Clock
 from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity

@@ -11,19 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.clusters.usage import metering
+from gateway.clusters.usage import usage as metering
 from gateway.clusters.usage import usage as of_usage
-from gateway.clusters.usage.metering import DAY_MS, GAP_MS, OTHER, MeterRules, UsageMeter, by_day
 from gateway.clusters.usage.series import NAME, MetricSeries
 from gateway.clusters.usage.usage import (
     CPU,
+    DAY_MS,
+    GAP_MS,
     GPU,
     MEMORY,
+    OTHER,
     DayUsage,
     KnownPod,
+    MeterRules,
     OpenUsage,
+    UsageMeter,
     UsagePlace,
     body_of,
+    by_day,
     opened,
 )
 from tests.rounds import examples
