@@ -409,6 +409,20 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     assert {"delivered": 5} == await spool.terms()
 
 
+async def test_a_record_that_breaks_the_upstream_ends_as_stuck(spool: Spooled, clock: StoppedClock) -> None:
+    """5xx for one record while others pass: shown as stuck, never removed."""
+    route = route_of(spool, Choking(1, 500))
+    for number in range(1, 41):
+        await spool.add(calls(number, number))
+        for _ in range(2):  # the one that fails, and one that passes
+            await route.forward_once()
+        clock.move(600)
+    state = await spool.state()
+    assert state.stuck == 1
+    assert state.dead == 0
+    assert {"delivered": 39, "queued": 1} == await spool.terms()
+
+
 ANSWERS: dict[str, SendError | None] = {
     "accepted": None,
     "down": DOWN,
