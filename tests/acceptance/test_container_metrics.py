@@ -8,7 +8,6 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from aiohttp import ClientError, ClientSession
 
 from spool.registry.scopes import GROUPS
@@ -58,7 +57,6 @@ async def cycle(site: Tollhouse, key: str, left: Mapping[str, bytes], *, kill_af
     return taken
 
 
-@pytest.mark.asyncio
 async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> None:
     """What was answered with 200 is not sent again by the agent; a kill repeats at most what was on its way."""
     chance = random.Random(7)

@@ -26,7 +26,6 @@ DIMENSIONS = 20
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     """
     A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole, takes

@@ -32,7 +32,6 @@ def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
     assert figures.records > 0
 
 
-@pytest.mark.asyncio
 async def test_the_devices_of_the_heartbeats_are_enrolled_before(tmp_path: Path) -> None:
     """Under the ids that the load reports."""
     await backlog._add_devices(tmp_path, 3)

@@ -44,7 +44,6 @@ def traffic(number: int) -> Inference:
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
     """Counting a record takes some 3.5 times what unpacking it takes, a seventh of what taking it in does."""
     records = [traffic(number) for number in range(RECORDS)]
@@ -76,7 +75,6 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_questions_on_many_rows(tmp_path: Path) -> None:
     """
     A month by day, and by day and model or user, takes at most twice a plain sum over its hours, and a bit;

@@ -35,7 +35,7 @@ T = TypeVar("T")
 REQUESTS = 128
 SENDERS = 16
 
-pytestmark = [pytest.mark.bench, pytest.mark.asyncio]
+pytestmark = pytest.mark.bench
 
 
 class Sink(BaseHTTPRequestHandler):

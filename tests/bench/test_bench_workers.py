@@ -23,7 +23,7 @@ from spool.record import Inference
 from spool.settings import MIB
 from tests.bench.load import payloads
 
-pytestmark = [pytest.mark.bench, pytest.mark.asyncio]
+pytestmark = pytest.mark.bench
 
 TOGETHER = 8  # bodies that wait for workers at the same time
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"

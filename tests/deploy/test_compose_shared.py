@@ -150,7 +150,6 @@ def test_the_role_reaches_its_database_under_either_name(database: Server, secre
         )
 
 
-@pytest.mark.asyncio
 async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
     database: Server, secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,6 @@ def imports(program: str) -> set[tuple[str, str]]:
     return found
 
 
-@pytest.mark.asyncio
 @each_page
 async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
     """What the product sends, to the page's address, with the key where the page says: calls of the page's source."""

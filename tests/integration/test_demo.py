@@ -90,7 +90,6 @@ def test_every_detector_can_be_planted_for() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", part([1, 2, 3], every=3))
 async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
@@ -102,7 +101,6 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     assert done.duplicates > 50
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("records", "words"), part(
                          [(10_500, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
                           (30_000, ("dear-model", "unused-cache")),
@@ -137,7 +135,6 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
     assert {FOUND_BY[word] for word in words} <= await findings(directory)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "words", [*part([(word,) for word in LOUD], every=4), *([tuple(SAVINGS)] if IS_LONG else [])]
 )
@@ -158,14 +155,12 @@ def usual_size(word: str) -> int:
 BY_SIZE: list[str] = sorted([*LOUD, "older-model", "paid-retries"], key=usual_size)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("word", part(BY_SIZE, every=12))
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
     """With the calls of a day that the command asks for then, of which all plants together have more."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "words", part([tuple(PLANTS), ("no-owner", "large-input"), ("spike", "regional-model")], every=3)
 )
@@ -219,7 +214,6 @@ def test_a_month_is_what_was_asked_for() -> None:
         assert times == sorted(times)
 
 
-@pytest.mark.asyncio
 async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
     """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
     done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
@@ -263,7 +257,6 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
         await spool.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
 async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
     """To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named."""
@@ -293,7 +286,6 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
         ]
 
 
-@pytest.mark.asyncio
 async def test_a_data_option_in_use_is_left_alone(tmp_path: Path) -> None:
     """Made-up calls never come among real ones."""
     period = Period(end=NOON, days=1, records=100)

@@ -23,7 +23,7 @@ from spool.sqlite import reserve
 from tests.integration.payloads import JSON, traces
 from tests.small_disk import fill, small_disk
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("usual_reserve")]
+pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 Export: TypeAlias = "grpc.aio.StreamUnaryMultiCallable[bytes, bytes]"
 LOCAL = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")

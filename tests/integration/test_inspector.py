@@ -37,7 +37,6 @@ async def park(server: OperatorServer, state: str = "parked") -> None:
     await server.services.spool.deliveries.set_state(ROUTE, state, "401")
 
 
-@pytest.mark.asyncio
 async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> None:
     """A parked route is found, worked on, addressed, and new again when it is parked again."""
     await park(server)
@@ -69,7 +68,6 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     assert 1 == (await server.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
 
 
-@pytest.mark.asyncio
 async def test_what_is_refused(server: OperatorServer) -> None:
     """In the words of every operator call."""
     for method, path, body, status, words in (
@@ -85,7 +83,6 @@ async def test_what_is_refused(server: OperatorServer) -> None:
         assert words in answer.error[2]
 
 
-@pytest.mark.asyncio
 async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     """What a destination refused is told with what its calls cost."""
     await add(
@@ -105,7 +102,6 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     assert "2.50" in {item["cost_impact"] for item in items}
 
 
-@pytest.mark.asyncio
 async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer) -> None:
     """What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone."""
     day, now = 86400, server.clock.now()
@@ -134,7 +130,6 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     assert "the team search with $80.00" in anomaly["description"]
 
 
-@pytest.mark.asyncio
 async def test_an_insight_ends_with_its_state(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +174,6 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
     assert "a detector failed" in caplog.text
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")]
 )

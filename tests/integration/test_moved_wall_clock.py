@@ -21,8 +21,6 @@ from spool.settings import SpoolSettings
 from tests.acceptance.payloads import request, span
 from tests.integration.payloads import JSON
 
-pytestmark = pytest.mark.asyncio
-
 DAY = 86_400.0
 
 

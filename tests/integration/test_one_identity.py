@@ -317,7 +317,6 @@ ASKED: Mapping[str, Callable[[World, str], Awaitable[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("policy", "form"),
     [(policy, form) for policy in (HASH, KEEP, DROP) for form in FORMS if policy == HASH or form != "hash"],
@@ -335,7 +334,6 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
     assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == found
 
 
-@pytest.mark.asyncio
 async def test_an_address_finds_what_came_under_another_setting(open_world: OpenWorld) -> None:
     """Records that were kept with the address, and those of now, which carry the hash."""
     world = await open_world(HASH)
@@ -348,7 +346,6 @@ async def test_an_address_finds_what_came_under_another_setting(open_world: Open
     assert 2 == await seat(world, ANN)
 
 
-@pytest.mark.asyncio
 async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> None:
     """Answers follow the setting that is in force after a reload."""
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0))
@@ -367,7 +364,6 @@ async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> Non
         await report(world, ANN)
 
 
-@pytest.mark.asyncio
 async def test_names_and_devices_are_found_and_forgotten_by_address(open_world: OpenWorld) -> None:
     """The lists of names of people and of devices, and the command that forgets."""
     world = await open_world(HASH)

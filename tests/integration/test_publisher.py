@@ -75,7 +75,6 @@ async def publishing(tmp_path: Path) -> AsyncIterator[Publishing]:
     await spool.close()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("rule", "search", "unknown"),
     [
@@ -98,7 +97,6 @@ async def test_measures_by_team(
     assert {"search": search, "(unknown)": unknown} == await publishing.totals("ai")
 
 
-@pytest.mark.asyncio
 async def test_late_data_replaces_what_was_published(publishing: Publishing) -> None:
     """A sum that changed is replaced, and only that."""
     rule = Publication(stream="ai", granularity="HOURLY")
@@ -115,7 +113,6 @@ async def test_late_data_replaces_what_was_published(publishing: Publishing) -> 
     }
 
 
-@pytest.mark.asyncio
 async def test_hours_that_became_days_stay_as_published(publishing: Publishing) -> None:
     """After a clock was months ahead, an hour's sum is not replaced by its day's, and nothing fails."""
     rule = Publication(stream="ai", granularity="HOURLY")
@@ -131,7 +128,6 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
     assert {**published, "search": "0.3"} == await publishing.totals("ai")
 
 
-@pytest.mark.asyncio
 async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
     """After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes."""
     rule = Publication(stream="ai", granularity="HOURLY")
@@ -154,7 +150,6 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publis
     assert {"search": "0.3", "ads": "0.00035"} == await publishing.totals("ai")
 
 
-@pytest.mark.asyncio
 async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
     """A rule whose granularity is not the stream's publishes nothing."""
     await publishing.spend("search")

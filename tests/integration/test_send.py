@@ -23,8 +23,6 @@ from tests.free_ports import free_port
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
-pytestmark = pytest.mark.asyncio
-
 CASES = Path(__file__).parents[1] / "cases/gateway"
 
 Send = Callable[..., "asyncio.Future[Result]"]

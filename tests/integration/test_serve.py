@@ -35,8 +35,6 @@ from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces
 from tests.processes.copied import copying_command
 
-pytestmark = pytest.mark.asyncio
-
 ROOT = str(Path(apps.__file__).parents[2])
 Run = Callable[..., Awaitable[Process]]
 

@@ -109,7 +109,6 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
     first.stop()
 
 
-@pytest.mark.asyncio
 async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> None:
     """An abstract address serves, too; while the writer is dead no message keeps the process alive."""
     states = iter([True, False, True])
@@ -129,7 +128,6 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
             listening.recv(100)
 
 
-@pytest.mark.asyncio
 async def test_a_watchdog_of_another_process_is_not_fed() -> None:
     """WATCHDOG_PID names the process that the period is for."""
 

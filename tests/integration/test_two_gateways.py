@@ -27,8 +27,6 @@ from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import DROPS, ROW, SUM, body, usage, writer
 from tests.spool.postgres_cluster import Pair, Schema
 
-pytestmark = pytest.mark.asyncio
-
 TRACES = "/v1/traces"
 
 

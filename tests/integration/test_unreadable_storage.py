@@ -11,8 +11,6 @@ from spool.sqlite.database import Database
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, traces
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_an_error_of_the_disk_is_no_500_anywhere(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders repeat on 503; probes and figures are told that it does not work; afterwards it goes on."""

@@ -15,8 +15,6 @@ from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, traces
 from tests.small_disk import small_disk
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture(autouse=True)
 def look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

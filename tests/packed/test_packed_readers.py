@@ -227,7 +227,6 @@ def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
     assert Both(native).compare(codec.pack([call] * 20_000))
 
 
-@pytest.mark.asyncio
 async def test_calls_that_differ_are_handed_over_in_steps(
     native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.acceptance.conftest import Tollhouse
@@ -15,7 +14,6 @@ from tests.integration.statements.providers import KEY, VALUE, OpenAICosts
 DAYS = 3
 
 
-@pytest.mark.asyncio
 async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
     """Each page is on disk before the next one is asked for."""
     provider = OpenAICosts()

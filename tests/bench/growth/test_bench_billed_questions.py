@@ -65,7 +65,6 @@ def asked(question: Question, cost_type: str) -> CostQuery:
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_questions_of_billed_money_go_through_as_few_sums(tmp_path: Path) -> None:
     """Each takes at most 1.3 times the database's steps of the same question of counted money."""
     engine = AnyEngine(MEMORY, tmp_path)

@@ -63,7 +63,6 @@ def p99(times: Sequence[float]) -> float:
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_values_of_filters_beside_many_rows(tmp_path: Path) -> None:
     """
     Pages that tell the values of three filters take at most 1.2 times what the same pages without take, in the median:

@@ -20,7 +20,6 @@ def test_every_page_is_asked_for() -> None:
 
 
 @pytest.mark.bench
-@pytest.mark.asyncio
 async def test_a_year_is_asked_for(tmp_path: Path) -> None:
     """Every question of the bench is answered, over days whose hours are gone, too."""
     fleet = Fleet(users=50, teams=10, models=20)

@@ -31,7 +31,6 @@ from tests.integration.lake.lakes import opened
 
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.asyncio,
     # The library may leave a connection that was refused unclosed.
     pytest.mark.filterwarnings("ignore:(?s).*unclosed:pytest.PytestUnraisableExceptionWarning"),
 ]

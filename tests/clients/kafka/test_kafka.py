@@ -31,7 +31,7 @@ from tests.free_ports import free_port
 from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.test_watch_of_streams import seen
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")

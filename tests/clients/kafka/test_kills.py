@@ -22,7 +22,7 @@ from tests.integration.lake.lakes import opened
 from tests.processes.copied import start_process
 from tests.rounds import IS_LONG
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 SEEDS = range(20 if IS_LONG else 2)
 MOST_STEPS = 24  # of one life; all deliveries take 80
 

@@ -56,7 +56,6 @@ class TestAzure(StoreContract):
     pass
 
 
-@pytest.mark.asyncio
 async def test_a_container_or_a_key_that_is_wrong_parks(
     settings: DestinationSettings, tmp_path: Path
 ) -> None:
@@ -68,7 +67,6 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
             await store_of(wrong, secret_of(wrong)).create("one", b"1")
 
 
-@pytest.mark.asyncio
 async def test_a_lake_in_azure_has_every_record_once(
     settings: DestinationSettings, store: Store, tmp_path: Path
 ) -> None:

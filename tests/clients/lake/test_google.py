@@ -59,7 +59,6 @@ class TestGoogle(StoreContract):
     pass
 
 
-@pytest.mark.asyncio
 async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> None:
     """It is for the operator to change, and nothing is asked in a circle."""
     wrong = replace(settings, url="gs://nobody-has-this/lake")
@@ -73,7 +72,6 @@ async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[obje
     return found.rows, Decimal(found.spend), list(found.differences)
 
 
-@pytest.mark.asyncio
 async def test_a_lake_in_google_has_every_record_once(
     settings: DestinationSettings, store: Store, server: tuple[str, Shim], tmp_path: Path
 ) -> None:
@@ -89,7 +87,6 @@ async def test_a_lake_in_google_has_every_record_once(
     assert 7 == server[1].passed - before  # three files, three manifests and the owner's name
 
 
-@pytest.mark.asyncio
 async def test_a_kill_at_any_place_loses_nothing_in_google(
     settings: DestinationSettings, store: Store, tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.clients
 AT_S = 1_790_000_000
 
 
-@pytest.mark.asyncio
 async def test_polars_reads_a_lake(tmp_path: Path) -> None:
     """Sums with every digit, ids, times in UTC and tags, over several days and files."""
     paid: dict[str, Any] = {

@@ -85,7 +85,6 @@ async def verified(store: Store, scratch: Path) -> VerifiedLake:
     return await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
 
 
-@pytest.mark.asyncio
 async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettings, tmp_path: Path) -> None:
     """Both are for the operator to change; the signature is made with the secret of the file."""
     other = tmp_path / "other"

@@ -19,7 +19,7 @@ from tests.clients.openid.conftest import Place, limit
 from tests.integration.conftest import ACTOR, serve
 
 __all__ = ["serve"]
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 
 class SignedIn:

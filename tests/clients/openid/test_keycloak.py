@@ -18,7 +18,7 @@ from tests.free_ports import free_port
 from tests.integration.conftest import ACTOR, Serve, serve
 
 __all__ = ["serve"]
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 
 @dataclass

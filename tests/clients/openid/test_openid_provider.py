@@ -24,7 +24,7 @@ from tests.free_ports import free_port
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 BACK = "http://127.0.0.1:4318/console/"
 

@@ -22,7 +22,7 @@ from tests.clients.provider import Provider
 from tests.free_ports import free_port
 from tests.integration.conftest import ACTOR
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 ENDS_S = 120.0
 BY_TEAM = json.dumps({"group_by": ["team"]})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
@@ -20,7 +18,6 @@ from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 
-@pytest.mark.asyncio
 async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     """A key that may not chain brings records of another Tollhouse between those of devices."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
@@ -43,7 +40,6 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     assert [(0, MAY_NOT_CHAIN), (2, MAY_NOT_CHAIN)] == [(each.item, each.reason) for each in outcome.rejects]
 
 
-@pytest.mark.asyncio
 async def test_rejected_calls_leave_no_session() -> None:
     """Nothing of a revoked device is kept, so no counter of another one is taken for its repeat."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))

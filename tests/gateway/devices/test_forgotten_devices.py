@@ -26,7 +26,6 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
 ADA = Actor("ada", "socket")
 FLEET = Bearer("fleet", frozenset({ENROLL, HEARTBEAT}))
 DAY_S = 86_400.0

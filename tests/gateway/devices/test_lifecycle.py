@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from gateway.devices.lifecycle import NEWS_S, DeviceKeys
 from gateway.service.errors import Refusal
 from spool.devices.device import REVOKED, Device
@@ -14,8 +12,6 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
-
-pytestmark = pytest.mark.asyncio
 
 
 class SharedDevices(SqliteDevices):

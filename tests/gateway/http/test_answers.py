@@ -98,7 +98,6 @@ def test_the_receipt_is_one_line() -> None:
     )
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("rows", "is_one"), [(3, True), (1000, True), (40_000, False)])
 async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> None:
     """However many members it has; only what is larger goes out in pieces. Both ways give the same bytes."""

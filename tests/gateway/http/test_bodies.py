@@ -161,7 +161,6 @@ async def bench() -> AsyncIterator[Bench]:
     await listener.stop()
 
 
-@pytest.mark.asyncio
 async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     """1 GiB of zeros in 1 MiB is refused with 413 while it streams, in bounded memory."""
     first, more = (zlib.compressobj(9, zlib.DEFLATED, bits) for bits in (31, -15))
@@ -183,7 +182,6 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     assert 0 == bench.inflight.held
 
 
-@pytest.mark.asyncio
 async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: Bench) -> None:
     """With Expect: 100-continue the sender is told 413 and never 100, so it uploads nothing."""
     head = f"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {3 * MIB}\r\nExpect: 100-continue\r\n\r\n"
@@ -194,7 +192,6 @@ async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: 
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_expect_100_continue_is_answered(bench: Bench) -> None:
     """A sender that waits gets its 100, then the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
@@ -209,14 +206,12 @@ async def test_expect_100_continue_is_answered(bench: Bench) -> None:
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_another_expectation_is_417(bench: Bench) -> None:
     """RFC 9110: an expectation that cannot be met is refused."""
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"", "Expect: 200-ok")))
     assert 417 == answer.status
 
 
-@pytest.mark.asyncio
 async def test_a_chunked_body_needs_no_length(bench: Bench) -> None:
     """Every OpenTelemetry JS exporter sends chunks."""
     answer = raw.parsed(await raw.talk(bench.port, raw.chunked("/", [b"ab", b"cde", b"f" * 100])))
@@ -224,7 +219,6 @@ async def test_a_chunked_body_needs_no_length(bench: Bench) -> None:
     assert bench.sizes == [105]
 
 
-@pytest.mark.asyncio
 async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
     """The bound holds for bodies that do not say how long they are."""
 
@@ -236,7 +230,6 @@ async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
         assert 413 == response.status
 
 
-@pytest.mark.asyncio
 async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
     """A client that closes early leaves nothing behind but a refusal that nobody reads."""
     await raw.talk(
@@ -255,7 +248,6 @@ async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
     assert bench.inflight.held == 0
 
 
-@pytest.mark.asyncio
 async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
     """Brotli and its kind are named as what they are: not supported."""
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x", "Content-Encoding: br")))
@@ -263,7 +255,6 @@ async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
     assert b"gzip, deflate, zstd" in answer.body
 
 
-@pytest.mark.asyncio
 async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A sender that stands still is told to repeat after a finite time: OTLP senders drop what is answered with
@@ -276,7 +267,6 @@ async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyP
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None:
     """Over server.max_inflight_bytes a request is refused with 503 and Retry-After, and taken later."""
     bench.hold.clear()
@@ -329,7 +319,6 @@ async def held(bench: Bench, n: int) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.asyncio
 async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_to(bench: Bench) -> None:
     """A few kilobytes of gzip that never end keep no megabytes."""
     packed = gzip.compress(b"\0" * MIB)
@@ -340,7 +329,6 @@ async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_t
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
     """A body of another key is taken at once, and the upload that held the room is told to repeat."""
     bench.inflight.general.limit = 2 * MIB
@@ -352,7 +340,6 @@ async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
     writer.close()
 
 
-@pytest.mark.asyncio
 async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """One byte now and then keeps no large body alive, although it never pauses for long; a small one may be slow."""
     monkeypatch.setattr(bodies, "SLACK_S", 0.2)

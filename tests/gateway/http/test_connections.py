@@ -128,7 +128,6 @@ async def listener(in_hand: asyncio.Semaphore) -> AsyncIterator[Listener]:
 GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
-@pytest.mark.asyncio
 async def test_a_connection_too_many_is_told_to_come_later(
     listener: Listener, in_hand: asyncio.Semaphore
 ) -> None:
@@ -148,7 +147,6 @@ async def test_a_connection_too_many_is_told_to_come_later(
         writer.close()
 
 
-@pytest.mark.asyncio
 async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a header is not a request in hand: the newest connection is served, the oldest is closed."""
     has_read = asyncio.Event()

@@ -6,8 +6,6 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.turns import LARGE
@@ -15,8 +13,6 @@ from gateway.intake.receivers.decoding import WORTH_A_WAY, decoded
 from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.outcome import Options, Outcome
-
-pytestmark = pytest.mark.asyncio
 
 
 class Workers:

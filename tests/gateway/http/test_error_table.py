@@ -11,8 +11,6 @@ from gateway.service.errors import Refusal
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 
-pytestmark = pytest.mark.asyncio
-
 
 class Unconfirmed:
     """A registry of several gateways, whose rows are on one machine alone."""

@@ -52,7 +52,6 @@ async def second_of(count: int, limit: int) -> dict[str, Any]:
     return await ask(count, ("cursor", first["pagination"]["cursor"]["next_cursor"]))
 
 
-@pytest.mark.asyncio
 async def test_an_empty_list() -> None:
     """
     The items under a key named for the resource, next to it pagination, filtering and sorting: counts of 0, both
@@ -83,7 +82,6 @@ async def test_an_empty_list() -> None:
     } == await ask(0)
 
 
-@pytest.mark.asyncio
 async def test_two_pages() -> None:
     """item_count is of the page, total_count of all; a cursor is an opaque string, or null where there is no page."""
     first, second = await ask(8, ("limit", "7")), await second_of(8, 7)
@@ -98,7 +96,6 @@ async def test_two_pages() -> None:
     assert behind == {"next_cursor": None, "has_next": False, "has_previous": True}
 
 
-@pytest.mark.asyncio
 async def test_page_count() -> None:
     """page_count: integer. Total number of pages."""
     assert [0, 1, 1, 2, 15] == [
@@ -106,7 +103,6 @@ async def test_page_count() -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_filtering_current() -> None:
     """filtering.current: object. Maps a field name to the array of values currently applied."""
     assert {} == (await ask(10))["filtering"]["current"]
@@ -115,7 +111,6 @@ async def test_filtering_current() -> None:
     assert {"new", "on_hold"} == {row["status"] for row in answer["insights"]}
 
 
-@pytest.mark.asyncio
 async def test_sorting_current() -> None:
     """sorting.current: array of objects, each sort_key and sort_order; without client sorting, status ascending."""
     answer = await ask(10)
@@ -126,7 +121,6 @@ async def test_sorting_current() -> None:
     assert "t0009" == asked["insights"][0]["title"]
 
 
-@pytest.mark.asyncio
 async def test_a_sort_key_alone_sorts_ascending() -> None:
     """A client may pass sort_key without sort_order, and sort_order without sort_key."""
     assert "t0000" == (await ask(10, ("sort_key", "title")))["insights"][0]["title"]
@@ -134,14 +128,12 @@ async def test_a_sort_key_alone_sorts_ascending() -> None:
     assert [{"sort_key": "status", "sort_order": "desc"}] == answer["sorting"]["current"]
 
 
-@pytest.mark.asyncio
 async def test_the_limit_is_50_unless_said_and_1000_at_most() -> None:
     """The limit parameter sets the items per page; our default and maximum."""
     assert 50 == (await ask(1200))["pagination"]["item_count"]
     assert 1000 == (await ask(1200, ("limit", "1000")))["pagination"]["item_count"]
 
 
-@pytest.mark.asyncio
 async def test_others_have_their_turn_while_rows_are_shown() -> None:
     """Rows that take long to show do not hold up the event loop for the whole page."""
     turns = 0
@@ -168,7 +160,6 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
     assert 10 <= turns
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("count", "is_beside"), [(BESIDE_ROWS, False), (BESIDE_ROWS + 1, True)])
 async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_beside: bool) -> None:
     """More than BESIDE_ROWS are filtered and sorted on another thread."""

@@ -48,7 +48,6 @@ async def listener() -> AsyncIterator[Listener]:
     await made.stop()
 
 
-@pytest.mark.asyncio
 async def test_grpc_on_the_http_port_is_400_and_a_log_line(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,7 +58,6 @@ async def test_grpc_on_the_http_port_is_400_and_a_log_line(
     assert ["grpc_on_http_port"] == [getattr(record, "action", None) for record in caplog.records]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "data", [b"th_secret /\r\n\r\n", b"GET / HTTP/1.1\r\nAuthorization\x00: th_secret\r\n\r\n"]
 )
@@ -74,7 +72,6 @@ async def test_a_broken_request_is_not_quoted(
     assert "th_secret" not in answer.body.decode() + caplog.text
 
 
-@pytest.mark.asyncio
 async def test_requests_that_come_together_are_answered_in_order(listener: Listener) -> None:
     """Many on one connection before the first answer, some with bodies for which reading is paused."""
     sizes = [LARGE if number % 20 == 3 else number for number in range(60)]
@@ -83,7 +80,6 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
     assert [f"<{n}>" for n in (*sizes, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
-@pytest.mark.asyncio
 async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
     """Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows."""
     chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may wait
@@ -94,7 +90,6 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
     assert [f"<{n}>" for n in (len(chunks), 4, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
-@pytest.mark.asyncio
 async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
     """
     More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind bodies.
@@ -115,7 +110,6 @@ async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Lis
     )
 
 
-@pytest.mark.asyncio
 async def test_a_bug_in_a_handler_is_500_without_its_words(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,7 +123,6 @@ async def test_a_bug_in_a_handler_is_500_without_its_words(
     assert "th_secret" not in answer.body.decode() + str([vars(record) for record in caplog.records])
 
 
-@pytest.mark.asyncio
 async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends half a request line is closed after a finite time."""
     monkeypatch.setattr(listeners, "KEEP_ALIVE_S", 0.1)
@@ -145,7 +138,6 @@ async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPat
         await made.stop()
 
 
-@pytest.mark.asyncio
 async def test_a_port_in_use_is_an_error(listener: Listener) -> None:
     """Two servers never share a port."""
     second = Listener(web.Application())

@@ -133,7 +133,6 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     return [row["id"] for row in (ranked if order == "asc" else ranked[::-1])]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 @given(
     seed=st.integers(0, 10_000),
@@ -155,7 +154,6 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
     await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("kind", "sort", "order"), part(WAYS, every=5))  # each kind and each order once
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
     """1,000 rows with limit 7, forwards then backwards, while another task inserts and deletes."""
@@ -204,7 +202,6 @@ async def _walk_both_ways(
     assert len(backward) == len(set(backward))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
     """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
@@ -219,7 +216,6 @@ async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
     assert [0, 1, 2] == [row["id"] for row in back["things"]]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
     """page_count is the total under the filters divided by the limit, rounded up."""
@@ -230,7 +226,6 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
     assert page["pagination"]["item_count"] == 3
 
 
-@pytest.mark.asyncio
 async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
     """A client passes the cursor and nothing else, as the service documents it."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
@@ -242,7 +237,6 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
     assert [{"sort_key": "size", "sort_order": "desc"}] == second["sorting"]["current"]
 
 
-@pytest.mark.asyncio
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
     """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
@@ -265,7 +259,6 @@ async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
     return str(page["pagination"]["cursor"]["next_cursor"])
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]]
 )
@@ -278,7 +271,6 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
     assert caught.value.type == "invalid_cursor"
 
 
-@pytest.mark.asyncio
 async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would leave rows out: 400 says to begin again."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
@@ -291,7 +283,6 @@ async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest
     assert caught.value.type == "invalid_cursor"
 
 
-@pytest.mark.asyncio
 async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     """A cursor is bound to the installation and to its list."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
@@ -305,7 +296,6 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
         await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET, people=PEOPLE)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("beside", "reason"),
     [
@@ -322,7 +312,6 @@ async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str,
         await shop.get(("cursor", cursor), beside)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("query", "words"),
     [
@@ -350,7 +339,6 @@ async def test_a_wrong_question_is_answered_with_the_allowed_values(
     assert 400 == caught.value.status
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> None:
     """A field with an open set is filtered by value and shows its type alone."""
@@ -360,7 +348,6 @@ async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> Non
     assert {"field": "id", "valid_values": [], "valid_types": ["integer"]} in page["filtering"]["available"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_values_of_now(kind: str) -> None:
     """Those that rows of the whole list have, whatever is asked for; none of them if they are too many."""
@@ -381,7 +368,6 @@ async def test_values_of_now(kind: str) -> None:
     assert [] == await told()
 
 
-@pytest.mark.asyncio
 async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
     """The answer repeats what was asked for, and a cursor keeps it."""
     by_id: Sort[Row] = Sort(value=lambda row: row["id"])

@@ -16,7 +16,6 @@ from gateway.http.listening.listener import Connection, Listener, begin_work
 from spool.turns.fair_turns import FairTurns, Party
 from tests.gateway.http import raw
 
-pytestmark = pytest.mark.asyncio
 BODY = b"some"
 
 

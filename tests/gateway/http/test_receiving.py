@@ -11,7 +11,6 @@ from gateway.http.in_hand import ReceivingSlots
 from gateway.service.errors import Refusal
 
 
-@pytest.mark.asyncio
 async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
     """At the edge: the third of one key and the second of another wait in vain, so a third key finds room."""
     slots = ReceivingSlots(4, wait_s=0.01)
@@ -30,7 +29,6 @@ async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
     assert 0 == slots.count
 
 
-@pytest.mark.asyncio
 async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
     """In time, and also when its holder was cancelled."""
     slots = ReceivingSlots(2, wait_s=30)

@@ -122,7 +122,6 @@ async def told(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
     )
 
 
-@pytest.mark.asyncio
 async def test_middlewares_are_never_passed_by() -> None:
     """An application with middlewares of its own handles every request by itself."""
 
@@ -143,7 +142,6 @@ async def test_middlewares_are_never_passed_by() -> None:
         await listener.stop()
 
 
-@pytest.mark.asyncio
 async def test_the_router_is_asked_once() -> None:
     """For a path of one text that takes every method, also one in an area; for any other path each time."""
 

@@ -30,7 +30,6 @@ from spool.errors import AskedTooMuch
 from spool.ledger.queries import limit_of_question
 from spool.turns.fair_turns import FairTurns
 
-pytestmark = pytest.mark.asyncio
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
 INNER = '{"b": [1, 2.5, true, null, "s\\u00e9"], "c": {"d": {}}}, '
 MIB = 1 << 20

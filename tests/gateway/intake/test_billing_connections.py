@@ -32,7 +32,6 @@ class Rows:
         self.ids.remove(connection)
 
 
-@pytest.mark.asyncio
 async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() -> None:
     """The registry is asked, not what is in memory of it."""
     store, clock = new_registry(), MovedClock()
@@ -44,7 +43,6 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
     assert {"new"} == rows.ids
 
 
-@pytest.mark.asyncio
 async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who repeats it finds no connection, so what was decided about it has to be gone before."""
     registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())

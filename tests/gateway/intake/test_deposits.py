@@ -20,8 +20,6 @@ from spool.record import BillingDrop, UnitCostOperation
 from spool.registry.bearers import key_is_good
 from spool.streams import SUM
 
-pytestmark = pytest.mark.asyncio
-
 GOOD = key_is_good(b"d" * 32)
 BEARER = Bearer("one", frozenset(), expects=(GOOD,))
 IDENTITY = Identity(b"i" * 16)

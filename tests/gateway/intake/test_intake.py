@@ -77,7 +77,6 @@ def payload(*, uncertain: int = 0) -> Outcome:
     return outcome
 
 
-@pytest.mark.asyncio
 async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
     """The receipt speaks of the whole request, to the sender and to the operator, and the books balance."""
     receipt = await intake(log).take(payload(), BEARER)
@@ -93,7 +92,6 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
     assert [] == list((await log.verify()).imbalances)
 
 
-@pytest.mark.asyncio
 async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     """What was packed first is kept first, with the device that its resource names."""
     await intake(log).take(payload(), BEARER)
@@ -104,7 +102,6 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     assert [str(number) for number in range(MANY)] == kept
 
 
-@pytest.mark.asyncio
 async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log) -> None:
     """
     That of the first report; of a device's own key one word for all. Without a key there is none. It is not
@@ -127,7 +124,6 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
     assert "sender_key" not in as_json(kept[0])
 
 
-@pytest.mark.asyncio
 async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
     """The sender got no receipt and sends it again: every call counts once, those without an identity too."""
     with pytest.raises(SpoolFull):
@@ -201,7 +197,6 @@ async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
     return [(record.source, record.shadow, record.session) for record in records]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
     """The source that counts is on record whoever was faster; repeats of either are known."""
@@ -215,7 +210,6 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
     assert [] == list((await log.verify()).imbalances)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     """The call is one record: what the shadow knows fills it, and it still counts."""
@@ -256,7 +250,6 @@ async def all_kept(log: Log) -> list[AiRecord]:
     return [record for entry in await log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("user", ["alice", "alice@example.com"])
 @pytest.mark.parametrize("by_rule", [False, True])
 async def test_who_is_filled_in_does_not_part_counters_from_their_events(
@@ -275,7 +268,6 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     assert counted.shadow is False
 
 
-@pytest.mark.asyncio
 async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
     """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
     taking = intake(log)
@@ -302,7 +294,6 @@ def growing() -> Outcome:
     return outcome
 
 
-@pytest.mark.asyncio
 async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
     """In their order and with their devices; a repeat of what broke off half way counts what was missing."""
     parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]

@@ -32,8 +32,6 @@ from tests.gateway.normalise.formats.payloads import read_batch
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 ALICE = Bearer("alice", frozenset(), {"team": "search"})
 CLAUDE_CODE = FAMILIES["Claude Code"]
 PRICES = PriceBook.load()

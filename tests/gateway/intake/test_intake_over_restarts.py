@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -18,8 +16,6 @@ from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
-
-pytestmark = pytest.mark.asyncio
 
 PRICES = PriceBook.load()
 

@@ -114,7 +114,6 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
     assert not metric.shadow
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("hold_s", [0, 10])
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
     """After a salvage, also of records that are open; from then on it is kept, for an hour."""
@@ -137,7 +136,6 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     await spool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     """Whom a device's labels or a rule put its counters down to is found again for its calls."""
     clock = SetClock()
@@ -155,7 +153,6 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     await spool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than a step of records is in memory, and none is passed over."""
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
@@ -179,7 +176,6 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await spool.close()
 
 
-@pytest.mark.asyncio
 async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     """Of each session, user and model what its calls told, however many kinds there were, and for an hour."""
     clock = SetClock()
@@ -231,7 +227,6 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
     assert 8 == kept
 
 
-@pytest.mark.asyncio
 async def test_senders_are_forgotten_by_age() -> None:
     """So that the table does not stay full after a busy hour."""
     clock = SetClock()

@@ -24,8 +24,6 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 from tests.gateway.normalise.formats.payloads import read_batch
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 ALICE = Bearer("alice", frozenset(), {"team": "search"})
 BOB = Bearer("bob", frozenset())
 PRICES = PriceBook.load()

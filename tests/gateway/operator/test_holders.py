@@ -66,7 +66,6 @@ def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
     assert isinstance(named, type)
 
 
-@pytest.mark.asyncio
 async def test_a_handler_is_called_with_its_holder_alone() -> None:
     """And with what every call has: nothing else of a server is made for it."""
     clock = MovedClock()

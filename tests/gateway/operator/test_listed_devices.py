@@ -29,7 +29,6 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
 PEOPLE = People.of_installation(b"p")
 INTERVAL_S = 60.0
 Query = list[tuple[str, str]]

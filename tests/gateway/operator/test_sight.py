@@ -20,7 +20,6 @@ COUNTER: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "record",
     [

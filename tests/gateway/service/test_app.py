@@ -17,7 +17,6 @@ async def fails() -> None:
     raise RuntimeError("th_secret")
 
 
-@pytest.mark.asyncio
 async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """The name of the first task that ended comes out, and its error's type goes to the log."""
     supervisor = Supervisor()
@@ -31,7 +30,6 @@ async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> N
     await supervisor.stop()
 
 
-@pytest.mark.asyncio
 async def test_a_task_that_returns_is_a_failure_too() -> None:
     """A loop that ended without an error is just as gone."""
     supervisor = Supervisor()
@@ -40,7 +38,6 @@ async def test_a_task_that_returns_is_a_failure_too() -> None:
     await supervisor.stop()
 
 
-@pytest.mark.asyncio
 async def test_a_stop_is_no_failure() -> None:
     """Tasks that are cancelled on purpose are not reported."""
     supervisor = Supervisor()

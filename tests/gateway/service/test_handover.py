@@ -14,8 +14,6 @@ from gateway.http.operator.socket import OperatorSocket
 from gateway.service.handover import FILE, HandOver, Predecessor
 from gateway.service.mounts import socket_path
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
     """The sockets are there, and nobody has to be told to stop."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, FormData, UnixConnector
 
@@ -21,8 +20,6 @@ from gateway.service.mounts import OPERATOR_API
 from spool.registry.scopes import GROUPS
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving
-
-pytestmark = pytest.mark.asyncio
 
 BASE = "/v2/allocation"
 VERSIONS, DEFINITIONS = f"{BASE}/definition/versions", f"{BASE}/definitions"

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-import pytest
-
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.api.test_costs import DAY, SEPTEMBER, START_S, Reader, at, reader
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span
-
-pytestmark = pytest.mark.asyncio
 
 FIRST = day_of(START_S)
 BILL = (("input", "1.5"), ("output", "0.5"), ("discount", "-0.2"), ("web_search", "0.1"))

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 import pytest_asyncio
 
 from spool.registry.views import ViewDraft
@@ -21,8 +20,6 @@ SCOPES = [f"budgets:{verb}_budget" for verb in ("create", "read", "update", "del
     "budgets:read_budgets"
 ]
 CALL = Decimal("0.0006")  # of 120 tokens in and 30 out at gpt-4o's price
-
-pytestmark = pytest.mark.asyncio
 
 
 class Asking:

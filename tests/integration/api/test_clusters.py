@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
-
 from gateway.service.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.shares import KeyShare
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
-
-pytestmark = pytest.mark.asyncio
 
 GET, UPDATE = "container:get-clusters", "container:update-cluster"
 ALL = "/v2/container/clusters"

@@ -22,8 +22,6 @@ from spool.registry.scopes import GROUPS, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Answer, Serve, Serving
 
-pytestmark = pytest.mark.asyncio
-
 ALL = "/v2/connections/billing"
 DROPS = ALL + "/external/{}/billing_drops"
 VALIDATE = ALL + "/external/validate_billing_drop"

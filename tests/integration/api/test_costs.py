@@ -88,7 +88,6 @@ async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = R
     return Reader(serving, await serving.make_key("reader", scopes=scopes))
 
 
-@pytest.mark.asyncio
 async def test_a_meter_by_model(serve: Serve) -> None:
     """Its quantity, exact, in its own unit; it is a usage and no money."""
     searching, listening = json_span("gpt-4o", **at(0)), json_span("whisper-1", **at(1))
@@ -112,7 +111,6 @@ async def test_a_meter_by_model(serve: Serve) -> None:
     await read.costs(*usage, ("meter", "guesses"), status=400)
 
 
-@pytest.mark.asyncio
 async def test_usage_by_meter(serve: Serve) -> None:
     """
     Images, seconds, characters, pages, searches and audio in one answer, each in its own unit, a row of each that is
@@ -171,7 +169,6 @@ async def test_usage_by_meter(serve: Serve) -> None:
     await read.costs(*usage, ("measures", "calls"), status=400)
 
 
-@pytest.mark.asyncio
 async def test_costs_by_day_and_model(serve: Serve) -> None:
     """A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope."""
     read = await reader(
@@ -191,7 +188,6 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
     assert model in payload["filtering"]["available"]
 
 
-@pytest.mark.asyncio
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
     serving = await serving_at(serve)
@@ -215,7 +211,6 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     assert "whole_since" not in await read.costs(("start_date", "2026-09-22"))
 
 
-@pytest.mark.asyncio
 async def test_nothing_yet(serve: Serve) -> None:
     """An empty ledger answers with an empty list in a whole envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)
@@ -234,7 +229,6 @@ FILTERS: Sequence[tuple[list[tuple[str, str]], str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_filters(serve: Serve) -> None:
     """Dimensions filter by name or in the JSON of `filters`, where `!` excludes and null is unknown."""
     read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)))
@@ -245,7 +239,6 @@ async def test_filters(serve: Serve) -> None:
         )
 
 
-@pytest.mark.asyncio
 async def test_pages(serve: Serve) -> None:
     """A cursor alone carries the whole question, in both directions, and sorts by money as money."""
     spans = [
@@ -284,7 +277,6 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_wrong_questions(serve: Serve) -> None:
     """A question that cannot be answered is a 400 that says what would be right."""
     read = await reader(serve)
@@ -294,7 +286,6 @@ async def test_wrong_questions(serve: Serve) -> None:
         assert error["type"] in ("invalid_parameter", "invalid_cursor"), (query, words)
 
 
-@pytest.mark.asyncio
 async def test_dimensions_and_tags(serve: Serve) -> None:
     """Both lists name what costs can be grouped by; tags come with the values that were seen."""
     span = json_span("gpt-4o", **at(0))
@@ -326,7 +317,6 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     assert ["3"] == [each["cost"] for each in (await read.costs(*billed))["costs"]]
 
 
-@pytest.mark.asyncio
 async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a connection have tags that calls have not: they are listed, and costs are asked by them."""
     serving = await serving_at(serve)
@@ -378,7 +368,6 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
     assert many["more_values"] == 1
 
 
-@pytest.mark.asyncio
 async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
     """Neither `filters` nor the dimension's own parameter silently wins over the other."""
     read = await reader(serve)
@@ -387,7 +376,6 @@ async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
     assert "model is asked for in filters and by its own name; choose one of them" == told["error"]["message"]
 
 
-@pytest.mark.asyncio
 async def test_no_dimension_is_hidden(serve: Serve) -> None:
     """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
     read = await reader(serve)
@@ -608,7 +596,6 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
     """
     The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it divides.
@@ -675,7 +662,6 @@ def test_ledger_commands(tmp_path: Path) -> None:
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model_family"]: row["cost"] for row in rows}
 
 
-@pytest.mark.asyncio
 async def test_costs_by_published_dimensions(serve: Serve) -> None:
     """They are listed with names, group and filter like others, and leave the total as it is; they are no tags."""
     read = await reader(

@@ -56,7 +56,6 @@ def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
     return today - timedelta(days=days_ago)
 
 
-@pytest.mark.asyncio
 async def test_costs_in_four_zones(serve: Serve) -> None:
     """`GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border."""
     serving = await serve()

@@ -38,8 +38,6 @@ from tests.answers.many_sums import fill
 from tests.answers.rows_on_loop import watch_rows
 from tests.integration.conftest import ACTOR, Serve, Serving
 
-pytestmark = pytest.mark.asyncio
-
 ANSWERS = AnswerSettings(max_rows=500, max_summed_rows=6000)
 USERS, HOURS = 400, 30
 MOST_BYTES = 1024 * 1024  # of an answer by these settings: the largest are pages of 6,000 rows, and their CSV

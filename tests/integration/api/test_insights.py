@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import pytest
-
 from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
-
-pytestmark = pytest.mark.asyncio
 
 SCOPES = (
     "insights:create_insight", "insights:create_insight_comment", "insights:delete_insight", "insights:read_insight",

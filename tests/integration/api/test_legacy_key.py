@@ -22,8 +22,6 @@ from tests.integration.operator.server import INGEST, OperatorServer, operator_s
 from tests.integration.payloads import json_span, json_traces
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
-
 GRACE = "grace@example.com"
 VIEW = "views:read_view"
 SECRET = "an-old-secret"

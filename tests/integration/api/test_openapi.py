@@ -78,7 +78,6 @@ def test_every_method_of_a_path_stands_in_one_row() -> None:
     assert len(set(pairs)) == len(pairs)
 
 
-@pytest.mark.asyncio
 async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses; the console's page is for browsers alone."""
     serving = await serve()

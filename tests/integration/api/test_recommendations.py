@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
@@ -17,8 +16,6 @@ from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.scopes import GROUPS
 from tests.integration.conftest import Serve, Serving
-
-pytestmark = pytest.mark.asyncio
 
 BOOK = PriceBook.load()
 ALL = "/v2/optimize/recommendations"

@@ -18,8 +18,6 @@ from spool.registry.scopes import GROUPS
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
-
 ALL = "/v2/access-control/roles"
 SETS = "/v2/access-control/permission_sets"
 NEW = {"name": "Search", "data_access": "limited", "filters": [{"dimension": "team", "values": ["search"]}]}

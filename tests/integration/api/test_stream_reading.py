@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import orjson
-import pytest
 
 from spool.registry.scopes import READ_TELEMETRY
 from tests.integration.conftest import Serving
 from tests.integration.receivers.test_topics import SUM, body, said, usage, writer
-
-pytestmark = pytest.mark.asyncio
 
 RECORDS = "/unit-cost/v1/telemetry/api-calls/records"
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integration.api.test_costs import DAY, SEPTEMBER, at, reader
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span
-
-pytestmark = pytest.mark.asyncio
 
 PUBLISHED = (
     "billed_cost", "discounted_cost", "amortized_cost", "discounted_amortized_cost", "real_cost", "on_demand_cost",

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import orjson
-import pytest
 
 from gateway.service.configuration.sections import Config, LedgerSettings, ViewSettings
 from spool.registry.scopes import GROUPS
@@ -17,8 +16,6 @@ from spool.settings import SpoolSettings
 from spool.shares import KeyShare
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 ALL = "/v2/views"
 NEW = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model", "connections": {}}

@@ -29,8 +29,6 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.container_agent import CLUSTER
 from tests.integration.receivers.test_container_metrics import made
 
-pytestmark = pytest.mark.asyncio
-
 CHART = Path(__file__).parents[3] / "deploy/kubernetes/helm"
 CONFIG_MAP, WORKLOAD = "tollhouse-agent-config", "metrics-agent-server"
 ANNOTATION = "tollhouse/config-version"

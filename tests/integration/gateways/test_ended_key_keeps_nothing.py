@@ -38,8 +38,6 @@ from tests.integration.receivers.test_topics import DROPS, EVENT, ROW, body, usa
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 CASES = Path(__file__).parents[2] / "cases/gateway"
 ADA = Actor("ada@example.com", "127.0.0.1")
 SAFE = {"GET", "HEAD", "OPTIONS"}

@@ -31,8 +31,6 @@ from tests.integration.receivers.test_topics import (
     values,
 )
 
-pytestmark = pytest.mark.asyncio
-
 TOPICS = ("usage-events", "unit-cost", "billing-data")
 KEY = {"Idempotency-Key": "k1"}
 

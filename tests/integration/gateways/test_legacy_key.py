@@ -16,8 +16,6 @@ from tests.integration.payloads import json_span, json_traces
 from tests.integration.test_two_gateways import shared_config, until
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 FIRST, SECOND, THIRD = "the-first-secret", "the-second-secret", "the-third-secret"
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 

@@ -15,8 +15,6 @@ from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_streams_beyond_the_limit(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

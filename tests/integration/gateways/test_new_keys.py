@@ -28,8 +28,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 ADA = Actor("ada@example.com", "127.0.0.1")
 
 

@@ -13,8 +13,6 @@ from tests.integration.gateways.test_idempotency import DOORS, KEY, counts, ever
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.mark.parametrize("door", ["billing drop", "unit cost", "usage event"])
 async def test_one_of_two_bodies_is_kept(

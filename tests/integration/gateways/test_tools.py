@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.test_two_gateways import shared_config, until
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
 LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
 TOOL = "get_budgets"
 AGREE_S = 1.0  # of a quiet machine; some of these tries may be beside other work

@@ -13,8 +13,6 @@ from spool.registry.scopes import AI_HUB
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 
-pytestmark = pytest.mark.asyncio
-
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_available_dimensions"}}
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.allocation import MOST_VERSIONS
 from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
-
-pytestmark = pytest.mark.asyncio
 
 TOOL = "get_allocation_definitions"
 OWNER = """

@@ -6,13 +6,9 @@ import time
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from spool.registry.operators import Actor
 from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.mcp.conftest import Assistant
-
-pytestmark = pytest.mark.asyncio
 
 
 async def filtered(assistant: Assistant, asked: dict[str, Any]) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spool.ledger.money import units
 from tests.integration.mcp.conftest import Assistant
-
-pytestmark = pytest.mark.asyncio
 
 PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
 

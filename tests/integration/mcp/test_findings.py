@@ -6,8 +6,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.registry.insights import ADDRESSED, Draft
@@ -17,8 +15,6 @@ from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.payloads import json_span
 from tests.spool.savings import SAVING
-
-pytestmark = pytest.mark.asyncio
 
 
 async def make_budget(registry: Registry, name: str, **fields: Any) -> None:

@@ -6,8 +6,6 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
 from gateway.http.holders.operators import Urls
 from gateway.mcp.tools.list import TOOLS
 from spool.registry.insights import Draft
@@ -18,8 +16,6 @@ from tests.integration.mcp.test_findings import make_budget
 from tests.integration.mcp.test_tools import QUESTIONS
 from tests.integration.operator.test_console_page import STATIC
 from tests.spool.savings import SAVING
-
-pytestmark = pytest.mark.asyncio
 
 WITHOUT = {"get_available_dimensions", "get_reference_info"}  # no page shows the same
 

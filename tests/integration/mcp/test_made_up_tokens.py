@@ -19,8 +19,6 @@ from tests.integration.conftest import Serve
 from tests.integration.mcp.people import Door, open_door
 from tests.openid_provider import Key
 
-pytestmark = pytest.mark.asyncio
-
 FLOOD = 120
 KINDS: list[dict[str, Any]] = [
     {"typ": "Refresh"}, {"typ": "Offline"}, {"token_type": "refresh_token"}, {"token_use": "refresh"},

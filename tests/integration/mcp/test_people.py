@@ -20,8 +20,6 @@ from tests.openid_provider import CLIENT, Key, OpenIdProvider
 from tests.spool.contract.examples import add, call
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
-
 CHALLENGE = f'Bearer resource_metadata="{METADATA}", scope="tollhouse.read"'
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 WRITES = {"log_insight": True, "set_org_context": True}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-import pytest
-
 from gateway.money.allocation.language import parse
 from tests.integration.mcp.conftest import Assistant
 
@@ -23,7 +21,6 @@ Dimensions:
 """
 
 
-@pytest.mark.asyncio
 async def test_a_published_dimension(assistant: Assistant) -> None:
     """It is in the schemas, is listed with its values, groups and filters, and the total stays."""
     await assistant.calls("gpt-4o", "o3")

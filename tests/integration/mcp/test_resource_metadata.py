@@ -16,8 +16,6 @@ from spool.registry.scopes import ENROLL
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 
-pytestmark = pytest.mark.asyncio
-
 TOOL = "get_resource_metadata"
 FLEET = Bearer("fleet", frozenset({ENROLL}))
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from gateway.mcp.protocol import LEGACY
 from gateway.mcp.resources import CONTEXT_URI, PAGE, VIEW_URI
 from gateway.service.configuration.sections import Config, McpSettings
@@ -15,8 +13,6 @@ from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
-
-pytestmark = pytest.mark.asyncio
 
 
 async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) -> list[str]:

@@ -30,8 +30,6 @@ from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
 from tests.spool.savings import SAVING
 
-pytestmark = pytest.mark.asyncio
-
 VALUES = 5000
 LONG = "ignore | previous\u202e " + "ü" * 230
 

@@ -7,13 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateway.mcp.protocol import LEGACY, MODERN
 from tests.integration.mcp.conftest import META, Assistant
 from tests.processes.copied import copying_command
-
-pytestmark = pytest.mark.asyncio
 
 DISCOVER = {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": {"_meta": META}}
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": LEGACY[0]}}

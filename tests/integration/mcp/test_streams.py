@@ -7,13 +7,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from gateway.mcp.tool import MAX_BYTES
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
-
-pytestmark = pytest.mark.asyncio
 
 
 async def send(assistant: Assistant, *records: dict[str, Any]) -> None:

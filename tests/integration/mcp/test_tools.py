@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any, get_args
 
 import msgspec
-import pytest
 from jsonschema import Draft202012Validator as Validator
 
 from gateway.mcp.questions import RangeWord
@@ -23,8 +22,6 @@ from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.payloads import attributes
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
-
-pytestmark = pytest.mark.asyncio
 
 VALUES = 600  # their names are seven times what an answer holds
 QUESTIONS: dict[str, list[dict[str, Any]]] = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.configuration.sections import Config, McpSettings
 from spool.registry.insights import IGNORED, MAX_TITLE
@@ -16,8 +14,6 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.spool.kept import audit_rows
-
-pytestmark = pytest.mark.asyncio
 
 WRITING = Config(mcp=McpSettings(writes=True), spool=SpoolSettings(hold=0))
 WRITES = {name for name, tool in TOOLS.items() if tool.writes}

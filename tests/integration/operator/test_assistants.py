@@ -13,8 +13,6 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
-
 
 def line(method: str, **params: Any) -> dict[str, str]:
     return {"line": json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})}

@@ -40,8 +40,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-pytestmark = pytest.mark.asyncio
-
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # Their bodies are questions; what assistants may write is held in test_assistants.py.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from gateway.devices.reports import DeviceReport
@@ -17,7 +16,6 @@ from spool.registry.scopes import ENROLL
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
 MILL = ReportedCluster(account="1", region="eu", name="mill", state="init_ok")
 ONE = f"/clusters/{MILL.id}"
 FLEET = Bearer("fleet", frozenset({ENROLL}))

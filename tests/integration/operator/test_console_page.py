@@ -23,7 +23,6 @@ OWN = [
 LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:src|href)="([^"]+)"')
 
 
-@pytest.mark.asyncio
 async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
     """Nothing inline, nothing from elsewhere, in no frame; the page itself is never kept."""
     serving = await serve()
@@ -37,7 +36,6 @@ async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
     assert "unsafe" not in policy and "DENY" == answer.headers["X-Frame-Options"]
 
 
-@pytest.mark.asyncio
 async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
     """
     From the page on, over relative addresses alone; each is kept for ever, as its path changes with its content.
@@ -75,7 +73,6 @@ def normal(path: str) -> str:
     return "/".join(parts)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "path", ["/files/0000000000000000/app.mjs", "/files/VERSION/vendor.py", "/files/VERSION/../assets.py"]
 )
@@ -88,7 +85,6 @@ async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
     assert 404 == answer.status
 
 
-@pytest.mark.asyncio
 async def test_the_address_without_its_slash_leads_there(serve: Serve) -> None:
     """By a relative address, so a proxy may put a path before it."""
     answer = await (await serve()).send(CONSOLE, b"", method="GET", key=None)
@@ -96,7 +92,6 @@ async def test_the_address_without_its_slash_leads_there(serve: Serve) -> None:
     assert answer.headers["Location"] == "console/"
 
 
-@pytest.mark.asyncio
 async def test_senders_do_not_see_it(serve: Serve) -> None:
     """On a public address the console is on the operators' listener alone."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
@@ -107,7 +102,6 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
         assert 200 == private.status
 
 
-@pytest.mark.asyncio
 async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
     """On a listener of its own it is told the address for senders; on theirs, the reader's own address is right."""
     apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
@@ -15,8 +14,6 @@ from spool.settings import SpoolSettings
 from tests.integration import container_agent as agent
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
-
-pytestmark = pytest.mark.asyncio
 
 
 async def command(server: Serving, *words: str, code: int = 0) -> str:

@@ -59,7 +59,6 @@ async def letter(server: OperatorServer) -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.asyncio
 async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     """With the changed fields, at once; the audit row has who, which fields, and a hash of either record."""
     dead = await letter(server)
@@ -84,7 +83,6 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
     """It is 400 with the field, and the letter stays; one that is not there is 404."""
     dead = await letter(server)
@@ -95,7 +93,6 @@ async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
     assert [] == (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]
 
 
-@pytest.mark.asyncio
 async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
     """
     From a file: the record as `spool dead show` prints it, or its changed fields; what is not JSON is wrong use.

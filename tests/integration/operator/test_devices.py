@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -18,7 +17,6 @@ from spool.registry.scopes import ENROLL
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
-pytestmark = pytest.mark.asyncio
 FLEET = Bearer("fleet", frozenset({ENROLL}))
 
 

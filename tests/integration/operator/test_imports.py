@@ -81,7 +81,6 @@ def own(modules: set[str]) -> list[str]:
     return sorted(name for name in modules if name.partition(".")[0] in OWN)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "native",
     [
@@ -123,7 +122,6 @@ async def test_a_start_imports_what_a_server_needs(
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 
-@pytest.mark.asyncio
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
     """An address whose handlers were not imported answers as if they were, by any method and below its path."""
     serving = await serve()
@@ -137,7 +135,6 @@ async def test_a_first_request_imports_its_area(serve: Serve) -> None:
     assert [401, 405, 404, 404, 405, 404] == answers
 
 
-@pytest.mark.asyncio
 async def test_commands_import_what_they_say(serve: Serve) -> None:
     """Who asks a running server loads a client: no server, no storage, no encoder of telemetry."""
     serving = await serve()
@@ -156,7 +153,6 @@ async def test_commands_import_what_they_say(serve: Serve) -> None:
     assert [] == [name for name in heavy if name in modules]
 
 
-@pytest.mark.asyncio
 async def test_the_words_of_commands_cost_what_they_say() -> None:
     """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
     modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))
@@ -169,7 +165,6 @@ def test_tail_knows_the_filters_of_the_list() -> None:
     assert FILTERS == tuple(RECORDS.filters)
 
 
-@pytest.mark.asyncio
 async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
     """Half a second of processor, for which nobody waits but who made the first key or previewed a role."""
     assert {"LOADED", "True"} == await loaded(ASKED)

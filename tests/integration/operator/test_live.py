@@ -27,8 +27,6 @@ from tests.integration.operator.server import INGEST, OperatorServer, operator_s
 from tests.integration.operator.streams import listening, signed_in
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
-
 ROUTE = "archive/ai-telemetry"
 
 

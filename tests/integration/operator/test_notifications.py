@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 from yarl import URL
@@ -87,7 +86,6 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
         await app.stop()
 
 
-@pytest.mark.asyncio
 async def test_an_insight_reaches_the_receiver(console: Console) -> None:
     """What a detector finds is told once, signed, and is in the list and in the metrics as sent."""
     registry = console.app.services.operators.installation.require_registry()
@@ -113,7 +111,6 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
         assert line in metrics
 
 
-@pytest.mark.asyncio
 async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
     """The channel is parked with the receiver's words, and with another address the test arrives."""
     console.receiver.judge = lambda request: (
@@ -140,7 +137,6 @@ async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console
     assert 404 == (await console.ask("POST", "/notification-channels/nobody/test", {}))["http"]
 
 
-@pytest.mark.asyncio
 async def test_failed_ones_are_listed_retried_and_discarded(console: Console) -> None:
     """By id, by channel and all at once; a wrong choice changes nothing."""
     registry = console.app.services.operators.installation.require_registry()
@@ -162,7 +158,6 @@ async def test_failed_ones_are_listed_retried_and_discarded(console: Console) ->
     assert 400 == (await console.ask("GET", "/notifications", state="lost"))["http"]
 
 
-@pytest.mark.asyncio
 async def test_the_command_says_the_same(console: Console) -> None:
     """Every call has its command; tables name the receiver's words."""
     console.receiver.judge = lambda request: Reply(422, b"not_today", "text/plain")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gateway.http.openapi import document
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API
@@ -12,7 +10,6 @@ from tests.integration.conftest import Serving
 DOCUMENT = document(OPERATOR_ADDRESSES, version="0")
 
 
-@pytest.mark.asyncio
 async def test_it_is_served_without_a_key(serving: Serving) -> None:
     """/openapi.json, on the operator's side."""
     answer = await serving.send("/openapi.json", b"", method="GET", key=None)

@@ -18,7 +18,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.streams import listening, signed_in
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
 DAY_S = 86400
 
 

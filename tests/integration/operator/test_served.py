@@ -17,7 +17,6 @@ from spool.record import NS, UsageMetric
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
 MODEL = "Qwen/Qwen3-32B"
 DAY_S = 86400
 

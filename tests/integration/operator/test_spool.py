@@ -18,8 +18,6 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, moment
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
-pytestmark = pytest.mark.asyncio
-
 ROUTE = "archive/ai-telemetry"
 
 

@@ -23,8 +23,6 @@ from tests.integration.conftest import Serve, Serving
 from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:

@@ -21,8 +21,6 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ON_ONE_SERVER, Serve, Serving, file_contents
 from tests.integration.payloads import json_span, json_traces
 
-pytestmark = pytest.mark.asyncio
-
 CASES = Path(__file__).parents[2] / "cases" / "gateway"
 PAYLOADS = sorted(path for path in CASES.rglob("*.*json") if ".expected." not in path.name)
 LITELLM = (CASES / "litellm/slp-batch-array.json").read_bytes()

@@ -21,8 +21,6 @@ from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve
 
-pytestmark = pytest.mark.asyncio
-
 
 def placed(directory: Path, certificates: Certificates, name: str) -> dict[str, Path]:
     """The settings of a server certificate, at a place of its own where it can be exchanged."""

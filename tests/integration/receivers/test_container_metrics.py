@@ -21,8 +21,6 @@ from tests.integration import container_agent as agent
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.container_agent import BASE, CLUSTER
 
-pytestmark = pytest.mark.asyncio
-
 
 async def made(serve: Serve, **limits: Any) -> tuple[Serving, str]:
     """A server with limits of container metrics, and the agent's key."""

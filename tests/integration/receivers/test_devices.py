@@ -32,7 +32,6 @@ from tests.spool.kept import audit_rows
 
 PLANE = "/v1/ai-control-plane/"
 ALL = (ENROLL, HEARTBEAT, PING, INGEST)
-pytestmark = pytest.mark.asyncio
 
 
 def config(**devices: Any) -> Config:

@@ -23,7 +23,6 @@ from tests.spool.kept import audit_rows
 
 ENROL = "/v1/ai-control-plane/enroll"
 SCOPES = (ENROLL, HEARTBEAT, INGEST)
-pytestmark = pytest.mark.asyncio
 
 
 async def enrol(server: Serving, key: str, status: int = 200, **body: Any) -> Any:

@@ -16,8 +16,6 @@ from spool.settings import KIB, MIB
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, json_span, json_traces, proto_span, proto_traces
 
-pytestmark = pytest.mark.asyncio
-
 
 async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asyncio.StreamWriter:
     """An upload that lacks its last ten bytes and goes on a byte at a time; it ends when it is closed."""

@@ -29,7 +29,6 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.asyncio
 async def test_compressed_requests_are_taken(serving: Serving) -> None:
     """31, 32: gzip, deflate and zstd, in both encodings."""
     for encoding in ENCODINGS:
@@ -49,7 +48,6 @@ BAD_CODINGS: Sequence[tuple[str, bytes, int]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_bad_codings_keep_nothing(serving: Serving) -> None:
     """33, 34: what aiohttp would let through as a short body is refused."""
     for coding, body, status in BAD_CODINGS:
@@ -59,7 +57,6 @@ async def test_bad_codings_keep_nothing(serving: Serving) -> None:
         assert [] == await serving.records(), (coding, body, status)
 
 
-@pytest.mark.asyncio
 async def test_the_limit_holds_after_decompression(serve: Serve) -> None:
     """36: a small gzip body that is large inside is 413 and not retryable."""
     serving = await serve(max_body_bytes=64 * 1024, max_inflight_bytes=64 * 1024)
@@ -70,7 +67,6 @@ async def test_the_limit_holds_after_decompression(serve: Serve) -> None:
     assert 413 == (await serving.send("/v1/traces", b" " * 65 * 1024)).status
 
 
-@pytest.mark.asyncio
 async def test_cors_is_off_by_default(serving: Serving) -> None:
     """54, 55: a preflight is a method like any other."""
     answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=ORIGIN, key=None)
@@ -78,7 +74,6 @@ async def test_cors_is_off_by_default(serving: Serving) -> None:
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-@pytest.mark.asyncio
 async def test_cors_admits_the_origins_that_are_named(serve: Serve) -> None:
     """54: 204 with what a browser asks for, the origin on real answers, and nothing for strangers."""
     serving = await serve(cors_origins=("https://*.example",))
@@ -100,7 +95,6 @@ async def test_cors_admits_the_origins_that_are_named(serve: Serve) -> None:
 HEALTH: Sequence[str] = ["/livez", "/readyz"]
 
 
-@pytest.mark.asyncio
 async def test_health_is_asked_without_a_key(serving: Serving) -> None:
     """53: on the operator's side with a body."""
     for path in HEALTH:
@@ -109,7 +103,6 @@ async def test_health_is_asked_without_a_key(serving: Serving) -> None:
         assert json.loads(answer.body), path
 
 
-@pytest.mark.asyncio
 async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
     """The body names what needs attention although the gateway is ready."""
     answer = await serving.send("/readyz", b"", None, method="GET", key=None)
@@ -120,7 +113,6 @@ async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(se
     assert {"keys", "clock", "space"} <= set(report)
 
 
-@pytest.mark.asyncio
 async def test_metrics_count_what_was_sent(serving: Serving) -> None:
     """/metrics on the operator's side, without a key."""
     await serving.send("/v1/traces", traces(JSON, 3))
@@ -135,7 +127,6 @@ async def test_metrics_count_what_was_sent(serving: Serving) -> None:
         assert f"\n{name} " in text
 
 
-@pytest.mark.asyncio
 async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve) -> None:
     """On 0.0.0.0 there is health without a body and nothing else of the operator's."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
@@ -149,7 +140,6 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
         assert 404 == response.status
 
 
-@pytest.mark.asyncio
 async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
     """It serves them and health, and nothing of the operator's side; that stays on loopback."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0", metrics_listen="0.0.0.0:0")
@@ -178,7 +168,6 @@ def test_the_operators_side_by_address() -> None:
     assert not is_loopback("localhost.example")
 
 
-@pytest.mark.asyncio
 async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -> None:
     """F23: connections that send nothing or half a body cost nobody else anything."""
     half = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {serving.key}\r\nContent-Type: {JSON}\r\n"
@@ -191,7 +180,6 @@ async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -
         writer.close()
 
 
-@pytest.mark.asyncio
 async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
@@ -228,7 +216,6 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
     idle_writer.close()
 
 
-@pytest.mark.asyncio
 async def test_tls_and_client_certificates(serve: Serve, certificates: Certificates) -> None:
     """60: with a client CA nobody comes in without a certificate of it."""
     serving = await serve(**certificates.server)
@@ -247,7 +234,6 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
             await response.read()
 
 
-@pytest.mark.asyncio
 async def test_connections_of_operators_have_a_limit_of_their_own(serve: Serve) -> None:
     """Of those that idle the oldest is closed for a new one, and senders lose none."""
     serving = await serve(operator_listen="127.0.0.1:0", max_operator_connections=2)

@@ -12,8 +12,6 @@ from spool.registry.scopes import CREATE_EVENT, INGEST
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, PROTOBUF
 
-pytestmark = pytest.mark.asyncio
-
 LIMIT = 1000
 AROUND = 2  # a resource and a scope are items, too
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.service.configuration.sections import Config
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
@@ -56,7 +54,6 @@ def focus(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().rpartition("\n")[0].splitlines()))
 
 
-@pytest.mark.asyncio
 async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
     Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never credits.

@@ -11,8 +11,6 @@ import pytest
 from spool.record import Inference
 from tests.integration.conftest import BY_BOTH, Serving
 
-pytestmark = pytest.mark.asyncio
-
 CASES = Path(__file__).parents[2] / "cases" / "gateway"
 EVENT: dict[str, Any] = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
 ENDPOINTS = ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry")

@@ -35,8 +35,6 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 from tests.integration.conftest import BY_BOTH, Serve, Serving
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 ALICE = Bearer("alice", frozenset(), {"team": "search"})
 INGESTION = "/api/public/ingestion"
 

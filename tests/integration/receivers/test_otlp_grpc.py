@@ -27,8 +27,6 @@ from tests.integration.certificates import Certificates
 from tests.integration.conftest import BY_BOTH, Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, proto_span, proto_traces, traces
 
-pytestmark = pytest.mark.asyncio
-
 SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
     "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",

@@ -28,8 +28,6 @@ from tests.integration.payloads import (
     traces,
 )
 
-pytestmark = pytest.mark.asyncio
-
 ADDRESSES = [f"/v1/{signal}" for signal in SIGNALS]
 both_encodings = pytest.mark.parametrize("encoding", ENCODINGS)
 all_signals = pytest.mark.parametrize("path", ADDRESSES)

@@ -14,8 +14,6 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, traces
 from tests.integration.receivers.test_otlp_grpc import Calling
 
-pytestmark = pytest.mark.asyncio
-
 PATHS = ("/v1/traces", "/v1/events", "/v1/ai-telemetry/litellm", "/api/public/ingestion", "/mcp", "/v2/insights",
          "/console/api/keys", "/metrics", "/livez")  # fmt: skip
 

@@ -29,8 +29,6 @@ from tests.integration.mcp.people import ADA, open_door
 from tests.integration.payloads import JSON, PROTOBUF, REQUESTS, json_span, json_traces
 from tests.integration.receivers.test_otlp_grpc import Calling
 
-pytestmark = pytest.mark.asyncio
-
 FORGED = "0123456789abcdef" * 2
 
 

@@ -19,8 +19,6 @@ from spool.record import Inference
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import attributes
 
-pytestmark = pytest.mark.asyncio
-
 
 class Watched(SimpleSpanProcessor):
     """Exports at once and remembers what the exporter said."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 
 from gateway.service.configuration.sections import Config
 from spool.settings import MIB, SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
-
-pytestmark = pytest.mark.asyncio
 
 SUM = "/unit-cost/v1/telemetry/allocation/{}/sum"
 SCOPE = "unit-cost_v1:manage_telemetry_records"

@@ -30,8 +30,6 @@ from spool.settings import SpoolSettings
 from tests.gateway.normalise.reading.test_content import CONTENT
 from tests.integration.conftest import Answer, Serve, Serving
 
-pytestmark = pytest.mark.asyncio
-
 MANAGE = "unit-cost_v1:manage_telemetry_records"
 READ = "unit-cost_v1:read_telemetry"
 CREATE = "unit-cost_v1:create_telemetry_stream"

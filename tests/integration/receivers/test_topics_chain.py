@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import orjson
-import pytest
 
 from exporters import marked_call
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -29,8 +28,6 @@ from tests.integration.receivers.test_topics import (
     kept,
     usage,
 )
-
-pytestmark = pytest.mark.asyncio
 
 SCOPES = [CREATE_EVENT, MANAGE, DROP]
 

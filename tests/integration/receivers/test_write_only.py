@@ -19,8 +19,6 @@ from tests.integration.payloads import JSON, PROTOBUF, json_span, json_traces, p
 from tests.integration.receivers.test_otlp_grpc import SERVICES
 from tests.integration.receivers.test_topics import ROW
 
-pytestmark = pytest.mark.asyncio
-
 SPAN = json_span()
 TRACES = json_traces(SPAN)
 EVENT = {

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 import pytest_asyncio
 
 from spool.ledger.billed import EVERY
@@ -21,8 +20,6 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.statements.test_billed_report import billed_sum, keep_bill
 from tests.moved_clock import MovedClock
-
-pytestmark = pytest.mark.asyncio
 
 THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
 

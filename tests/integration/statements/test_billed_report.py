@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from spool.ledger import money
@@ -21,8 +20,6 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 DAY_S = 86400
 TODAY = int(NOW.timestamp()) // DAY_S * DAY_S

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
@@ -31,8 +30,6 @@ from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.statements.providers import OpenAICosts
 from tests.spool.contract.examples import add
 from tests.spool.kept import kept_insights
-
-pytestmark = pytest.mark.asyncio
 
 ADA = Actor("ada@example.com", "command")
 

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -19,8 +18,6 @@ from spool.statements import DAY_S, Statement, StatementRow, day_from
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 DAY = day_from("2026-08-12")
 NOW = day_from("2026-09-21") + 3600.0

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.statements.importing import ReportFile, read_reports
@@ -23,8 +21,6 @@ from spool.registry.operators import Actor
 from spool.statements import DAY_S, day_of
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
-
-pytestmark = pytest.mark.asyncio
 
 ADA = Actor("ada@example.com", "command")
 MODEL = "claude-sonnet-5"

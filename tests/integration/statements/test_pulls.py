@@ -43,8 +43,6 @@ from tests.integration.statements.providers import (
 )
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 DAYS = 3
 NAME = "one"
 

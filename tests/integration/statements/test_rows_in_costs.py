@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from gateway.bills.billed.row_book import RowBook, RowSources
@@ -18,8 +17,6 @@ from tests.integration.operator.costs.test_report import NOW
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture

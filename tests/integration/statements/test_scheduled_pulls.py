@@ -28,8 +28,6 @@ from spool.statements import DAY_S, day_of
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 DAYS, EVERY_S = 3, 6 * 3600
 SOURCES = ("openai_costs", "anthropic_analytics_costs", "github_copilot", "litellm_spend_logs")
 

@@ -37,7 +37,6 @@ from tests.gateway.bills.plans.test_seat_lists import github
 from tests.integration.statements.providers import ACCOUNT, KEY
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 11, 20, 9, tzinfo=UTC).timestamp()
 STORE = "projects/acme/locations/global/userStores/default_user_store"
 ORDER = "billingAccounts/0A-1B/orders/7"

@@ -27,8 +27,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.statements.test_billed_report import TODAY, billed_sum, keep_bill
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 DAY_S = 86400
 DAYS = {"start": "2026-09-14", "end": "2026-09-20"}
 SPAN = "from=2026-09-14&to=2026-09-20"

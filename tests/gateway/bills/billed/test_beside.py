@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-import pytest
-
 from gateway.bills.billed.beside import WithMissing
 from spool.ledger.billed import COUNTED
 from spool.ledger.money import units
@@ -41,7 +39,6 @@ async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
     return {row.group: Decimal(row.cost) for row in found}, asks.counted
 
 
-@pytest.mark.asyncio
 async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
     """To the last digit, in every grouping; all else is as it is billed."""
     world = await billed_world()
@@ -64,7 +61,6 @@ async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
         assert Decimal(3) + Decimal(added) == sum(sums.values()), dimension
 
 
-@pytest.mark.asyncio
 async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
     """`basis=counted` is what was added; a period has both; others of the largest are one group."""
     world = await billed_world()
@@ -83,7 +79,6 @@ async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
     assert ["search"] == [row.group[0] for row in await asks.costs(hours)]
 
 
-@pytest.mark.asyncio
 async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
     """And of the type of final days alone, days that are not final have it, too."""
     world = await billed_world()

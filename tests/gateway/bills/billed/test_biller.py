@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-import pytest
 
 from gateway.bills.billed.beside import billed_beside
 from gateway.bills.billed.biller import Biller
@@ -98,7 +97,6 @@ class World:
         }
 
 
-@pytest.mark.asyncio
 async def test_every_dimension_closes_to_the_bill() -> None:
     """Usage, discount and tax of two days are in every grouping of both types; what is missing has its reason."""
     world = await World().open()
@@ -124,7 +122,6 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert beside["without_statement"] == []
 
 
-@pytest.mark.asyncio
 async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> None:
     """The groups of a question are of its own dimensions."""
     world = await World().open()
@@ -139,7 +136,6 @@ async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> 
     assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == found
 
 
-@pytest.mark.asyncio
 async def test_a_day_is_made_again_where_something_changed() -> None:
     """A late call and a restated amount change their day; nothing else is written."""
     world = await World().open()
@@ -162,7 +158,6 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
     assert {} == await world.paid("billed_cost")
 
 
-@pytest.mark.asyncio
 async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
     """Whether or not the bill has a tax, too."""
     world = await World().open()
@@ -180,7 +175,6 @@ async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> No
     assert by_team["search", "discount"] == again["search", "discount"]
 
 
-@pytest.mark.asyncio
 async def test_a_day_that_is_not_final_says_so() -> None:
     """What a provider may tell anew is provisional; a day that is not over has no billed money."""
     world = await World().open()
@@ -195,7 +189,6 @@ async def test_a_day_that_is_not_final_says_so() -> None:
     assert [{"provider": "openai", "real_cost": "0.00035"}] == beside["without_statement"]
 
 
-@pytest.mark.asyncio
 async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day() -> None:
     """Each row is rounded once; what has no rate is named, and a rate that becomes known divides its day anew."""
     world = await World().open()

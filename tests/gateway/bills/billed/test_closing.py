@@ -72,7 +72,6 @@ class ClosedWorld(World):
         return {row.group: Decimal(row.cost) for row in await self.ledger.costs(query)}
 
 
-@pytest.mark.asyncio
 async def test_a_closed_month_comes_to_its_invoice() -> None:
     """Half a cent a line is rounding; it is of nobody, and every grouping of every cost type has it."""
     world = await ClosedWorld().open()
@@ -92,7 +91,6 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
     assert beside["days"]["closed"] == 0
 
 
-@pytest.mark.asyncio
 async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     """A tax is divided by usage; what is left beyond half a cent a line is a difference, and a problem."""
     world = await ClosedWorld().open()
@@ -112,7 +110,6 @@ async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     assert Decimal("2.50") == sum(within.values())
 
 
-@pytest.mark.asyncio
 async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_were_found() -> None:
     """I5: the month as it was closed and what restates it are the month made anew, in every type and grouping."""
     world, other = await ClosedWorld().open(), await ClosedWorld().open()
@@ -161,7 +158,6 @@ def _back(world: ClosedWorld) -> None:
     world.told.kept[1] = line("input", "1")
 
 
-@pytest.mark.asyncio
 async def test_days_without_a_bill_are_closed_too() -> None:
     """A statement that comes later is an entry; the month and its number stay."""
     world = await ClosedWorld().open()
@@ -184,7 +180,6 @@ async def test_days_without_a_bill_are_closed_too() -> None:
     assert {(): Decimal(1)} == await world.of_month("billed_cost")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("days", [0, 1])
 async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
     """On the same day there is no entry, later one that takes the first back; the closed month stays."""
@@ -222,7 +217,6 @@ async def looked(world: ClosedWorld, days: int = 0) -> None:
     assert 0 == await world.biller.look()
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("amount", "days", "left"),
     [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],
@@ -262,7 +256,6 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
     assert Decimal(6) == sum((await world.paid("billed_cost", "team")).values())
 
 
-@pytest.mark.asyncio
 async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
     """The closed month is as it was told, whatever a later bill gives back; a restatement that follows counts once."""
     world = await ClosedWorld().open()
@@ -283,7 +276,6 @@ async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
     assert Decimal(8) == sum(by_day.values())
 
 
-@pytest.mark.asyncio
 async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
     """Whatever month is made first; another day has nothing new."""
     world = await ClosedWorld().open()
@@ -350,7 +342,6 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
         assert amount * each.amount >= 0
 
 
-@pytest.mark.asyncio
 async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
     """A bill that changed between the closing and a restart, or a ledger that was lost, leaves a difference."""
     world = await ClosedWorld().open()

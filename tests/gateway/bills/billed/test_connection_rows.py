@@ -120,7 +120,6 @@ class Rows:
         return {each.group: Decimal(each.cost) for each in found}
 
 
-@pytest.mark.asyncio
 async def test_rows_are_in_every_dimension_of_theirs() -> None:
     """With their columns and tags beside the calls; counted money has none of them."""
     world = await Rows().open()
@@ -154,7 +153,6 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
     assert ["MongoDB"] == [each["provider"] for each in beside["sources"]]  # type: ignore[attr-defined]
 
 
-@pytest.mark.asyncio
 async def test_rows_have_all_their_tags() -> None:
     """Also those that calls are not grouped by; without a value there is none, and long ones are cut."""
     world = await Rows().open()
@@ -192,7 +190,6 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
     assert sum(range(1, 201)) * money.UNIT == sum(each.amount for each in sums)
 
 
-@pytest.mark.asyncio
 async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
     """Rows without one pass no filter that only excludes: they are of everybody."""
     world = await Rows().open()
@@ -207,7 +204,6 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
         assert found.cost == "3"
 
 
-@pytest.mark.asyncio
 async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
     """A month made anew, a day without rows any more, and a connection that is in costs no more."""
     world = await Rows().open()
@@ -312,7 +308,6 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     assert sum(range(1, MAX_SETS + 4)) * money.UNIT == sum(each.amount for each in sums)
 
 
-@pytest.mark.asyncio
 async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> None:
     """Every operation and repeats of drops, looked at now and then: by each dimension the sums of what stands."""
     chance, clock = random.Random(5), FakeClock()

@@ -95,7 +95,6 @@ async def paid(rows: Rows, *by: str, cost_type: str = "billed_cost", **more: Any
     return {group: f"{cost.normalize():f}" for group, cost in found.items()}
 
 
-@pytest.mark.asyncio
 async def test_usage_without_a_bill_has_its_price() -> None:
     """What nobody used of a node stands apart; every cost type has the same, and counted money nothing."""
     rows, _ = await world()
@@ -118,7 +117,6 @@ async def test_usage_without_a_bill_has_its_price() -> None:
     assert ["container_metrics"] == [each["source"] for each in beside["sources"]]  # type: ignore[attr-defined]
 
 
-@pytest.mark.asyncio
 async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
     """To the last digit, in every charge, in place of the price: the sum is the bill."""
     rows, _ = await world()
@@ -148,7 +146,6 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
     assert seen.cost == "7.6"
 
 
-@pytest.mark.asyncio
 async def test_a_node_with_a_bill_has_no_price() -> None:
     """The others of its cluster keep theirs; a bill that goes gives the price back."""
     rows, _ = await world()
@@ -166,7 +163,6 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
     assert {("billing",): "3", ("containers",): "8"} == await paid(rows, "origin")
 
 
-@pytest.mark.asyncio
 async def test_what_a_bill_tells_of_namespaces_stays() -> None:
     """It is no price either: the bill has told what its cluster cost."""
     rows, _ = await world()
@@ -175,7 +171,6 @@ async def test_what_a_bill_tells_of_namespaces_stays() -> None:
     assert {("billing", "ads", None): "5"} == await paid(rows, "origin", "namespace", "workload")
 
 
-@pytest.mark.asyncio
 async def test_usage_that_comes_later_divides_anew() -> None:
     """Of a day that rests at once, of one that is still told once an hour. Without prices all of it goes."""
     rows, usage = await world()
@@ -224,7 +219,6 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
         assert bool(account) == bool(left)
 
 
-@pytest.mark.asyncio
 async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> None:
     """Also where usage of that day comes later: it has no price beside the row."""
     rows, usage = await world()
@@ -243,7 +237,6 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
     assert 0 == await rows.book.look()
 
 
-@pytest.mark.asyncio
 async def test_a_row_of_a_node_may_name_its_cluster() -> None:
     """It is of the node; the others of the cluster keep their price."""
     rows, _ = await world()
@@ -255,7 +248,6 @@ async def test_a_row_of_a_node_may_name_its_cluster() -> None:
     assert {("billing",): "3"} == await paid(rows, "origin")
 
 
-@pytest.mark.asyncio
 async def test_a_row_of_nothing_is_a_bill() -> None:
     """A node that was free of charge has no price."""
     rows, _ = await world()

@@ -244,7 +244,6 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
     assert ({} if is_divided else {kind: -2 * UNIT}) == found.reasons
 
 
-@pytest.mark.asyncio
 async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
     """Dated on the day on which it was billed; who called on that day has nothing of it."""
     world = await World().open()

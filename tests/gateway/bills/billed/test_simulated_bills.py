@@ -56,8 +56,6 @@ from tests.gateway.bills.reconciliation.simulator import (
 )
 from tests.rounds import IS_LONG
 
-pytestmark = pytest.mark.asyncio
-
 EVERY = {**PLANTS, **LAYERS}
 USAGE = "usage"
 CHARGES = {

@@ -37,8 +37,6 @@ from tests.gateway.bills.billed.simulated import NEAR, question
 from tests.rounds import IS_LONG
 from tests.spool.ledger_log import FakeClock
 
-pytestmark = pytest.mark.asyncio
-
 PLACES = ("provider", "charge", "team", "workload")
 
 

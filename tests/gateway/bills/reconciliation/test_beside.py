@@ -11,9 +11,6 @@ from tests.gateway.bills.reconciliation.plants import PLANTS, difference, plante
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, GOOGLE, OPENAI
 from tests.rounds import part
 
-pytestmark = pytest.mark.asyncio
-
-
 CASES = [
     # Half a day without calls, on days of another zone: hours have tokens, and their price is said to be open.
     (OPENAI, 2663601241, "half a day, pacific", SAID),

@@ -33,8 +33,6 @@ from tests.gateway.bills.reconciliation.simulator import (
     statements,
 )
 
-pytestmark = pytest.mark.asyncio
-
 CALLS = month()
 ROWS = statements(CALLS)
 

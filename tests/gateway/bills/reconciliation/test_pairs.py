@@ -29,8 +29,6 @@ from tests.gateway.bills.reconciliation.simulator import (
     statements,
 )
 
-pytestmark = pytest.mark.asyncio
-
 CALLS = month()
 
 

@@ -12,8 +12,6 @@ from tests.gateway.bills.reconciliation.judging import dollars, holds, sums_of
 from tests.gateway.bills.reconciliation.plants import PLANTS, Plant, difference, planted
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, AZURE, GOOGLE
 
-pytestmark = pytest.mark.asyncio
-
 SEED = 3486783679
 
 

@@ -11,8 +11,6 @@ from tests.gateway.bills.reconciliation.judging import dollars, holds, sums_of
 from tests.gateway.bills.reconciliation.plants import PLANTS, difference, planted
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.mark.parametrize(
     ("provider", "again", "other"),

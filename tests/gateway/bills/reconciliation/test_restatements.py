@@ -32,8 +32,6 @@ from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, PROVIDERS,
 from tests.moved_clock import MovedClock
 from tests.spool.ledger_log import FakeClock, FakeLog
 
-pytestmark = pytest.mark.asyncio
-
 CALLS = month(a_day=6)
 NEWEST = 20  # the number of the day that is restated
 DAY = DAYS[NEWEST]

@@ -41,8 +41,6 @@ from tests.gateway.bills.reconciliation.simulator import (
 )
 from tests.rounds import IS_LONG
 
-pytestmark = pytest.mark.asyncio
-
 SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # so many pairs and threes of each provider and seed

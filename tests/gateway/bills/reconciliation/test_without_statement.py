@@ -6,8 +6,6 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from gateway.bills.reconciliation.counting import seller
 from gateway.bills.reconciliation.gathering import CalendarMonth, counted_by_seller
 from spool.record import NS
@@ -18,7 +16,6 @@ PROVIDERS = ("openai", "azure", None, "anthropic")
 NOW = BEGIN + 30 * HOUR
 
 
-@pytest.mark.asyncio
 async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
     """Of calls that a gateway's cache answered, of makers and products, of amounts in other currencies, too."""
     ledger = await open_ledger(tmp_path, clock=FakeClock(NOW))

@@ -27,8 +27,6 @@ from tests.gateway.clusters.usage.remote_write import first
 from tests.gateway.clusters.usage.test_series import literal
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
 AGENT = ContainerSender(key="agent")
 DAY_S = 86_400

@@ -35,8 +35,6 @@ from tests.bench.load import payloads
 from tests.gateway.intake.workers.children import ThreadChild, on_a_thread
 from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces
 
-pytestmark = pytest.mark.asyncio
-
 PARTED = ("records", "identities", "forwarded", "named", "points", "named_points")
 PROCESS = starter("-m", "gateway.service.assembly.worker_process", "{socket}", str(512 * MIB))
 

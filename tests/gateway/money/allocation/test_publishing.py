@@ -23,8 +23,6 @@ from tests.moved_clock import MovedClock
 
 ADA = Actor("ada@example.com", "local")
 
-pytestmark = pytest.mark.asyncio
-
 
 class Gateway:
     """One of them; what it keeps in memory of the registry is its own."""

@@ -29,8 +29,6 @@ DAY = 24 * HOUR
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 NOW = NOVEMBER + 10 * DAY
 
-pytestmark = pytest.mark.asyncio
-
 
 async def opened(**options: int) -> House:
     """A house that has had its budgets since October."""

@@ -18,8 +18,6 @@ from tests.spool.ledger_log import HOUR
 DAY = 24 * HOUR
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 
-pytestmark = pytest.mark.asyncio
-
 
 def on(day: str) -> float:
     return datetime.fromisoformat(f"{day}T12:00Z").timestamp()

@@ -25,8 +25,6 @@ SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
 EVALUATION, LISTED = 40, 200  # the most statements of one budget
 
-pytestmark = pytest.mark.asyncio
-
 
 class CountedStore:
     """A ledger's store that counts the statements of reading."""

@@ -75,7 +75,6 @@ def made_up(chance: random.Random) -> MadeUp:
     return MadeUp(*sums)
 
 
-@pytest.mark.asyncio
 async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups that are asked for by their values, and all groups: the same rows, which add up to the total."""
     for seed in range(examples(100)):
@@ -97,7 +96,6 @@ async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> 
         assert whole.total.before == found.total.before
 
 
-@pytest.mark.asyncio
 async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question for each time, and the answer of the two steps that other groups take."""
     query, baseline = (replace(each, group_by=["team", "model"]) for each in (QUERY, BASELINE))
@@ -113,7 +111,6 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(in_euro.asked) > 2  # sums of rounded amounts may be off by their last digit
 
 
-@pytest.mark.asyncio
 async def test_the_others_have_kinds_and_prices_together() -> None:
     """
     Two of the others use as many tokens as before. One went over to a model of twice the price, the other's model
@@ -133,7 +130,6 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
     assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2::2])
 
 
-@pytest.mark.asyncio
 async def test_new_groups_among_the_others_are_new() -> None:
     """They move neither kinds nor prices of those that stay, though they use the same model."""
     model = ("openai", "no-model")

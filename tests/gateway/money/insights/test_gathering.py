@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateway.money.insights.detectors.calls import no_owner
 from gateway.money.insights.detectors.spending import spend_spike
 from gateway.money.insights.facts import DAY_S, Spend
@@ -57,7 +55,6 @@ async def whole(reader: SpendReader, days: int) -> list[Spend]:
     return await reader.rows(TODAY - days * DAY_S, "daily", EVERYTHING)
 
 
-@pytest.mark.asyncio
 async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path) -> None:
     """Among 500 teams and 200 models, rows of six weeks by both took 700 MiB."""
     ledger = await filled(tmp_path)
@@ -72,7 +69,6 @@ async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path
         await ledger.close()
 
 
-@pytest.mark.asyncio
 async def test_a_week_is_by_key_where_nobody_is_named_alone(tmp_path: Path) -> None:
     ledger = await filled(tmp_path)
     try:

@@ -47,7 +47,6 @@ async def table() -> AsyncIterator[LateReportTable]:
     await registry.close()
 
 
-@pytest.mark.asyncio
 async def test_a_week_is_counted(table: LateReportTable) -> None:
     """Of each source; other terms are none of it, and a day that is long ago goes."""
     clock = MovedClock(1_790_000_000)
@@ -63,7 +62,6 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     assert [] == await kept.recent()
 
 
-@pytest.mark.asyncio
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     """By day, over all that is kept: the rest is one."""
     counter = LateReportCounter(MovedClock(1_790_000_000))
@@ -77,7 +75,6 @@ async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
     assert LateReports("other", 0, 10) == found[0]
 
 
-@pytest.mark.asyncio
 async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) -> None:
     """What a process counted is kept when it stops, and again when it could not be kept at first."""
     clock = MovedClock(1_790_000_000)

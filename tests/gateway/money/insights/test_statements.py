@@ -150,7 +150,6 @@ def test_two_months_are_one_time() -> None:
     assert 1 == len(coverage_drop(Facts(now=NOW, reconciled=[late, early])))
 
 
-@pytest.mark.asyncio
 async def test_a_key_that_stops_to_report() -> None:
     """In a simulated month: of its provider alone, with what its calls cost."""
     calls, silent, since = simulator.month(a_day=6), simulator.KEYS[1], simulator.DAYS[-7]

@@ -27,8 +27,6 @@ from spool.sqlite.registry import open_registry
 from tests.gateway.money.recommendations.examples import BOOK, NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 
-pytestmark = pytest.mark.asyncio
-
 ADA = Actor("ada@example.com", "local")
 
 

@@ -24,8 +24,6 @@ from tests.gateway.money.recommendations.test_conversations import talk
 from tests.gateway.money.recommendations.test_exact_types import PRIORITY
 from tests.gateway.money.recommendations.test_habits import OPUS, PEERS, job, working
 
-pytestmark = pytest.mark.asyncio
-
 LONG: dict[str, Any] = {"provider": "google", "request_model": "gemini-2.5-pro", "input_tokens": 201_000}
 
 

@@ -12,8 +12,6 @@ from gateway.money.recommendations.types import prompt_caching, response_cache, 
 from spool.record import Inference
 from tests.gateway.money.recommendations.examples import call, found
 
-pytestmark = pytest.mark.asyncio
-
 MODEL: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-sonnet-4-5", "source": "langfuse"}
 
 

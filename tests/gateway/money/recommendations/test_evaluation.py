@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pytest
-
 from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evaluate
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.list import TYPES
@@ -15,8 +13,6 @@ from spool.record import Inference
 from spool.registry.insights import ADDRESSED, IGNORED
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 from tests.gateway.money.recommendations.examples import NOW, call, facts_of, found, told
-
-pytestmark = pytest.mark.asyncio
 
 EVERYTHING = {type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES}
 

@@ -17,8 +17,6 @@ from gateway.money.recommendations.types.regional_surcharge import global_name
 from spool.registry.recommendations import Processing
 from tests.gateway.money.recommendations.examples import call, found
 
-pytestmark = pytest.mark.asyncio
-
 PRIORITY: dict[str, Any] = {"tags": {"service": "answers", "service_tier": "priority"}}
 SMALL = {"input_tokens": 1_000, "output_tokens": 100}
 SONNET = {"provider": "anthropic", "request_model": "claude-sonnet-5-5"}

@@ -12,8 +12,6 @@ from spool.record import NS, Inference
 from spool.registry.recommendations import Processing
 from tests.gateway.money.recommendations.examples import NOW, call, found
 
-pytestmark = pytest.mark.asyncio
-
 OPUS: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-opus-4-1"}
 SONNET: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-sonnet-5-5"}
 

@@ -71,7 +71,6 @@ def traffic() -> list[Inference]:
     ]
 
 
-@pytest.mark.asyncio
 async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
     """Nineteen answers at $1.40 instead of $2.80 would be $26.60: bounded by $1 promised for ten answers."""
     found = await measured(traffic())
@@ -83,7 +82,6 @@ async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
     assert "26.6" == found.amount
 
 
-@pytest.mark.asyncio
 async def test_too_early_to_tell() -> None:
     """Two weeks of whole days are needed, and thirty are enough; what is not addressed is not measured."""
     assert None is await measured(traffic(), days_later=LEAST_DAYS)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-import pytest
-
 from gateway.http.visible import Visible
 from gateway.money.recommendations.adviser import realized_by
 from gateway.money.recommendations.evaluation import GRACE_S, Known, evaluate, savings
@@ -107,7 +105,6 @@ def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
     assert one.key == found(Known(settings=EVERYTHING), moved)[0].key
 
 
-@pytest.mark.asyncio
 async def test_what_seats_save_is_not_measured_on_calls() -> None:
     [one] = found(Known(settings=EVERYTHING), SEATS[:2])
     ledger = Ledger(new_ledger(), clock=FakeClock(NOW))

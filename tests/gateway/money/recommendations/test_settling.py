@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +105,6 @@ def calls(draw: st.DrawFn) -> Inference:
     )
 
 
-@pytest.mark.asyncio
 @settings(
     max_examples=examples(60),
     deadline=None,

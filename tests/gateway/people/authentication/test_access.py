@@ -50,7 +50,6 @@ def refused(access: Access, secret: str | None, scope: str = INGEST, address: st
     return caught.value
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("secret", [None, "", "  "])
 async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None) -> None:
     """401 that says how to send a key."""
@@ -60,7 +59,6 @@ async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None)
     assert "send the key alone as the value of the Authorization header" in refusal.message
 
 
-@pytest.mark.asyncio
 async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
     """401, and neither the message nor anything else repeats the key."""
     refusal = refused(Access(registry, clock=clock), "th_guessed")
@@ -69,7 +67,6 @@ async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
     assert "guessed" not in refusal.message
 
 
-@pytest.mark.asyncio
 async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
     """401 from the moment disable returns; its bearer is told what the matter is."""
     secret = await a_key(registry)
@@ -83,7 +80,6 @@ async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
     assert "search team" == access.admit(secret, INGEST, address=HERE).name
 
 
-@pytest.mark.asyncio
 async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
     """401 from the moment delete returns, however many requests its connections go on sending."""
     secret = await a_key(registry)
@@ -92,7 +88,6 @@ async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
     assert {401} == {refused(access, secret).status for _ in range(GUESSES * 10)}
 
 
-@pytest.mark.asyncio
 async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -> None:
     """What was changed of a key, or of the settings, counts from its next request on."""
     access = Access(registry, ServerSettings(chain_keys=()), clock=clock)
@@ -115,7 +110,6 @@ async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -
     assert chained.is_gateway is True
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
 async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
     """401 that says to send the key alone; server.accept_bearer admits it."""
@@ -130,7 +124,6 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
     assert "search team" == lenient.admit(secret, INGEST, address=HERE).name
 
 
-@pytest.mark.asyncio
 async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
     """403 names the scope and the use case that would grant it, or that only the fixed scope would do."""
     secret = await a_key(registry)
@@ -145,7 +138,6 @@ async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
         assert words in refusal.message
 
 
-@pytest.mark.asyncio
 async def test_secrets_are_compared_in_constant_time(
     registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +158,6 @@ async def test_secrets_are_compared_in_constant_time(
     assert secret.encode() not in kept
 
 
-@pytest.mark.asyncio
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
     """After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait."""
     secret = await a_key(registry)
@@ -183,7 +174,6 @@ async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedCl
     assert GUESSES + 3 == access.failed_attempts
 
 
-@pytest.mark.asyncio
 async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedClock) -> None:
     """A /64 belongs to one host: changing the lower half is not a new address."""
     access = Access(registry, clock=clock)
@@ -203,7 +193,6 @@ def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
     assert buckets.wait_s("999") == 1
 
 
-@pytest.mark.asyncio
 async def test_last_access_is_written_in_batches(
     registry: Registry, clock: MovedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +221,6 @@ async def test_last_access_is_written_in_batches(
     await again.close()
 
 
-@pytest.mark.asyncio
 async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
     """Without requests nothing is written."""
     access = Access(registry, clock=clock)
@@ -247,7 +235,6 @@ def written(directory: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (stat.st_size, stat.st_mtime_ns) for path, stat in files}
 
 
-@pytest.mark.asyncio
 async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: MovedClock) -> None:
     """One noisy sender gets 429 with Retry-After while another key is served."""
     access = Access(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
@@ -264,7 +251,6 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
     access.charge(noisy, requests=1, bytes=0)
 
 
-@pytest.mark.asyncio
 async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     registry: Registry, clock: MovedClock
 ) -> None:
@@ -279,7 +265,6 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     access.charge(bearer, requests=1, bytes=1)
 
 
-@pytest.mark.asyncio
 async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
     registry: Registry, clock: MovedClock
 ) -> None:
@@ -294,7 +279,6 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
     assert caught.value.retry_after_s == 5
 
 
-@pytest.mark.asyncio
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
     """0 is off."""
     access = Access(registry, clock=clock)
@@ -302,7 +286,6 @@ async def test_without_limits_nothing_is_counted(registry: Registry, clock: Move
         access.charge(Bearer("any", frozenset()), requests=1000, bytes=10**12)
 
 
-@pytest.mark.asyncio
 async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
     """A thd_ secret is asked of the devices; one they do not know is a guess."""
     device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
@@ -312,7 +295,6 @@ async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, c
     assert "missing_scope" == refused(access, "thd_laptop-1_1_ab", BILLING_DROP).type
 
 
-@pytest.mark.asyncio
 async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock, tmp_path: Path) -> None:
     """A damaged key table is our fault: 503 with Retry-After, while the deployment's key still passes."""
     file = tmp_path / "key"
@@ -343,7 +325,6 @@ def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, 
         Access(None, ServerSettings(api_key_file=tmp_path / "missing"), clock=clock)
 
 
-@pytest.mark.asyncio
 async def test_the_legacy_key_remembers_its_last_access(
     registry: Registry, clock: MovedClock, tmp_path: Path
 ) -> None:
@@ -361,7 +342,6 @@ async def test_the_legacy_key_remembers_its_last_access(
     await again.stop()
 
 
-@pytest.mark.asyncio
 async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clock: MovedClock) -> None:
     """The later one is shown."""
     access = Access(registry, clock=clock)

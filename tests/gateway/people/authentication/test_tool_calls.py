@@ -16,8 +16,6 @@ from spool.registry.registry import Registry
 from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 
-pytestmark = pytest.mark.asyncio
-
 ASSISTANT = Actor("assistant", "127.0.0.1")
 
 

@@ -20,7 +20,6 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.service.monitoring.test_metrics import ROUTE, STATS
 
-pytestmark = pytest.mark.asyncio
 DEAD = "the writer is dead: restart"
 
 

@@ -176,7 +176,6 @@ def test_requests_are_counted_by_door_and_status() -> None:
     assert 1 == read["tollhouse_requests_total", (("endpoint", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
 
 
-@pytest.mark.asyncio
 async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
     """Within a second everybody gets the same text; after it, a new one."""
     now, reads = 100.0, 0
@@ -196,7 +195,6 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
     assert 2 == reads
 
 
-@pytest.mark.asyncio
 async def test_metrics_are_told_while_the_storage_is_away() -> None:
     """What this process counted goes on; of what is kept the figures are those of before, and it is said."""
     away: Exception | None = None
@@ -286,7 +284,6 @@ def test_what_a_role_may_not_see_has_no_series() -> None:
     assert not [name for name, _ in samples(Metrics().render(Snapshot(stats=STATS))) if "postgres" in name]
 
 
-@pytest.mark.asyncio
 async def test_loop_lag_sees_a_loop_that_was_held() -> None:
     """A sleeper that wakes late is the lag that clients feel."""
     lag = Metrics().lag

@@ -18,8 +18,6 @@ from tests.hostile_names import HOSTILE_NAMES
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-pytestmark = pytest.mark.asyncio
-
 COST, MONTH = "tollhouse_cost_dollars_total", "tollhouse_month_cost_dollars"
 
 

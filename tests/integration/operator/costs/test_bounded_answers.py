@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-import pytest
 import pytest_asyncio
 
 from gateway.service.configuration.sections import AllocationSettings, AnswerSettings
@@ -22,8 +21,6 @@ from tests.answers.many_sums import fill
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 FIRST = datetime(2026, 9, 20, tzinfo=UTC)

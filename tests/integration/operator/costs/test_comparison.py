@@ -62,7 +62,6 @@ async def compared(server: OperatorServer, **query: str) -> Any:
     return answer.payload
 
 
-@pytest.mark.asyncio
 async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
     """This month so far beside the same part of the last one, the largest change first."""
     payload = await compared(server, by="model")
@@ -86,7 +85,6 @@ async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
     assert against == payload["comparison"]["against"]
 
 
-@pytest.mark.asyncio
 async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
     """Also where only the largest are asked for: the others are one row."""
     payload = await compared(server, by="model", top="1")
@@ -98,7 +96,6 @@ async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
         assert change == units(row["change"]) == sum(units(row[name]) for name in PARTS)
 
 
-@pytest.mark.asyncio
 async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
     """A word of the ranges, or days of which the last is part; the filter is that of both times."""
     year = await compared(server, by="model", against="ytd", where="model!=left")
@@ -113,7 +110,6 @@ async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) -> None:
     """
     On a Tuesday calls read twelve times as much as on the one before, at the same prices, and wrote more: no
@@ -148,7 +144,6 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     assert "2026-09-14T00:00:00+00:00" == before["comparison"]["against"]["from"]
 
 
-@pytest.mark.asyncio
 async def test_times_without_a_call(server: OperatorServer) -> None:
     """No rows, and nothing changed."""
     payload = await compared(server, by="model", against="2020-01-01..2020-01-02", where="model=nobody")
@@ -171,7 +166,6 @@ WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_question_is_refused(server: OperatorServer) -> None:
     """With what it may be."""
     for query, words in WRONG_QUESTIONS:

@@ -8,15 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from spool.engines import MEMORY
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 NOW = datetime(2026, 9, 21, 12, tzinfo=UTC)  # a Monday
 WORKDAY, WEEKEND = "10", "2"

@@ -16,7 +16,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 DAYS = ("2026-08-21", "2026-08-25", "2026-09-01", "2026-09-20", "2026-09-21")
 

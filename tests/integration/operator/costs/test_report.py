@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import orjson
-import pytest
 import pytest_asyncio
 
 from gateway.money.calls.costs.report import csv_rows
@@ -21,8 +20,6 @@ from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)  # a Monday
 

@@ -51,7 +51,6 @@ async def seven_calls(server: OperatorServer) -> int:
     return now
 
 
-@pytest.mark.asyncio
 async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServer) -> None:
     """As numbers, the unknown last; what a cache answered and what is counted elsewhere cost nothing. Pages go on."""
     await seven_calls(server)
@@ -64,7 +63,6 @@ async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServe
     assert 1 == following[0]
 
 
-@pytest.mark.asyncio
 async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
     """A bound is written behind its sign; anything else is refused with an example."""
     await seven_calls(server)
@@ -77,7 +75,6 @@ async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
         assert "cost=>0.5" in refused.payload["error"]["message"], wrong
 
 
-@pytest.mark.asyncio
 async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
     """Thirty days unless another is asked for; by when the call began."""
     now = await seven_calls(server)
@@ -89,7 +86,6 @@ async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
     assert 400 == (await server.ask("GET", "/records", range="ever")).status
 
 
-@pytest.mark.asyncio
 async def test_filters_of_costs_hold_for_calls(server: OperatorServer) -> None:
     """Also what is left out, and the tags that costs are known by."""
     server.services.money.ledger.tags = ("service",)
@@ -102,7 +98,6 @@ async def test_filters_of_costs_hold_for_calls(server: OperatorServer) -> None:
     assert 400 == (await server.ask("GET", "/records?prompt!=x")).status
 
 
-@pytest.mark.asyncio
 async def test_it_says_how_far_it_looked_and_keeps_the_best(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +121,6 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
     assert looked["since"] == answer["records"][0]["committed_at"]
 
 
-@pytest.mark.asyncio
 async def test_an_old_span_is_looked_at_where_its_records_are(server: OperatorServer) -> None:
     """Not among the newest, if those are more than are looked through; it says up to when it looked."""
     log, begin = server.services.spool.log, int(server.clock.now()) // DAY_S * DAY_S

@@ -22,7 +22,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 AT = int(datetime(2026, 9, 5, 12, tzinfo=UTC).timestamp())
 TOKENS = {"input_tokens": 10_000, "output_tokens": 1000, "cache_read_tokens": 2000}

@@ -25,8 +25,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 
 def span() -> bytes:
     return json_traces(json_span())

@@ -23,7 +23,6 @@ from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
 from tests.integration.conftest import file_contents
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
 
-pytestmark = pytest.mark.asyncio
 GRACE = "grace@example.com"
 KEY = "/keys/search%20team"
 

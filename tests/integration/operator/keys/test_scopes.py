@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import BILLING_DROP, INGEST, SCOPES, SEND_BILLING_DATA
 from tests.integration.operator.server import OperatorServer, operator_server
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture

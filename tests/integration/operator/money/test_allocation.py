@@ -82,7 +82,6 @@ async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, 
     return {row[:-1] if len(row) > 2 else row[0]: row[-1] for row in rows}
 
 
-@pytest.mark.asyncio
 async def test_reports_by_published_dimensions(server: OperatorServer) -> None:
     """What is published groups and filters all that is kept at once; the total is what it was."""
     assert 400 == (await server.ask("GET", f"/report?by={OWNER}")).status
@@ -103,7 +102,6 @@ async def test_reports_by_published_dimensions(server: OperatorServer) -> None:
     assert 400 == (await server.ask("GET", f"/report?by={OWNER}")).status
 
 
-@pytest.mark.asyncio
 async def test_views_and_budgets_of_published_dimensions(server: OperatorServer) -> None:
     """They hold what passes now; one whose dimension is not published any more says so."""
     view = {"name": "Search", "filter": {OWNER: ["search"]}, "principal_dimension": OWNER}
@@ -130,7 +128,6 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
     assert 400 == (await server.ask("GET", "/report", view="Search")).status
 
 
-@pytest.mark.asyncio
 async def test_a_diff(server: OperatorServer) -> None:
     """Per element what a month was and would be; totals are the same, and nothing is published."""
     publish(server)
@@ -155,7 +152,6 @@ async def test_a_diff(server: OperatorServer) -> None:
     assert [OWNER, "User:Defined:Area"] == [each.id for each in server.services.money.published.dimensions()]
 
 
-@pytest.mark.asyncio
 async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
     """A namespace's definition replaces its own dimensions alone, and may not take those of another."""
     known = server.services.money.ledger.own_dimensions()
@@ -171,7 +167,6 @@ async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
     assert "belongs to the default namespace" in answer.payload["errors"][0]["error"]
 
 
-@pytest.mark.asyncio
 async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
     """Every fault of a definition with its place; a month that is none, or has not begun."""
     wrong = "Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}, {Type: Grop}]}}"

@@ -23,7 +23,6 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
-@pytest.mark.asyncio
 async def test_definitions(server: OperatorServer) -> None:
     """Of every namespace; what is published is in force, and is told with its job."""
     made = await server.ask("POST", "/allocation/publish", {"definition": OWNER, "base": 0})
@@ -46,7 +45,6 @@ async def test_definitions(server: OperatorServer) -> None:
     assert jobs == [one_job]
 
 
-@pytest.mark.asyncio
 async def test_what_is_refused(server: OperatorServer) -> None:
     """Faults with their places, a stale base, a namespace that is not there; nothing is in force after that."""
     answer = await server.ask("POST", "/allocation/publish", {"definition": WRONG})

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -24,7 +23,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
 ROOT = Actor("root@example.com", "local")
 EVA = "eva@example.com"

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from gateway.service.app import App
@@ -16,8 +15,6 @@ from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream
 from tests.integration.exporters.notifications.receivers import verified
 from tests.integration.operator.test_notifications import Console
-
-pytestmark = pytest.mark.asyncio
 
 CHANNELS = "/notification-channels"
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from gateway.money.insights.detectors.prices import missing_rate
@@ -19,8 +18,6 @@ from tests.integration.operator.costs.test_report import NOW, report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 AT = datetime(2026, 9, 20, 12, tzinfo=UTC).timestamp()
 RATES = CurrencySettings(rate=(CurrencyRate(currency="EUR", usd=Decimal("1.25")),))

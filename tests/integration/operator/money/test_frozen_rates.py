@@ -35,8 +35,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
-
 FIRST = datetime(2026, 10, 1, tzinfo=UTC)
 BEGIN, DAYS = int(FIRST.timestamp()), 31
 PROVIDERS = ("openai", "anthropic", "mistral_ai", "aws.bedrock", "gcp.vertex_ai")

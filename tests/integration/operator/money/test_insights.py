@@ -6,15 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from spool.listing import MOST_KNOWN
 from spool.registry.insights import Draft
 from tests.integration.conftest import ACTOR
 from tests.integration.operator.server import OperatorServer, operator_server
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest_asyncio.fixture

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -42,8 +41,6 @@ from tests.gateway.bills.reconciliation.simulator import (
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add
-
-pytestmark = pytest.mark.asyncio
 
 DAY_S = 86400
 MARCH, NOW = "2026-03", datetime(2026, 4, 2, 12, tzinfo=UTC)

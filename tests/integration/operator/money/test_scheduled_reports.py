@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -31,8 +30,6 @@ from tests.integration.operator.people.test_sign_in import PASSWORD, signed_in
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 FRIDAY = datetime(2026, 9, 18, 12, tzinfo=UTC).timestamp()
 MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # half past eight in Berlin

@@ -6,13 +6,10 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from gateway.service.configuration.sections import ReconciliationSettings
 from tests.integration.operator.server import OperatorServer, operator_server
-
-pytestmark = pytest.mark.asyncio
 
 CASES = Path(__file__).parents[3] / "statements"
 PAGE = CASES / "openai_costs/page.json"

@@ -69,7 +69,6 @@ def each(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
 UNIT = "unit=user&show=cost,units,cost_per_unit"
 
 
-@pytest.mark.asyncio
 async def test_the_cost_of_a_user(server: OperatorServer) -> None:
     """
     Each distinct user counts once in a row and once in the total, with the calls that name one; where none does, there
@@ -87,7 +86,6 @@ async def test_the_cost_of_a_user(server: OperatorServer) -> None:
     assert ("1", "3") == each(compared["total"]["previous"])
 
 
-@pytest.mark.asyncio
 async def test_a_unit_is_named_and_known(server: OperatorServer) -> None:
     """The error says what to write."""
     for query in ("show=units", "unit=banana&show=units", "unit=stream:none&show=units"):
@@ -96,7 +94,6 @@ async def test_a_unit_is_named_and_known(server: OperatorServer) -> None:
         assert "unit" in answer.payload["error"]["message"]
 
 
-@pytest.mark.asyncio
 async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
     """Its values of the time, by period; by a dimension that the stream has; a dash by any other."""
     log = server.services.spool.log
@@ -127,7 +124,6 @@ async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
     assert ["orders"] == whole["report"]["streams"]
 
 
-@pytest.mark.asyncio
 async def test_what_a_prompt_cache_saved(server: OperatorServer) -> None:
     """Tokens read at the difference of prices, less what writing them cost more: below nothing where nobody read."""
     book, log = PriceBook.load(), server.services.spool.log

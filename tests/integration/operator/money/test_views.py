@@ -45,7 +45,6 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
-@pytest.mark.asyncio
 async def test_the_life_of_a_view(server: OperatorServer) -> None:
     """By its id or its name, with the rules and fields that keys meet."""
     made = (await server.ask("POST", "/views", NEW)).payload["view"]
@@ -60,7 +59,6 @@ async def test_the_life_of_a_view(server: OperatorServer) -> None:
     assert (404, "not_found") == (await server.ask("GET", "/views/search")).error[:2]
 
 
-@pytest.mark.asyncio
 async def test_reports_inside_a_view(server: OperatorServer) -> None:
     """Its filter and that of the question hold both; a span may be given by name."""
     await server.ask("POST", "/views", NEW)

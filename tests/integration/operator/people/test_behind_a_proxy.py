@@ -16,8 +16,6 @@ from gateway.http.holders.operators import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_
 from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 
-pytestmark = pytest.mark.asyncio
-
 NAME = "console.example.com"
 PROXY, STRANGER, OWNER = "127.0.0.3", "127.0.0.4", "127.0.0.5"
 PASSWORD, WRONG = "correct horse battery", "wrong wrong wrong"

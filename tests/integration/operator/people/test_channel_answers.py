@@ -16,7 +16,6 @@ from tests.integration.operator.server import OperatorServer, operator_server
 SAID = "root:x:0:0 of an inner service"
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -22,7 +22,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
 AUGUST = "from=2026-08-01&to=2026-08-31"
 REPORT, MARKS = f"/report?{AUGUST}&by=team", f"/marks?{AUGUST}"

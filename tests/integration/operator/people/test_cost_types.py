@@ -15,8 +15,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.money.insights.findings import finding
@@ -47,8 +45,6 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-pytestmark = pytest.mark.asyncio
 
 __all__ = ["quick_beat"]  # hold for all tests here
 

@@ -18,8 +18,6 @@ from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import operator_server
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:

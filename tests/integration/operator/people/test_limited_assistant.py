@@ -30,8 +30,6 @@ from tests.integration.operator.people.test_limited_person import (
     quick_beat,
 )
 
-pytestmark = pytest.mark.asyncio
-
 __all__ = ["quick_beat"]  # hold for all tests here
 
 DIMENSIONS = [*FIELDS, "User:Defined:Part"]

@@ -51,8 +51,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-pytestmark = pytest.mark.asyncio
-
 __all__ = ["quick_beat"]  # hold for all tests here
 
 MARK = "zqx.q"  # no secret and no cursor has a dot

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -18,8 +17,6 @@ from spool.registry.operators import Actor
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
-
-pytestmark = pytest.mark.asyncio
 
 ROOT = Actor("root@example.com", "local")
 PEOPLE = People.of_installation(b"e" * 32)

@@ -26,8 +26,6 @@ from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider, part
 
-pytestmark = pytest.mark.asyncio
-
 ROOT = Actor("root", "here")
 EVE = "eve@example.com"
 

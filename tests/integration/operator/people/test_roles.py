@@ -74,7 +74,6 @@ async def preview(server: OperatorServer, **given: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.asyncio
 async def test_the_life_of_a_role(server: OperatorServer) -> None:
     """By its id or its name, with the rules and fields that keys meet."""
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
@@ -96,7 +95,6 @@ async def test_the_life_of_a_role(server: OperatorServer) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> None:
     """Rights, calls that are open, values and costs of the last 30 days within the slice: recounted here."""
     await server.ask("POST", "/roles", NEW)
@@ -124,7 +122,6 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
     assert everything["total"]["cost"] == "7"
 
 
-@pytest.mark.asyncio
 async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -> None:
     """Alone, with a person beside what the person has, and in place of the role that it would change."""
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
@@ -151,7 +148,6 @@ async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -
     assert [each["values"] for each in nothing["dimensions"]] == [[]] * 5
 
 
-@pytest.mark.asyncio
 async def test_a_group_is_previewed(server: OperatorServer) -> None:
     """What everybody of an OpenID group has by roles; a person has the groups of the newest sign-in."""
     await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
@@ -185,7 +181,6 @@ NO_PREVIEW: Sequence[tuple[Any, int, str]] = [
 ]
 
 
-@pytest.mark.asyncio
 async def test_what_cannot_be_previewed(server: OperatorServer) -> None:
     """The message names the field and the rule."""
     for given, status, said in NO_PREVIEW:
@@ -194,7 +189,6 @@ async def test_what_cannot_be_previewed(server: OperatorServer) -> None:
         assert said in answer.error[2], answer.payload
 
 
-@pytest.mark.asyncio
 async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> None:
     """Twenty of each dimension, those that cost most; the answer says how many are left out."""
     calls = [
@@ -216,7 +210,6 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
     assert users["left_out"] > 0
 
 
-@pytest.mark.asyncio
 async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
     """Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is missing."""
     role = {
@@ -249,7 +242,6 @@ async def test_keys_that_change_roles_need_administration(server: OperatorServer
     assert [201, 200, 200, 200, 200] == await tried()
 
 
-@pytest.mark.asyncio
 async def test_a_preview_of_a_limited_person_lists_what_is_open(server: OperatorServer) -> None:
     """Calls about all calls are closed, whatever the permission sets: the list is what the person gets."""
     await server.ask("POST", "/roles", {**NEW, "permission_sets": ["view_costs", "view_operation"]})

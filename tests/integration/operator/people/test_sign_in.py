@@ -24,8 +24,6 @@ from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPE
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles
 from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
-pytestmark = pytest.mark.asyncio
-
 PASSWORD = "correct horse battery"
 
 

@@ -37,7 +37,6 @@ from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add, call
 
 __all__ = ["quick_beat"]  # hold for all tests here
-pytestmark = pytest.mark.asyncio
 
 THIRD = "chat"
 UNKNOWN = RoleFilter(dimension="team", values=("",), mode=IS)

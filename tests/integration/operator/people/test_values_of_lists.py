@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
-
 from gateway.http.lists import List
 from gateway.http.operator.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
@@ -21,8 +19,6 @@ from tests.integration.operator.people.test_limited_person import ROLES, place, 
 from tests.integration.operator.server import OperatorServer
 
 __all__ = ["quick_beat"]  # hold for all tests here
-
-pytestmark = pytest.mark.asyncio
 
 
 def plain_lists() -> list[tuple[OperatorAddress, List[Any]]]:

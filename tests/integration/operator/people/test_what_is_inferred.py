@@ -37,8 +37,6 @@ from tests.integration.operator.streams import listening
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-pytestmark = pytest.mark.asyncio
-
 __all__ = ["quick_beat"]  # hold for all tests here
 
 OWN_FILTER = {"filter": {"team": [OWN]}}

@@ -8,8 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateway.service.assembly.storage import ledger_rates
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from tests.integration.operator.plans.test_plans import COPILOT, a_call, costs_of, is_near, made, server
@@ -17,7 +15,6 @@ from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add
 
 __all__ = ["server"]
-pytestmark = pytest.mark.asyncio
 SEATS = {"product": "Copilot", "sku": "Copilot Business", "unitType": "user-months", "quantity": 2.5,
          "grossAmount": 47.5, "netAmount": 47.5}  # fmt: skip
 CREDITS = {"product": "Copilot", "sku": "Copilot AI Credits", "model": "GPT-5", "unitType": "ai-credits",

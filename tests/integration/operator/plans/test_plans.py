@@ -37,7 +37,6 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres_cluster import Schema
 
-pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 9, 3, 14, tzinfo=UTC)
 ROOT = Actor("root@example.com", "local")
 EVA = "eva@example.com"
