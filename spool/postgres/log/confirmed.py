@@ -47,6 +47,10 @@ class LostCommits:
     since: float
     until: float
 
+    def includes(self, commit: ConfirmedCommit) -> bool:
+        """By its time as well: a database that went back gives the same numbers again."""
+        return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
+
     def words(self) -> str:
         """A sentence for the operator."""
         times = " to ".join(dict.fromkeys(_describe(at) for at in (self.since, self.until)))
@@ -116,9 +120,15 @@ class ConfirmedCommits:
         return lost
 
     async def told(self, database: Database) -> Sequence[LostCommits]:
-        """Return the losses found so far and those that a check finds now."""
+        """
+        Return the losses found so far and those that a check finds now.
+
+        The node writes down a loss first and the commits that it still knows later, so a loss may be in both files.
+        """
         found = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
-        missing = await self._missing(database)
+        missing = [
+            one for one in await self._missing(database) if not any(lost.includes(one) for lost in found)
+        ]
         return [*found, _summed(missing)] if missing else found
 
     async def _missing(self, database: Database) -> Sequence[ConfirmedCommit]:

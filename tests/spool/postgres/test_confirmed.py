@@ -63,6 +63,19 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
     assert [LOST] == await ConfirmedCommits(tmp_path, "one").told(log._database)
 
 
+async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
+    """`tollhouse doctor` reads both files, after the loss was written down and before the commits that are left."""
+    node = ConfirmedCommits(tmp_path, "one")
+    log = await open_log(hold=0, confirmed=node)
+    await add(log, call(1))
+    await log.close()
+    database = log._database
+    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
+    lost = await node.check(database)
+    assert lost is not None
+    assert [lost] == await ConfirmedCommits(tmp_path, "one").told(database)
+
+
 async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
     """Retention takes commits away, another installation has others, and a file may be gone or damaged."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))

@@ -17,7 +17,7 @@ WAYS = {
     # a key of the list
     ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
     ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
-    ("devices/keys.py", "find"): {"scopes", "device"},
+    ("devices/lifecycle.py", "find"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # nobody is asked for a key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
     ("cli/agent.py", "_run"): {"scopes", "device"},  # programs of the agent's machine
