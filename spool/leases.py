@@ -1,9 +1,8 @@
 """
-Which of the gateways on one storage runs what only one of them runs at a time: a route, or a task such as
-retention.
+Which of the gateways on one storage runs what only one of them runs at a time: a route, or a task such as retention.
 
-A lease says who begins. Nothing is kept safe by it alone: each delivery has a fence, each reader of the log its
-reach.
+A lease says who begins. Nothing is kept safe by it alone: each delivery has a fence, each reader of the
+log its reach.
 """
 
 from __future__ import annotations

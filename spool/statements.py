@@ -1,6 +1,6 @@
 """
-What a provider billed or metered, as its reports say it: values, rules, and what is asked of those that keep it.
-Pure.
+What a provider billed or metered, as its reports say it: values, rules, and what is asked of those that
+keep it. Pure.
 
 Equal cells are added up, days are replaced as a whole, and money stays exact. Rows stand with the UTC day in which
 their bucket starts. A row that starts outside of its statement's span (a correction of an earlier month) is billed

@@ -1,6 +1,6 @@
 """
-Rows of an hourly report of the operator API, plans of assistants, and bills that were divided over calls, as FOCUS
-rows. Pure.
+Rows of an hourly report of the operator API, plans of assistants, and bills that were divided over calls, as
+FOCUS rows. Pure.
 
 A row of a report with lines of its estimates is a charge with these lines, and another one of what they do not tell.
 

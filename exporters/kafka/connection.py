@@ -1,6 +1,6 @@
 """
-How a client of the library connects (the addresses, TLS and the identity) and reads; and its errors as
-`exporters.errors`.
+How a client of the library connects (the addresses, TLS and the identity) and reads; and its
+errors as `exporters.errors`.
 
 For `aws-msk-iam`, with or without a file of keys, it has the keys of the AWS identity of a machine, a container or a
 pod, as the services around it give them, and the token that is signed with them.

@@ -227,8 +227,8 @@ async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
     """
-    How the brokers keep a topic. `policy` and `least_in_sync` are empty where the user may not ask for them
-    (DescribeConfigs).
+    How the brokers keep a topic. `policy` and `least_in_sync` are empty where the user may not ask
+    for them (DescribeConfigs).
     """
 
     partitions: int

@@ -2,8 +2,8 @@
 The path of each stream of the cost service: one table, overridable by `[upstream.paths]`; and what [upstream] must
 hold. It imports nothing that sends, because every command checks its configuration.
 
-What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways chain without
-settings.
+What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways
+chain without settings.
 """
 
 from __future__ import annotations

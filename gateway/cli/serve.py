@@ -275,8 +275,8 @@ def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN
     """
     End the process with exit code 1 when the block takes longer than `within_s`, even if the event loop is blocked.
 
-    The tasks that were still running are logged. Committed data is on disk, as after a kill; senders repeat what was
-    not acknowledged.
+    The tasks that were still running are logged. Committed data is on disk, as after a kill; senders repeat
+    what was not acknowledged.
     """
     timer = threading.Timer(within_s, _give_up, [loop, within_s])
     timer.daemon = True

@@ -1,6 +1,6 @@
 """
-A device, a name that could not be enrolled, changes of a row as functions of it, and what a storage engine owes
-them.
+A device, a name that could not be enrolled, changes of a row as functions of it, and what a storage
+engine owes them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same
-time.
+The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same time.
 
 A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced again.
 """

@@ -1,6 +1,6 @@
 """
-Names that senders choose, of which a bounded number is kept: attribute names that no dialect took, and types of
-usage events.
+Names that senders choose, of which a bounded number is kept: attribute names that no dialect took, and types
+of usage events.
 
 Half of them are those that were seen most often, the others those that were seen last. A new name always has a
 place, and made-up ones push out made-up ones, not what is in use.

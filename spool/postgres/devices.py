@@ -73,9 +73,9 @@ Versions = dict[str, int]
 @dataclass(frozen=True, kw_only=True)
 class _RowChanges:
     """
-    The rows of one write by their ids, in this order: the versions of those that they replace, None for new ones, and
-    the versions that they get. `urgent`: other processes must hear of these at once. `ends_keys`: a key opens nothing
-    any more.
+    The rows of one write by their ids, in this order: the versions of those that they replace, None for new
+    ones, and the versions that they get. `urgent`: other processes must hear of these at once. `ends_keys`: a
+    key opens nothing any more.
     """
 
     devices: Mapping[str, Device]

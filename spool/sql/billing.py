@@ -1,6 +1,6 @@
 """
-Billing drops that were taken, whose rows move with the log in the transaction of the commit, and hours that were
-sent.
+Billing drops that were taken, whose rows move with the log in the transaction of the commit, and hours
+that were sent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 What threads share: the processor, types, and the interpreter.
 
-Threads that take requests and commit have the processor as soon as they wake; threads and processes that compute
-large answers and read large bodies leave it to them. Threads that answer questions share the interpreter with the
-event loop, which waits for as long as one step of theirs: sorting a hundred thousand rows at once is a quarter of
-a second.
+Threads that take requests and commit have the processor as soon as they wake; threads and processes that
+compute large answers and read large bodies leave it to them. Threads that answer questions share the
+interpreter with the event loop, which waits for as long as one step of theirs: sorting a hundred thousand
+rows at once is a quarter of a second.
 """
 
 from __future__ import annotations

@@ -350,8 +350,8 @@ async def test_the_courier_gives_up_in_the_end(
 
 async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
     """
-    With the reason and no value, in words and in JSON; blank lines count, and lines that are sent behind others keep
-    their number.
+    With the reason and no value, in words and in JSON; blank lines count, and lines that are sent behind
+    others keep their number.
     """
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     lines = [json.dumps({**row, "id": f"chatcmpl-{n}"}) for n in range(1200)]

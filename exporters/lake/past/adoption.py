@@ -47,9 +47,9 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 @dataclass(frozen=True, kw_only=True)
 class LakeSettling:
     """
-    Settles the deliveries of a restored copy whose records are in its lake already: under the same numbers, or under
-    those that the original gave them. What is taken and not settled waits for a start of the routes. Files are fetched
-    into `scratch`.
+    Settles the deliveries of a restored copy whose records are in its lake already: under the same numbers,
+    or under those that the original gave them. What is taken and not settled waits for a start of the routes.
+    Files are fetched into `scratch`.
     """
 
     store: Store

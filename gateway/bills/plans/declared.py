@@ -1,6 +1,4 @@
-"""
-A plan of an assistant: what a seat costs, what it includes, and who has one since when.
-"""
+"""A plan of an assistant: what a seat costs, what it includes, and who has one since when."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The rows of the list of devices: each device with its state of now, in memory, sorted while they change.
-"""
+"""The rows of the list of devices: each device with its state of now, in memory, sorted while they change."""
 
 from __future__ import annotations
 

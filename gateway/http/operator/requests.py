@@ -1,6 +1,4 @@
-"""
-An admitted request of the operator API, and what comes in and goes out of it as JSON, errors included.
-"""
+"""An admitted request of the operator API, and what comes in and goes out of it as JSON, errors included."""
 
 from __future__ import annotations
 

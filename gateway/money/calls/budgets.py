@@ -1,6 +1,6 @@
 """
-Budgets, their owners and their alerts, for keys and for people. What a person does not see is answered as if it were
-not there.
+Budgets, their owners and their alerts, for keys and for people. What a person does not see is answered as if
+it were not there.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ async def answer(
     """
     Ask the ledger. `states_alone` leaves out of `billed` all but how final its days are.
 
-    Refusal 403 for money that the roles hide. NotKept if a period divides a sum, AskedTooMuch of a question that is too
-    large.
+    Refusal 403 for money that the roles hide. NotKept if a period divides a sum, AskedTooMuch of a question
+    that is too large.
     """
     ledger = await ledger_for(question, reader)
     query, previous = question.query, question.previous

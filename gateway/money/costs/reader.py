@@ -59,9 +59,9 @@ class CostReader:
 
     async def derived(self) -> Sequence[Derived]:
         """
-        Return the dimensions beside those of the ledger: the built-in ones, and those of the organization. Of the
-        latter people who see some calls alone get those that their roles and the views that they see name: definitions
-        are closed.
+        Return the dimensions beside those of the ledger: the built-in ones, and those of the organization. Of
+        the latter people who see some calls alone get those that their roles and the views that they see
+        name: definitions are closed.
         """
         derived = self.whole.derived()
         if not self.is_limited or not derived:

@@ -26,8 +26,8 @@ class AnswerRows:
     The rows of `places`, in their order, and `total` over all of them. With `most`, a longer answer shows its largest
     groups, and the others as one: `row_count` is how many rows there were, before `is_truncated` made them fewer.
 
-    `show` are measures of rows; `asked` are those that are made for who asks for them, of the answer and of the period
-    before.
+    `show` are measures of rows; `asked` are those that are made for who asks for them, of the answer and of
+    the period before.
     """
 
     def __init__(
@@ -135,9 +135,7 @@ def _placed(
 def _largest(
     rows: Sequence[CostRow], places: Collection[Place], most: int, *, by: str
 ) -> frozenset[Group] | None:
-    """
-    The largest groups whose rows, with one for the others in each period, are at most so many; None if all fit.
-    """
+    """The largest groups whose rows, with one for the others in each period, are at most so many; None if all fit."""
     if len(places) <= most:
         return None
     counts = Counter(group for _, group in places)

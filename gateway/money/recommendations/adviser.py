@@ -121,8 +121,8 @@ async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Reali
     Return the money that an addressed recommendation saved, over thirty days at most: the cost of an answered call
     before and after, on the calls after. None if it is not addressed, is about seats, or it is too early to say.
 
-    It is measured on the work as a whole, whatever its model is now, and never more than what was promised for as many
-    calls.
+    It is measured on the work as a whole, whatever its model is now, and never more than what was promised
+    for as many calls.
     """
     if each.addressed_at is None or each.promised is None or not each.saving.measured_by:
         return None

@@ -186,9 +186,9 @@ def settle(
     """
     Reduce overlapping savings of (type, opportunity), and leave out those below the `least` of their type.
 
-    Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first. What
-    one leaves of a use's cost is what the next can take its share of, so all of them together never save more than was
-    spent.
+    Each token is saved once: recommendations on the same tokens are taken one after the other, the largest
+    first. What one leaves of a use's cost is what the next can take its share of, so all of them together
+    never save more than was spent.
 
     Opportunities that are `is_last` take nothing from others: nobody is going to act on them.
     """

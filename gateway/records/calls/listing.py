@@ -1,6 +1,6 @@
 """
-The call of the operator API for a list of records: the newest, those of days and months, or those that cost or
-took most.
+The call of the operator API for a list of records: the newest, those of days and months, or those that cost
+or took most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The areas of addresses: which modules have the handlers of which paths, with their rows.
 
-The modules of an area are imported when one of its paths is first requested: a start does not pay for what nobody
-requests.
+The modules of an area are imported when one of its paths is first requested: a start does not pay for
+what nobody requests.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
 Numbers, books and routes of a log of which something was lost, made to agree again.
 
-Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not
-become damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's
-transaction.
+Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
+damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
 """
 
 from __future__ import annotations

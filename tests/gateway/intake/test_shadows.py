@@ -244,9 +244,7 @@ async def test_senders_are_forgotten_by_age() -> None:
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys: int) -> None:
-    """
-    With one key and a thousand, before and after ten thousand conversations: counted in calls of functions.
-    """
+    """With one key and a thousand, before and after ten thousand conversations: counted in calls of functions."""
     shadows, calls = Shadows(SetClock(), max_senders=2000), []
     for begin in (0, 10_000):
         shadows_of = [

@@ -244,8 +244,8 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
 
 def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
     """
-    Return the measures to show unless they are empty; none if the person chose them. What is not given is taken from
-    the view.
+    Return the measures to show unless they are empty; none if the person chose them. What is not given is
+    taken from the view.
     """
     shown: Sequence[str] = (*SHOWN, *LATENCY) if given["latency"] else SHOWN
     if given["view"]:

@@ -62,8 +62,8 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
 
 def doubled_source(facts: Facts) -> Sequence[Finding]:
     """
-    Find calls that seem to arrive twice: two sources report the same model and tokens, with starts within five
-    seconds.
+    Find calls that seem to arrive twice: two sources report the same model and tokens, with starts
+    within five seconds.
 
     Their ids do not match, so both count; this detector reports the suspicion and changes nothing.
     """

@@ -70,9 +70,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
 
 
 def missing_rate(facts: Facts) -> Sequence[Finding]:
-    """
-    Find amounts in a currency that no rate is known for: one finding for each currency.
-    """
+    """Find amounts in a currency that no rate is known for: one finding for each currency."""
     return [
         _unconverted(currency, amount, facts.now) for currency, amount in sorted(facts.unconverted.items())
     ]

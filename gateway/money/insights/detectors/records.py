@@ -135,9 +135,7 @@ def many_series(facts: Facts) -> Sequence[Finding]:
 
 
 def stuck_route(facts: Facts) -> Sequence[Finding]:
-    """
-    Find routes that deliver nothing now: parked, refusing, orphaned, or with a record that does not go through.
-    """
+    """Find routes that deliver nothing now: parked, refusing, orphaned, or with a record that does not go through."""
     usual = _usual_cost(facts.week)
     return ordered(_stuck(route, usual) for route in facts.routes if route.state != RUNNING or route.stuck)
 
@@ -205,8 +203,8 @@ def _dead(dead: RouteDeadLetters) -> Finding:
 
 def refused_records(facts: Facts) -> Sequence[Finding]:
     """
-    Find records that a destination rejected in answers that accepted others: it lacks them, and they are not sent
-    again.
+    Find records that a destination rejected in answers that accepted others: it lacks them, and they are
+    not sent again.
     """
     return ordered(_refused(route) for route in facts.routes if route.refused_recently)
 
@@ -252,9 +250,7 @@ def _differing(verdict: LakeVerdict) -> Finding:
 
 
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
-    """
-    Find usage events that stay here because the upstream takes no events and no stream is set for their type.
-    """
+    """Find usage events that stay here because the upstream takes no events and no stream is set for their type."""
     recent = [seen for seen in facts.unmapped if facts.now - seen.last_seen <= RECENT_S]
     recent.sort(key=lambda seen: (-seen.count, seen.type))
     return [_unmapped(seen) for seen in recent[:MAX_FINDINGS]]

@@ -194,9 +194,7 @@ def _expiring(key: Key, at: float | None) -> Finding:
 
 
 def crowding_key(facts: Facts) -> Sequence[Finding]:
-    """
-    Find keys that hold nearly what they may of what all keys share: soon they are refused, and others are not.
-    """
+    """Find keys that hold nearly what they may of what all keys share: soon they are refused, and others are not."""
     shares = sorted(facts.shares, key=lambda each: (-each.held / each.most, each.limit, each.key))
     return [_crowding(share) for share in shares[:MAX_FINDINGS]]
 

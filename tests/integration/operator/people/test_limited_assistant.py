@@ -1,6 +1,6 @@
 """
-An assistant of a person who may see some calls alone answers as if there were no others: every tool and resource is
-walked.
+An assistant of a person who may see some calls alone answers as if there were no others: every tool and
+resource is walked.
 """
 
 from __future__ import annotations
