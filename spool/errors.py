@@ -107,7 +107,7 @@ class AlreadyThere(NotAllowed):
 
 
 class RowDamaged(SpoolError):
-    """The values of a stored row are not those of its class."""
+    """A stored row cannot be read as what it should be: its bytes were changed from outside, or damaged."""
 
 
 class RegistryDamaged(SpoolError):

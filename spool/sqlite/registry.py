@@ -19,7 +19,7 @@ from spool.sqlite.log import queries
 from spool.sqlite.migrations import migrate, statements
 
 T = TypeVar("T")
-# What a read raises if a row is not what was written. A change runs rules, too, whose mistakes are no damage.
+# What a read raises if a row is damaged. A change also runs rules, and a mistake in a rule is no damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 BEGIN_ANEW = (
     "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "

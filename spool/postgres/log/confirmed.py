@@ -48,7 +48,7 @@ class LostCommits:
     until: float
 
     def includes(self, commit: ConfirmedCommit) -> bool:
-        """By its time as well: a database that went back gives the same numbers again."""
+        """Compare numbers and times: a database in an older state assigns the same numbers again."""
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
     def words(self) -> str:

@@ -102,7 +102,7 @@ class PostgresRegistryRows(SqlRegistryRows):
 
 
 T = TypeVar("T")
-# What a read raises if a row is not what was written. A change runs rules, too, whose mistakes are no damage.
+# What a read raises if a row is damaged. A change also runs rules, and a mistake in a rule is no damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 KEPT_CHANGES = 10_000
 
