@@ -326,7 +326,7 @@ class RestingWorkers:
         self.told = 0  # how often there were news that a worker which looks just now may have missed
 
     def wake_one(self) -> None:
-        """Wake one that may work. If none rests, those that look just now look once more."""
+        """Wake one resting worker that may send. If there is none, workers that are looking for work look again."""
         for place in self._resting:
             if self._may_work(place):
                 self._resting.pop(place).set()

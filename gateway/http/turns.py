@@ -133,7 +133,7 @@ class Questions:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Wait for a moment in which no answer is in memory, and none is asked for."""
+        """Wait until no answer is in memory and nobody waits for one."""
         await self._idle.wait()
 
     async def answer(

@@ -160,7 +160,7 @@ def _backticks(name: str) -> str:
 
 
 def _in_capitals(name: str) -> str:
-    """Quote a name as Snowflake keeps one without quotes: whoever asks needs none."""
+    """Quote a name in capitals. Snowflake reads unquoted names as capitals, so queries need no quotes."""
     return f'"{name.upper()}"'
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,7 +17,7 @@ from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_boun
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, described_by, resource_commands
+from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
@@ -74,16 +74,9 @@ list_command(
 )
 
 
-def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that are written in a way of their own."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @plans.command()
 @described_by(NewPlan, required=("name", "view"))
-@_described
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -106,7 +99,7 @@ resource_commands(
 @plans.command()
 @click.argument("plan")
 @described_by(NewPlan)
-@_described
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None:

@@ -7,7 +7,7 @@ a command line (a filter, a plan) is an option of the command's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -24,12 +24,23 @@ Command = Callable[..., None]
 _PLAIN = (str, int, float)
 
 
+def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Give a command these options, in this order."""
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 def described_by(
     new: type[msgspec.Struct], *, required: Collection[str] = (), without: Collection[str] = ()
 ) -> Callable[[Command], Command]:
-    """Gives a command the options of a resource's fields; what is not given is None, or () of many."""
+    """Give a command the options of a resource's fields; what is not given is None, or () of many."""
 
-    def with_options(command: Command) -> Command:
+    def decorated(command: Command) -> Command:
         for field in reversed(msgspec.structs.fields(new)):
             option = (
                 None if field.name in without else _option(field.name, field.type, field.name in required)
@@ -37,7 +48,7 @@ def described_by(
             command = command if option is None else option(command)
         return command
 
-    return with_options
+    return decorated
 
 
 def body_of(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:

@@ -145,7 +145,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 
 async def read_bounded(request: web.Request) -> bytes:
-    """The body, at most MAX_BODY_BYTES: the limit of the application around this one is for other bodies."""
+    """Read the body. Refusal 413 if it is longer than MAX_BODY_BYTES; the limit of the server is for other bodies."""
     found = bytearray()
     async for piece in request.content.iter_any():
         found += piece

@@ -9,7 +9,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import PageRequest, paged, show_page
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.resources import body_of, described_by, with_options
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
 
@@ -37,13 +37,6 @@ _OPTIONS = (
 )
 
 
-def _described(command: Any) -> Any:
-    """Gives a command the options that are written in a way of their own, and those of the fields."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return described_by(NewBudget)(command)
-
-
 @click.group()
 def budgets() -> None:
     """Create, list, change and delete budgets. Budgets warn; they never block a call."""
@@ -62,7 +55,8 @@ def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str
 
 
 @budgets.command()
-@_described
+@described_by(NewBudget)
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -96,7 +90,8 @@ def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool
 
 @budgets.command()
 @click.argument("id")
-@_described
+@described_by(NewBudget)
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:

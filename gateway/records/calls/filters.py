@@ -34,14 +34,14 @@ def cost(record: Record) -> float | None:
 
 
 def tokens(record: Record) -> int | None:
-    """Input and output of a call; None if it names neither."""
+    """Return the input and output tokens of a call together. None if it reports neither."""
     if not isinstance(record, Inference) or record.input_tokens is record.output_tokens is None:
         return None
     return (record.input_tokens or 0) + (record.output_tokens or 0)
 
 
 def duration(record: Record) -> float | None:
-    """Return the seconds that a call took; None if an end is unknown or wrong."""
+    """Return how many seconds a call took. None if its start or end is unknown, or if it ends before it starts."""
     if not isinstance(record, Inference) or record.start_time is None or record.end_time is None:
         return None
     took = record.end_time - record.start_time

@@ -183,12 +183,12 @@ class RecordRows:
 
 
 def is_asked(wanted: PageQuery) -> bool:
-    """True if a question is about a span, or about amounts, instead of the newest."""
+    """Return whether a query asks for a span or for amounts, and not for the newest records."""
     return wanted.sort_key in AMOUNTS or any(name in wanted.filters for name in (*ONE_SPAN, *AMOUNTS))
 
 
 class RankedRows:
-    """Rows of a list of records, the first of the span by the list's own order."""
+    """Rows of a list of records within a span: the first ones in the order that the list asks for."""
 
     def __init__(self, request: OperatorRequest[SpoolServices, Any]) -> None:
         self._request = request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, described_by, resource_commands
+from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import conditions
 from gateway.money.views.declared import NewView
@@ -56,16 +56,9 @@ list_command(
 )
 
 
-def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that are written in a way of their own."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @views.command()
 @described_by(NewView, required=("name", "principal_dimension"))
-@_described
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -89,7 +82,7 @@ resource_commands(
 @click.argument("view")
 @click.option("--everything", is_flag=True, help="Take its filter away.")
 @described_by(NewView)
-@_described
+@with_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:

@@ -333,7 +333,7 @@ class ProviderClient:
         return self._session
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
-        """Return what an address is checked by: certificates, which take 25 ms to read, are read where there is TLS."""
+        """Return the TLS context for an address. Reading the certificates takes 25 ms, so plain http skips it."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:
@@ -384,7 +384,7 @@ class SigningKeys:
         True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no id.
         """
         tried = None
-        # Nobody whose key is known waits while the provider is asked for one that is not.
+        # A token with a known key does not wait while the provider is asked for an unknown one.
         if not self._are_old:
             tried = self._loaded_at
             if self.know(token.text) or await self._verify(token):

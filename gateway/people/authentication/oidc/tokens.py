@@ -256,6 +256,6 @@ def lets(claims: Claims, scope: str) -> bool:
 
 
 def leaves_groups_out(claims: Claims, claim: str) -> bool:
-    """True if a token says that the person is in more groups than it could hold."""
+    """Return whether the provider left groups out of a token because the person has too many."""
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)
