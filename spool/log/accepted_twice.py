@@ -1,11 +1,11 @@
 """
-Ids that were accepted again although they were known: each of these calls counts twice.
+Search for records that were accepted although their ids were already known. Each of these calls counts twice.
 
-A recount of the entries looks for them in two steps, because few ids or none come twice. The first step keeps eight
-bytes of each record, up to as many as the index of known ids may have, and finds the ids that occur more than once.
-The second reads the entries of their topics again and judges each pair by the rule of a lookup: a repeat that came
-when its id was no longer known, or named a time too far from the first one's, was accepted rightly. A record without
-an identity has an id that nobody else has.
+A recount of the entries searches in two steps, because few ids repeat, usually none. The first step holds
+eight bytes per record, at most as many records as the index of known ids may hold, and finds ids that occur
+more than once. The second step reads the entries of those topics again and judges each pair by the rule of a
+lookup. A repeated id was accepted correctly if the id was no longer known, or if the two start times are too
+far apart. A record without a dedup key has a random id, so it never repeats.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from spool.log.runs import repeated
 from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
-CHUNK = 16_384  # ids that are sorted together: a few milliseconds
-SHOWN = 10  # numbers of a topic
-MAX_SUSPECTS = 100_000  # ids that occur more than once: further ones are not judged
-NUMBERS = 4096  # read at once for the second step
+CHUNK = 16_384  # ids sorted at a time, which takes a few milliseconds
+SHOWN = 10  # record numbers reported per topic
+MAX_SUSPECTS = 100_000  # repeated ids per topic; further ids are not judged
+NUMBERS = 4096  # record numbers that the second step reads at a time
 
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
 
 
 class TwiceAccepted:
     """
-    Of one recount, whose entries come by topic in ascending order. Holds at most `max_ids` ids: of more, each is
-    compared with at least half as many before it.
+    Ids that occur more than once in one recount.
+
+    The entries must arrive by topic, in ascending order. Holds at most `max_ids` ids. If there are more, each
+    id is compared with at least half as many earlier ids.
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:
@@ -42,11 +44,11 @@ class TwiceAccepted:
         self._chunks: list[array[int]] = []
         self._latest = array("Q")
         self._topic = ""
-        self._ends: dict[str, tuple[int, int]] = {}  # the first number and the last of each topic
+        self._ends: dict[str, tuple[int, int]] = {}  # first and last number of each topic
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
     def note(self, entry: Entry) -> None:
-        """Take in the ids of an entry."""
+        """Collect the ids of an entry."""
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
         self._ends[entry.topic] = first, entry.last
@@ -60,7 +62,9 @@ class TwiceAccepted:
         return len(self._chunks) >= self._max_chunks
 
     def compare(self, *, is_last: bool) -> None:
-        """Look for ids that occur twice, on any thread, and let half of the ids go; all of them if it was the last."""
+        """
+        Find ids that occur twice and drop the older half of the ids, or all ids if `is_last`. Runs on any thread.
+        """
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
         suspects.update(islice(repeated(chunks), MAX_SUSPECTS - len(suspects)))
@@ -69,7 +73,10 @@ class TwiceAccepted:
             self._latest = array("Q")
 
     async def judged(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
-        """Read the topics again that have ids twice; return what was accepted though it was known."""
+        """
+        Read again the topics that have repeated ids. Return the records that were accepted although
+        they were known.
+        """
         found = {}
         for topic, suspects in self._suspects.items():
             if suspects:
@@ -82,7 +89,8 @@ class TwiceAccepted:
     async def _judge(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
     ) -> array[int]:
-        earlier: dict[int, list[tuple[int, float]]] = {}  # the hours under which an id was kept, and when
+        # for each id: the hour it is filed under, and when it was committed
+        earlier: dict[int, list[tuple[int, float]]] = {}
         numbers = array("q")
         while first <= last:
             entries = await read(topic, first, min(last, first + NUMBERS - 1))

@@ -1,9 +1,10 @@
 """
-Two reports of one call: what the later one fills in, and where the two disagree. Pure.
+Comparison of two reports of one call: which gaps the later report fills, and where the two disagree. Pure.
 
-A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along.
-Reports that do not contradict each other make the same record in every order: what the ones leave out the others
-fill, and two weak statements give way: a part of 0 to a count that fits the total, `ok` to another outcome.
+The report that states a fact first supplies it, together with its details, such as where a cost comes from.
+Reports that do not contradict each other make the same record in every order, because each fills the gaps
+of the others. Two weak statements yield: a part of 0 yields to a count that fits the total, and `ok` yields
+to another outcome.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from spool.meters import METERS, millionths
 from spool.processing import mode_of
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
-# A total and its parts. Where two reports contradict each other, a part of the one's total is none of the
-# other's.
+# Totals and their parts. If two reports contradict each other, a part in one report does not belong to the
+# total of the other.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
     ("output_tokens", "reasoning_tokens"),
@@ -28,20 +29,21 @@ SIDES = (
 )
 TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
-# Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out
-# again.
+# Fields that determine an estimate. If a later report fills one of them, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
-SAME_COST = Decimal("0.000001")  # relative: sources round money differently
+SAME_COST = Decimal("0.000001")  # relative, because sources round money differently
 
 
 def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """True if new tags name the way in which the provider processed the call, which decides its price."""
+    """Return True if new tags change how the provider processed the call, which decides its price."""
     tags = fields.get("tags")
     return tags is not None and mode_of(tags) != mode_of(known.tags)
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
-    """The fields that the first report left null and the later one states, as far as both make one picture."""
+    """
+    Return the fields that the first report left null and the later one states, if the two are consistent.
+    """
     fields: dict[str, Any] = {}
     for name in AMENDABLE:
         if getattr(first, name) is None:
@@ -55,7 +57,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # a repeat brings none
+    if fields:  # a repeated report adds none
         _leave_out_what_does_not_fit(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
         fields["meters"] = filled
@@ -74,7 +76,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
-    """The first amount holds, in whatever currency it is."""
+    """Keep the amount of the first report, in whatever currency it is."""
     if first.charges:
         fields.pop("cost", None)
     elif first.cost is None and later.cost is None:
@@ -83,8 +85,10 @@ def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) ->
 
 def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
     """
-    The meters of both reports; None if the later adds none. Where both tell one, the first holds, unless it
-    is a part of 0, which may be one that the report cannot tell.
+    Return the meters of both reports, or None if the later one adds none.
+
+    If both report one meter, the first quantity counts. The exception is a part of 0, because that report may
+    be unable to measure the part.
     """
     known = first.meters
     more = {
@@ -104,7 +108,7 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
 
 
 def _meters_differ(first: Inference, later: Inference) -> bool:
-    """True if both tell one meter, and not the same quantity."""
+    """Return True if both report one meter with different quantities."""
     return any(
         name in later.meters
         and millionths(quantity) != millionths(later.meters[name])
@@ -120,11 +124,11 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    # the writes that it is a part of were left out
+    # the cache writes that these are a part of were dropped above
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
-    if start is not None and end is not None and end < start:  # two clocks
+    if start is not None and end is not None and end < start:  # the reports come from two clocks
         fields.pop("start_time", None)
         fields.pop("end_time", None)
     if fields.get("status", first.status) != "error":
@@ -133,7 +137,8 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    True if both state one of these counts, and not the same. A part of 0 may be one that the report cannot tell.
+    Return True if both state one of these counts and they differ. A part of 0 may mean that a report
+    cannot measure it.
     """
     for name in names:
         one = getattr(first, name)
@@ -144,14 +149,14 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
-    """True if one of the two states 0 where the other counts something."""
+    """Return True if one report states 0 and the other a count."""
     one = getattr(first, name)
     other = getattr(later, name)
     return one is not None and other is not None and bool(one) != bool(other)
 
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    """True if the parts that either states are no more than the whole."""
+    """Return True if the parts stated by either report add up to no more than the total."""
     whole = _stated(first, later, total)
     counts = [_stated(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
@@ -167,7 +172,7 @@ def _stated(first: Inference, later: Inference, name: str) -> int | None:
 
 def _counts_more(first: Inference, later: Inference) -> bool:
     """
-    True if the later report states every token count of the first and more: then its estimate is the better one.
+    Return True if the later report states every token count of the first and more, so that its estimate is better.
     """
     return (
         _told(first) < _told(later)
@@ -177,7 +182,7 @@ def _counts_more(first: Inference, later: Inference) -> bool:
 
 
 def _told(report: Inference) -> set[str]:
-    """The counts that a report states; a part of 0 costs nothing, stated or not."""
+    """Return the counts that a report states, without parts of 0, because they cost nothing."""
     told = {
         name
         for name in TOKENS
@@ -187,7 +192,7 @@ def _told(report: Inference) -> set[str]:
 
 
 def disagree(first: Inference, later: Inference) -> bool:
-    """True if both state a token count or a cost, and not the same."""
+    """Return True if both state a token count or a cost and they differ."""
     if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:
@@ -215,6 +220,6 @@ def _amounts_differ(one_text: str, other_text: str) -> bool:
 
 
 def amended(record: Inference, fields: Mapping[str, Any]) -> Inference:
-    """The record with an amendment in it; the original stays as it is."""
+    """Return a copy of the record with these fields replaced. Unknown fields are ignored."""
     known = {name: value for name, value in fields.items() if name in record.__struct_fields__}
     return msgspec.structs.replace(record, **known)

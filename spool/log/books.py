@@ -1,8 +1,8 @@
 """
-The books: what came in and what became of it, in integers that balance.
+The accounting: counts of everything that was received and of what became of it. The equations hold to the integer.
 
-Pure. Every submission leaves its `Terms` in the row of its commit; the running counters are their sums. A
-recount adds the same rows again and compares.
+Pure. Each commit row stores the `Terms` of its submissions, and the running counters are sums over all
+`Terms`. A recount adds up the same rows again and compares the sums with the counters.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from spool.disks import FSYNC
 from spool.log.entries.codec import NO_RECORD
 from spool.log.values import Books, Receipt
 
-# The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
+# Terms that submissions add to a topic. `ignored.REASON` and `rejected.REASON` are further terms.
 RECEIVED = "received"
 SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # this and those below detail records that other terms count
+AMENDED = "amended"  # this and the terms below are details of records that other terms count
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # tags, not records: it is in no equation
-# These are counted for metrics alone.
-UNCOMPARED = "uncompared"  # repeats of calls whose record is out of reach
+LEFT_OUT = "left_out"  # counts tags, not records, so no equation contains it
+# Counted only for metrics.
+UNCOMPARED = "uncompared"  # repeated reports whose record could not be read for a comparison
 METER_TOO_LARGE = "meter_too_large"
-CORRECTED = "corrected"  # accepted, as a correction of a closed record
-# The terms that keeping brings.
-EXPIRED = "expired"  # retention took it and no route was there to want it
-RETIRED = "retired"  # retention took it after every route was done with it
-DAMAGED = "damaged"  # kept, and cannot be read
-KEPT = "kept"  # never stored: the records of the entries that are there
+CORRECTED = "corrected"  # accepted as a correction of a closed record
+# Terms that retention and damage change.
+EXPIRED = "expired"  # deleted by retention while the topic had no required route
+RETIRED = "retired"  # deleted by retention after every required route had finished with it
+DAMAGED = "damaged"  # still stored, but unreadable
+KEPT = "kept"  # records of the stored entries; computed when needed, never stored as a counter
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
 BY_SUBMISSION = (
@@ -78,12 +78,12 @@ TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
 def is_term(term: str) -> bool:
-    """True if a counter of a topic may have this name."""
+    """Return True if a counter of a topic may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
-    """What became of one submission; fields are only ever added at the end."""
+    """Counts of one submission by outcome. The encoding is positional, so add new fields only at the end."""
 
     topic: str
     received: int = 0
@@ -97,15 +97,15 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     unidentified: int = 0
     ignored: dict[str, int] = {}
     rejected: dict[str, int] = {}
-    first: int = 0  # the number of its first new record
-    before: list[str] = []  # of the last part of a request: the receipts of the others
+    first: int = 0  # number of the first new record
+    before: list[str] = []  # receipts of the request's earlier parts, set on its last part
     left_out: int = 0
-    bridged: int = 0  # of two records that were found to be one call, the later ones: shadows from then on
+    bridged: int = 0  # records that turned out to be duplicates of an earlier record and became shadows
     bridged_late: int = 0
 
     @property
     def records(self) -> int:
-        """New and known alike: what a sender is answered."""
+        """Return new and known records together, which is the number that the sender gets."""
         return self.accepted + self.duplicates
 
     def receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -122,7 +122,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         return self.first + self.accepted - 1
 
     def counts(self) -> list[tuple[str, int]]:
-        """Every term that is not zero, by the name it has in the books."""
+        """Return every term that is not zero, under its name in the accounting."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:
@@ -146,7 +146,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
 
 
 def check_terms(packed: object, checksum: object) -> list[Terms] | None:
-    """The terms of a commit's row; None when its bytes changed on disk."""
+    """Decode the terms in a commit row. Return None if the row's bytes changed on disk."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:
@@ -156,7 +156,7 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
 
 
 def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
-    """(topic, term) -> the sum over some submissions."""
+    """Return the sum of each (topic, term) over the submissions."""
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.counts():
@@ -176,7 +176,9 @@ def books(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """The terms as they are, and a sentence for every equation that does not hold, after those that are given."""
+    """
+    Return the terms, with one sentence for each equation that does not hold. Sentences in `wrong` come first.
+    """
     imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
@@ -191,8 +193,12 @@ def verified(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """The recounted terms, with a sentence for everything wrong and wherever counter and recount differ."""
-    # What keeping did is in no commit row: its counters are taken as they are, and show in the equations.
+    """
+    Return the recounted terms, with one sentence for each problem and for each counter that differs
+    from the recount.
+    """
+    # Commit rows do not contain what retention deleted, so these counters are not recounted. The
+    # equations check them.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_differences(counters, recounted)]
     return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
@@ -202,8 +208,11 @@ def terms_of_damaged(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
-    Find the part of damaged commit rows that no counter has, and what the rows had counted: the records that
-    are still kept. None if the books would not balance with it: then more is wrong than these rows.
+    Work out what damaged commit rows had counted.
+
+    Returns two sums: all terms that the rows had counted, and the part of them that no counter includes. That
+    part is derived from the records that are still stored. Returns None if the accounting would still not
+    balance, because then more is wrong than these rows.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(
@@ -252,5 +261,5 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
 
 
 def topic_of(route: str) -> str:
-    """A route is named destination/topic."""
+    """Return the topic of a route, which is named DESTINATION/TOPIC."""
     return route.rpartition("/")[2]

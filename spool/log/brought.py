@@ -1,4 +1,8 @@
-"""Records that come from another file, a damaged one or a lake; which are here is noted in the commit that brings."""
+"""
+Submissions of records that are imported from another file, such as a damaged log or a data lake.
+
+The same commit stores the records and a note of their numbers, so a repeated import skips them.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Name the fact that says which numbers of a file are here."""
+    """Build the key of the note that lists which numbers of a file were imported."""
     return RECOVERED + "/".join(of).encode()
 
 
 def noted(report: PartialReport) -> list[tuple[int, int]]:
-    """The numbers of a note, as ranges."""
+    """Return the imported numbers that a note lists, as ranges."""
     return _ranges.decode(report.body)
 
 
@@ -34,7 +38,12 @@ def bring(
     at: float,
     certain: bool,
 ) -> Submission:
-    """`done`: all numbers that are here with these. Not `certain`: the log may know ids of records that it lacks."""
+    """
+    Build the submission that imports some records and updates the note of imported numbers.
+
+    `done`: all numbers that are imported once this submission is stored. `certain`: False if the log may know ids whose
+    records it no longer has. Then the records are stored without a duplicate check.
+    """
     times = Counter(record.id for record in records)
     return Submission(
         topic=topic,

@@ -1,4 +1,6 @@
-"""Reports of one call that disagree: counted by the two sources, with the sums that each of them reported."""
+"""
+Conflicts: reports of one call that disagree, counted by their two sources, with the sums that each source reported.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from spool.turns.threads import prepare
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """What one of the two sources reported of the calls in question; None: never reported."""
+    """Sums that one of two sources reported for the conflicting calls. None means never reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -28,7 +30,7 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """Every disagreement of a pair of sources; the request id of the newest one as an example."""
+    """All conflicts of two sources. The request id of the newest conflict serves as an example."""
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)
@@ -48,12 +50,12 @@ prepare(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
-MAX_PAIRS = 1000  # another Tollhouse's sender may name any source
+MAX_PAIRS = 1000  # a sending Tollhouse may name any source
 OTHER = "other"
 
 
 def others_of(pair: Pair) -> Pair:
-    """The pair that has the disagreements of those that have no place of their own."""
+    """Return the pair that counts the conflicts of all pairs without a place of their own."""
     return pair[0], OTHER, OTHER
 
 
@@ -61,7 +63,7 @@ class Conflicts(dict[Pair, Conflict]):
     """
     Conflicts by pair of sources.
 
-    A new pair always has a place: over the bound the pair that disagreed least often is counted with all others.
+    A new pair always gets a place. Over the limit, the pair with the fewest conflicts is merged into "other".
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
@@ -79,7 +81,7 @@ class Conflicts(dict[Pair, Conflict]):
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
-        """Most frequent first, as `Log.conflicts` answers."""
+        """Return rows for `Log.conflicts`, most frequent first."""
         found = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
@@ -108,7 +110,9 @@ def _added(one: int | None, other: int | None) -> int | None:
 
 
 def _money(text: str | None) -> str | None:
-    """A cost that is not a finite decimal adds nothing: one bad report never stops a commit."""
+    """
+    Parse a cost. Return None unless it is a finite decimal, because one bad report must never stop a commit.
+    """
     if text is None:
         return None
     try:

@@ -1,9 +1,8 @@
 """
-Names that senders choose, of which a bounded number is kept: attribute names that no dialect took, and types
-of usage events.
+Bounded lists of names that senders choose: attribute names that no dialect reads, and types of usage events.
 
-Half of them are those that were seen most often, the others those that were seen last. A new name always has a
-place, and made-up ones push out made-up ones, not what is in use.
+Half of the places go to the names seen most often, the other half to the names seen last. A new name always
+gets a place, and invented names push out other invented names, not the names in use.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from spool.record import Record, UsageEvent
 
 
 def often(most: int) -> int:
-    """Return how many of the places go to the most frequent names."""
+    """Return how many of `most` places go to the most frequent names."""
     return most // 2
 
 
-# -- attribute names of items that look like AI and that no dialect took -------------------------------------
+# -- attribute names of items that look like AI calls and that no dialect reads --------------------------------
 
 
 MAX_SHAPES = 1000  # enough to name every product in use
@@ -30,27 +29,27 @@ SEPARATOR = "\n"
 
 
 def shape_of(names: Iterable[str]) -> str:
-    """The key of a shape: its names sorted, each once."""
+    """Return the key of a shape: its distinct names, sorted."""
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
 def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    """Make one shape_row of the answer of `Log.unrecognised`."""
+    """Build one row of the result of `Log.unrecognised`."""
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 
-# -- types of the usage events that are kept -----------------------------------------------------------------
+# -- types of the stored usage events --------------------------------------------------------------------------
 
 
 MAX_TYPES = 1000
-_EXACT = Context(prec=300)  # sums of amounts from 1e-115 to 1e100, however many
+_EXACT = Context(prec=300)  # exact for sums of any number of amounts from 1e-115 to 1e100
 
 AmountOf = Callable[[UsageEvent], Decimal | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSum:
-    """How many events, and what those of them that have an amount add up to; None if none has one."""
+    """Number of some events and the sum of their amounts. The amount is None if no event has one."""
 
     count: int = 0
     amount: Decimal | None = None
@@ -61,7 +60,7 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """What was new here of a type, and when the newest of it came."""
+    """New events of one type, and the arrival time of the newest one."""
 
     type: str
     count: int
@@ -70,12 +69,14 @@ class EventType:
 
 
 def added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    """The exact sum of the amounts that are there."""
+    """Return the exact sum of two amounts. None counts as no amount."""
     return one if other is None else other if one is None else _EXACT.add(one, other)
 
 
 def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
-    """The sums of some records by type. `amount_of` says what an event adds; a shadow adds nothing."""
+    """
+    Sum usage events by type. `amount_of` returns an event's amount. Shadows are counted without an amount.
+    """
     found: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):

@@ -1,4 +1,6 @@
-"""Cumulative counters to deltas. Pure: a state and a point give the next state and what the point added."""
+"""
+Conversion of cumulative counters to deltas. Pure: a state and a point give the next state and the delta.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,17 @@ LATE = "late"
 BASE_LINE = "base_line"
 FORGOTTEN = "forgotten"
 NOT_FINITE = "not_finite"
-KNOWN_SINCE = "series known since"  # the name under which engines keep that time
+KNOWN_SINCE = "series known since"  # the name under which engines store that time
 
 TOKENS = "{token}"
-SMALLEST = Decimal(1).scaleb(-12)  # money below this gives nothing; it stays in the state until it has grown
-_EXACT = Context(prec=400)  # more digits than a double can have: no sum is ever rounded
-_NOISE = Decimal(2) ** -50  # by this share of themselves do sums of the same doubles differ in another order
+# smaller amounts of money are not counted yet; they stay in the state until they have grown
+SMALLEST = Decimal(1).scaleb(-12)
+_EXACT = Context(prec=400)  # more digits than a double can have, so sums are never rounded
+_NOISE = Decimal(2) ** -50  # largest relative difference between sums of the same doubles in another order
 
 
 class SeriesState(NamedTuple):
-    """Where a counter stood at its last point."""
+    """Value and times of the last point of a counter."""
 
     start_time: int
     time: int
@@ -34,7 +37,7 @@ class SeriesState(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What a counter added over [start_time, time]."""
+    """Increase of a counter over [start_time, time]."""
 
     value: Decimal
     start_time: int
@@ -45,14 +48,15 @@ def advance(
     state: SeriesState | None, point: CounterPoint, known_since: int = 0
 ) -> tuple[SeriesState | None, Delta | str]:
     """
-    The state after a point, and its delta or the reason why there is none.
+    Return the state after a point, and its delta or the reason why there is no delta.
 
-    The first point of a series counts whole when the sender states since when it counts; a later start or a
-    fall is a restart, but not the fall by a last digit of who adds up doubles anew for each point. What is
-    too small to count is left in the state, so that it is counted once it has grown.
+    The first point of a series counts in full if the sender states its start time. A later start time or a
+    falling value means that the counter was restarted. A fall in the last digit is not a restart, because
+    some senders sum doubles in varying order. An increase that is too small to count stays in the state until
+    it has grown.
 
-    `known_since`: no series that began after it was forgotten for want of room. One that began earlier may have
-    counted before, so its first point only gives the base for the next one.
+    `known_since`: a series with a later start was never forgotten for lack of space. A series that began
+    earlier may have been counted before, so its first point only becomes the base for the next one.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -83,7 +87,7 @@ def advance(
 
 
 def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
-    """The record of a delta, and its identity by rule 7."""
+    """Build the record of a delta, with its dedup key by rule 7."""
     known_as = Identity(identity.of_point(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,

@@ -1,10 +1,10 @@
 """
-The duplicate window: which ids arrived lately, in eight bytes each.
+The duplicate window: the ids of recent records, in eight bytes each.
 
-The newest ids are a dict that also knows their numbers; older ones are sorted runs by the hour of the call's
-start, merged so that an hour has few. Runs never change once made: a plan of new runs can be thrown away when
-its transaction fails, and other threads may walk over them. The newest ids in runs keep the places of their
-calls for late reports (`spool.log.places`).
+A dict holds the newest ids and the places of their records. Older ids are in sorted runs by the hour in which
+the call started. Runs of an hour are merged, so that an hour has few. A run never changes once made, so other
+threads may read it, and a plan of new runs can be dropped if its transaction fails. The newest ids in runs
+keep the places of their calls for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -26,41 +26,50 @@ from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, names_of, request_names_of
 
 HOUR_NS = 3600 * 10**9
-NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
-AHEAD_NS = HOUR_NS  # a start further ahead than this is not believed
+NEAR_NS = HOUR_NS // 4  # the start times in two reports of one call differ by at most this
+AHEAD_NS = HOUR_NS  # a start time further ahead of the clock than this is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
-_TOO_FAR_AHEAD_NS = -AHEAD_NS  # of the age of a start
-BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
-LARGE_BATCH = 4096  # a fold of fewer ids is done before the next commit: it takes a millisecond or two
-HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
-MAX_AGE_S = 86_400  # newest ids older than this become runs even when few, and places in runs are forgotten
-PLACED_SHARE = 8  # one in so many of the known ids may keep its place in a run, in 17 bytes
-SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
-REPEATS_EVERY_S = 86_400  # between two looks for ids that came again beyond what a lookup covers
+_TOO_FAR_AHEAD_NS = -AHEAD_NS  # the lowest age of a start time that is believed
+BATCH = 16_384  # newest ids that become runs together, which takes a few milliseconds of sorting
+LARGE_BATCH = (
+    4096  # a fold of fewer ids runs before the next commit, because it takes only a millisecond or two
+)
+HELD_BATCHES = 32  # ids of open records stay in the dict, up to this number of batches
+MAX_AGE_S = 86_400  # older ids become runs even if they are few, and older places of ids in runs are dropped
+PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run, at 17 bytes each
+SHORT = 8 * BATCH  # runs of an hour are merged up to this length, whatever their lengths
+REPEATS_EVERY_S = 86_400  # interval between counts of repeated ids that a lookup cannot find
 
-# Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for
-# one chance in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
+# Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two different ids
+# collide with a chance of one in 2^64, whoever chose them. A keyed BLAKE2b gives the same at two and a half
+# times the cost.
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
-IN_A_RUN = 0  # known, but its number is not at hand
+IN_A_RUN = 0  # the id is known, but its place is not in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """The oldest of the newest ids as runs: to be stored, then given back to `DuplicateIndex.folded`."""
+    """
+    Plan to move the oldest of the newest ids into runs. Store it, then pass it to `DuplicateIndex.folded`.
+    """
 
-    taken: int  # ids that leave the dict, oldest first
+    taken: int  # number of ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    removed: Sequence[IdRun]  # merged into added ones, too old, or over the bound
+    removed: Sequence[IdRun]  # runs that were merged, have expired, or exceed the limit
     covered_since: float
     places_before: RecentPlaces
     places: RecentPlaces
 
 
 class Whereabouts(NamedTuple):
-    """Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends included)."""
+    """
+    Where the record of a known id may be: its place, or else the period in which it was committed.
+
+    `since` and `until` are epoch seconds, both included.
+    """
 
     place: tuple[str, int] | None
     since: float
@@ -68,7 +77,10 @@ class Whereabouts(NamedTuple):
 
 
 class DuplicateIndex:
-    """In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied."""
+    """
+    The index of known ids, in memory. The writer's thread calls `find` and `add` while it plans or
+    applies a transaction.
+    """
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
         self.native = native
@@ -77,28 +89,30 @@ class DuplicateIndex:
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
-        self._newest: dict[int, int] = {}  # id -> number and topic in one int, in order of arrival
-        self._hours = array("q")  # of the newest, in the same order
-        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many of the newest
+        self._newest: dict[int, int] = {}  # id -> place, in order of arrival
+        self._hours = array("q")  # hours of the newest ids, in the same order
+        self._arrivals: deque[tuple[float, int]] = deque()  # time, and number of newest ids that arrived then
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
+        self._look_again_at = (
+            0  # number of newest ids from which another look at the oldest of them is worthwhile
+        )
         self.covered_since = 0.0
-        self.folds = 0  # so far
+        self.folds = 0  # number of folds so far
 
     # -- looking up ------------------------------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int:
-        """The eight bytes under which a 128-bit id is known here."""
+        """Return the eight bytes under which the index knows a 128-bit id."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        The place of the first known id (see `place`), IN_A_RUN when its place is not at hand, None when
-        all are new.
+        Return the place of the first known id. Returns IN_A_RUN if the place is not in memory, None if all
+        ids are new.
         """
         for id in ids:
             place = self._newest.get(id)
@@ -106,22 +120,24 @@ class DuplicateIndex:
                 return place
             for hour in hours:
                 for run in self._runs.get(hour, ()):
-                    at = id & run.mask  # looked at here, because a call would cost as much as the look saves
+                    at = id & run.mask  # inlined, because a call would cost as much as this check saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
                         return self._places.find(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
-        """True if a request arrived under a name within the window: its names are kept under the hour of arrival."""
-        newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
+        """
+        Return True if a request with this name arrived within the window. Request names are filed by
+        hour of arrival.
+        """
+        newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead when the request arrived
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """
-        Return the places and times where a record may be; None for an id that is not remembered or belongs to
-        no call or event.
+        Return the place of a record, or the times between which it was committed. Return None if the id is unknown.
         """
         id = self.id_of(identity)
         found = self.place_at_hand(id)
@@ -130,7 +146,7 @@ class DuplicateIndex:
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
-        # A call that began an hour ahead of its arrival is believed.
+        # a call may start up to an hour after its arrival, because clocks differ
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
         return Whereabouts(None, since, max(run.arrived_at for run in runs))
 
@@ -138,7 +154,8 @@ class DuplicateIndex:
 
     def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
         """
-        Ids of records that are now on disk and that `find` did not know, with their places, in order of numbers.
+        Add ids of records that are now on disk, with their places, in order of record numbers. None of them
+        may be known.
         """
         if ids:
             self._newest.update(ids)
@@ -146,15 +163,16 @@ class DuplicateIndex:
             self._arrivals.append((now, len(ids)))
 
     def place_at_hand(self, id: int) -> int | None:
-        """The place of an id; None or IN_A_RUN if it is not known, or its place is not at hand."""
+        """
+        Return the place of an id. Returns None or IN_A_RUN if the id is unknown or its place is not in memory.
+        """
         return self._newest.get(id) or self._places.find(id)
 
     def knows(self, id: int) -> bool:
-        """True if the id is among the newest."""
         return id in self._newest
 
     def load(self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES) -> None:
-        """Fill the index with the runs and places that were on disk when the process started."""
+        """Fill the index with the runs and places that were stored when the process started."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
@@ -163,17 +181,19 @@ class DuplicateIndex:
         self._places = places
 
     def removed_below(self, number: int) -> None:
-        """Calls of lower numbers are kept no more: the next fold forgets their places."""
+        """Note that calls with lower numbers are deleted. The next fold drops their places."""
         self._lowest_place = place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
-        """True if the newest ids begin before a moment; True when there are none."""
+        """Return True if the newest ids begin before a moment, or if there are none."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
-        """True if a fold that is due may end after the next commit: one of many ids, none of which is too old."""
+        """
+        Return True if a due fold may end after the next commit: it has many ids, and none of them is too old.
+        """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
     @property
@@ -184,11 +204,14 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def may_be_due(self, now: float) -> bool:
-        """False if `due` is False at this time and at any earlier one, whatever is closed."""
+        """Return False if `due` is surely False at this time and at any earlier time."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
-        """True if `fold` should run: enough newest ids are closed, there are too many, or some are too old."""
+        """
+        Return True if `fold` should run: enough of the newest ids are closed, or there are too many, or some
+        are too old.
+        """
         count = len(self._newest)
         if not count:
             return False
@@ -196,24 +219,28 @@ class DuplicateIndex:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
-        # Finding the place walks over a batch, so after a look that came too early some more ids must come
-        # first.
+        # The next step walks over a whole batch. If it comes too early, some more ids must arrive before
+        # the next attempt.
         self._look_again_at = count + self._batch // 16
         topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet."""
+        """
+        Plan new runs from one batch, or from every closed id if `closed_below` is given. Changes nothing yet.
+        """
         return self.oldest(now, closed_below).fold()
 
     def oldest(
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
-        Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan
-        meanwhile. With `but_newest` the newest batch stays: what is known of its places is not lost.
+        Return the ids to fold: one batch, or every closed id if `closed_below` is given. Any thread may then
+        plan the runs.
 
-        Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
+        With `but_newest`, the newest batch stays in the dict, so that its places remain in memory.
+
+        Numbers close in order of arrival, so every id after the closed ones is open, in every topic.
         """
         if closed_below is None:
             taken = min(self._batch, len(self._newest))
@@ -237,7 +264,7 @@ class DuplicateIndex:
         )
 
     def folded(self, fold: Fold) -> None:
-        """The fold is on disk: forget what it took, know its runs."""
+        """Apply a fold that is on disk: drop the ids that it took, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
@@ -287,18 +314,20 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
-        """Return the seconds that the window reaches back; less than the setting if the bound on ids cut it."""
+        """
+        Return the seconds that the window reaches back. It is less than the setting if the limit on
+        ids shortened it.
+        """
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """Copy the lists of runs, so that a caller may read them while the index changes."""
+        """Copy the lists of runs by hour, so that the caller may read them while the index changes."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
-        """True if the id stands in a run of that hour."""
         return any(id in run for run in self._runs.get(hour, ()))
 
     @property
@@ -312,9 +341,9 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """The oldest of the newest ids, and the runs of that moment: all that the plan of a fold needs."""
+    """The oldest of the newest ids, with the runs of that moment. This is all that planning a fold needs."""
 
-    # Three lists of numbers: as many pairs are what the garbage collector would go through.
+    # Three lists of numbers, because the garbage collector would traverse a list of tuples.
     ids: Sequence[int]
     places: Sequence[int]
     hours: Sequence[int]
@@ -326,10 +355,10 @@ class OldestIds:
     lowest_place: int
     max_placed: int
     plan: _Plan
-    folds: int  # of the index so far: after another one this is of no use
+    folds: int  # number of folds so far; if it has changed, this plan is useless
 
     def fold(self) -> Fold:
-        """Plan the new runs; once, on any thread."""
+        """Plan the new runs. Call it once, on any thread."""
         by_hour = defaultdict[int, list[int]](list)
         for id, hour in zip(self.ids, self.hours, strict=True):
             by_hour[hour].append(id)
@@ -356,7 +385,7 @@ class OldestIds:
         )
 
     def _calls(self) -> dict[int, int]:
-        """The ids of calls and their places: only they are amended."""
+        """Return the ids of calls with their places, because only calls get added reports."""
         return {
             id: place
             for id, place in zip(self.ids, self.places, strict=True)
@@ -365,7 +394,7 @@ class OldestIds:
 
 
 class _Plan:
-    """Runs as they would be after a fold."""
+    """The runs as they will be after a fold."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
@@ -377,7 +406,9 @@ class _Plan:
         self.covered_since = index.covered_since
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
-        """Add a run, merged with those of its hour that are not much longer, so that an hour has few runs."""
+        """
+        Add a run and merge it with the runs of its hour that are not much longer, so that an hour has few runs.
+        """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             together = len(run.ids) + len(ids)
             if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
@@ -389,13 +420,12 @@ class _Plan:
         self._next_key += 1
 
     def expire(self, before: float) -> None:
-        """Runs whose newest id arrived before the window began."""
+        """Drop runs whose newest id arrived before the window began."""
         self._drop([run for run in self._kept() if run.arrived_at <= before])
 
     def bound(self, max_ids: int) -> None:
         """
-        Drop the runs that were quiet the longest if there are more ids than allowed; the window is shorter
-        from then on.
+        Drop the runs that were idle longest while there are more ids than allowed. This shortens the window.
         """
         kept = self._kept()
         count = sum(len(run.ids) for run in kept)
@@ -422,7 +452,10 @@ class _Plan:
 
 
 class RepeatedIds:
-    """How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day."""
+    """
+    Number of ids that are known more than once, too far apart in time for a lookup. Recounted at most
+    once a day.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -438,14 +471,18 @@ class RepeatedIds:
 
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
-    """The hour under which the id of a record is kept, and the hours in which the same call may already be known."""
+    """
+    Return the hour to file a record's id under, and the hours in which the same call may already be known.
+    """
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
     return hours_before(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
-    """What `hours_of` returns at one moment: starts of the same quarter of an hour have the same hours."""
+    """
+    Cache of `hours_of` for one moment, because all start times in a quarter of an hour have the same hours.
+    """
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -463,7 +500,7 @@ class NearHours:
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """The names under which a kept record and its request are known, each with the hour under which it is kept."""
+    """Yield the names of a stored record and of its request, each with the hour that it is filed under."""
     hour, _ = hours_of(record, now_ns)
     yield record.id, hour
     for name in names_of(record):
@@ -473,13 +510,15 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the hour of an id and the hours to look in, as `hours_of` does, for a call with a start."""
+    """Return, as `hours_of` does, the hour and the hours to search, for a call with a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
-    past = age + into  # since its hour began
-    if past >= HOUR_NS:  # an earlier report that told no start is kept under the hour of its end or arrival
+    past = age + into  # time since its hour began
+    if (
+        past >= HOUR_NS
+    ):  # an earlier report without a start time is filed under the hour of its end or arrival
         first = hour - 1 if into < NEAR_NS else hour
         later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
         return hour, range(first, hour + later + 1)
@@ -492,7 +531,7 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     """
-    Return the hours to look in, for a call without a start: from the hour of its end or arrival back
+    Return the hours to search for a call without a start time: from the hour of its end or arrival back
     through one day.
     """
     arrival = now_ns // HOUR_NS
@@ -501,21 +540,21 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
     hour = end_time // HOUR_NS
     last = max(
         hour, min(arrival, hour + DAY_HOURS)
-    )  # an earlier report that told no time is kept under its arrival
+    )  # an earlier report without any time is filed under its arrival
     return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
 _CALLS = _TOPIC_CODES[AI_TELEMETRY]
-PLACE_STEP = len(TOPICS)  # between the places of two numbers of a topic
+PLACE_STEP = len(TOPICS)  # distance between the places of two successive numbers of a topic
 
 
 def place(topic: str, number: int) -> int:
-    """Topic and number in one int: the dict of the newest ids holds one for every record."""
+    """Encode topic and number as one int, because the dict of newest ids holds one per record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
 def place_of(value: int) -> tuple[str, int]:
-    """The inverse of `place`."""
+    """Return the topic and number of a place."""
     number, code = divmod(value, PLACE_STEP)
     return TOPICS[code], number

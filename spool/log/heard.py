@@ -1,9 +1,10 @@
 """
-Who told calls in the last hour, kept in the commits of the calls: a counter that comes after a restart, or to another
-process, is recognised as their repeat.
+Senders that reported calls in the last hour. They are stored in the commits of these calls, so that a counter
+that repeats the calls is recognized after a restart and by other processes.
 
-A sender is kept as digests, which are too short to lead back to a name: of the caller (its session, its user, ...),
-and of each kind of calls that it told. Together they are one key, so that all of a caller are found by its beginning.
+A sender is stored as digests that are too short to reveal names: one of the caller (its session, its user,
+...) and one for each kind of calls that it reported. Together they form one key, so a search for the caller's
+digest as a prefix finds all of its keys.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-KEPT_S = 5400.0  # then nobody asks for it any more: an hour, what a row may be older, and what counters wait
+KEPT_S = (
+    5400.0  # covers the hour that counters look back, how outdated a row may be, and how long counters wait
+)
 CALLER_BYTES = 16
 FACT_BYTES = 4
-MOST_FACTS = 32  # of one key, which an index holds
+MOST_FACTS = 32  # per key, because an index must hold the key
 
 
 class Heard(Protocol):
     """
-    What submissions say of it (`Submission.heard`), each in the commit of its calls.
+    Stored senders. `Submission.heard` adds to them, in the commit of the calls.
 
-    `is_shared`: other processes keep senders, too. `knows_any`: a look-up may find some.
+    `is_shared`: other processes store senders in the same place. `knows_any`: False if a lookup cannot find any.
     """
 
     is_shared: bool
@@ -32,16 +35,20 @@ class Heard(Protocol):
     def knows_any(self) -> bool: ...
 
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
-        """Return what is kept that begins with the digest of one of these callers, and when it was told."""
+        """
+        Return all stored keys that begin with the digest of one of the callers, and when each was last reported.
+        """
         ...
 
     async def forget(self, before: float) -> int:
-        """Forget those that were last heard before a time, in short transactions; how many."""
+        """
+        Delete senders that were last reported before a time, in short transactions. Return their number.
+        """
         ...
 
 
 def digest_of(*names: str | None) -> bytes:
-    """Return the bytes under which a caller is kept."""
+    """Return the digest that identifies a caller."""
     return blake2b(
         repr(names).encode("utf-8", "surrogatepass"), digest_size=CALLER_BYTES, person=b"heard"
     ).digest()
@@ -49,20 +56,20 @@ def digest_of(*names: str | None) -> bytes:
 
 @lru_cache(4096)
 def fact_of(*names: str | None) -> bytes:
-    """Return the bytes under which a kind of calls is kept next to its caller."""
+    """Return the digest that identifies a kind of calls."""
     return blake2b(
         repr(names).encode("utf-8", "surrogatepass"), digest_size=FACT_BYTES, person=b"fact"
     ).digest()
 
 
 def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the keys that say what a caller told: one, unless it told very many kinds of calls."""
+    """Yield the keys for a caller's kinds of calls. There is one key for up to MOST_FACTS kinds."""
     for place in range(0, len(facts), MOST_FACTS):
         yield caller + b"".join(facts[place : place + MOST_FACTS])
 
 
 def facts_in(sender: bytes) -> frozenset[bytes]:
-    """Return what a key says that its caller told."""
+    """Return the digests of the kinds of calls in a key."""
     places = range(CALLER_BYTES, len(sender), FACT_BYTES)
     return frozenset(sender[place : place + FACT_BYTES] for place in places)
 
@@ -72,11 +79,11 @@ def pack_senders(senders: Iterable[bytes]) -> bytes:
 
 
 def unpack_senders(data: bytes) -> Iterator[bytes]:
-    """Yield keys that were packed. ValueError if they were not."""
+    """Yield the keys that `pack_senders` packed. Raises ValueError if the data are cut off."""
     place = 0
     while place < len(data):
         end = place + 1 + CALLER_BYTES + FACT_BYTES * data[place]
         if end > len(data):
-            raise ValueError("senders end too early")
+            raise ValueError("the packed senders are cut off")
         yield data[place + 1 : end]
         place = end

@@ -1,8 +1,9 @@
 """
-Which records are closed: a number is open for `hold_s` after its commit, and readers see what lies below.
+The watermark of each topic: all records below it are closed, so readers may see them. A record stays open for
+the waiting time, `hold_s`, after its commit.
 
-Timers follow the monotonic clock. While a commit is being made the horizon stands still, so that a record
-which that commit amends is never shown without the amendment.
+Timers follow the monotonic clock. The watermark does not move while a commit runs, so no reader sees a record
+without the added report that this commit writes.
 """
 
 from __future__ import annotations
@@ -16,44 +17,43 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.errors import NotClosed
 
-# The clock is a parameter and may jump, so a reader looks again this often while it waits.
+# A clock in tests may jump, so a waiting reader checks again this often.
 LOOK_AGAIN_S = 0.1
-# Where commits follow each other, a reader is not woken for each: what closes within this time is one change.
+# Commits may follow each other quickly. A reader then wakes once per step, not once per commit.
 STEP_S = 0.02
 
 
 class Committed(NamedTuple):
-    """The records of one topic and commit, as a start finds them."""
+    """Records of one topic and commit, as loaded at a start."""
 
     at: float  # epoch seconds
     topic: str
     first: int
-    next: int  # the number after the last
+    next: int  # the number after the last record
 
 
 def check_closed(last: int, closed_below: int) -> None:
-    """NotClosed unless a number is closed."""
+    """Raise NotClosed unless the record `last` is closed."""
     if last >= closed_below:
-        raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}: repeat it")
+        raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}. Retry later")
 
 
 class WaitingReaders:
     """
-    Those who wait until more is closed. Belongs to the event loop.
+    Readers that wait until more records are closed. Use only on the event loop.
 
-    `closes_in_s` says in how many seconds the oldest open record closes; None when nothing is open.
+    `closes_in_s` returns the seconds until the oldest open record closes, or None if no record is open.
     """
 
     def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
         self._closed_below = closed_below
         self._closes_in_s = closes_in_s
-        self._has_resting = False  # readers that wait until they are told
+        self._has_resting = False  # some readers wait without a timeout
         self._moved = asyncio.Event()
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
         """
-        Yield the closed horizon now, and each time it moves. After memory was read again it may be
-        lower, then higher.
+        Yield the watermark now and each time it changes. It may go back and forth once after memory was read again.
         """
         seen = 0
         while True:
@@ -74,22 +74,23 @@ class WaitingReaders:
 
     def wake_resting(self) -> None:
         """
-        Wake readers after new commits. Readers with a time to look again need not be woken.
+        Wake the readers that wait without a timeout, after a commit. The others check again by themselves.
 
-        What is open may move on another thread: whether all was closed before says nothing of who waits.
+        A thread may close records in between, so "all records were closed before" does not tell whether
+        a reader waits.
         """
         if self._has_resting:
             self.wake()
 
     def wake(self) -> None:
-        """Readers that wait look again; later ones wait for the next move."""
+        """Wake all waiting readers. Readers that begin to wait afterwards need another call."""
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
 
 
 class Horizon:
-    """Belongs to the event loop."""
+    """Watermarks of a log with one writing process. Use only on the event loop."""
 
     def __init__(self, *, hold_s: float, clock: Clock) -> None:
         self._hold_s = hold_s
@@ -101,7 +102,7 @@ class Horizon:
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
         """
-        Begin after a start: records that were committed less than `hold_s` ago stay open for the rest
+        Start with the numbers on disk. Records committed less than `hold_s` ago stay open for the rest
         of their time.
         """
         self._closed_below = dict(next_numbers)
@@ -110,23 +111,25 @@ class Horizon:
         young = sorted(one for one in newest if one.at > now - self._hold_s)
         for one in young:
             self._closed_below[one.topic] = min(one.first, self._closed_below.get(one.topic, 1))
-            left_s = min(self._hold_s, one.at + self._hold_s - now)  # the wall clock may have been moved back
+            left_s = min(self._hold_s, one.at + self._hold_s - now)  # the wall clock may have been set back
             self._open.append((timer + left_s, {one.topic: one.next}))
 
     def close(self, topic: str, below: int) -> None:
-        """A reader has read these before a start: they stay as they are, whatever their times say."""
+        """
+        Close records that a reader saw before the start. They must not change, even if their time is not over.
+        """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._move({topic: min(below, highest)})
 
     def freeze(self) -> dict[str, int]:
-        """Return the horizon of each topic and keep this answer until `thaw`."""
+        """Return the watermark of each topic, and hold it until `thaw`."""
         closed = self.closed()
         self._frozen = True
         return closed
 
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
-        """A commit ended; with `next_numbers` it succeeded and opened records below them."""
+        """End a commit. Pass `next_numbers` if it succeeded: its records below these numbers are open now."""
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
@@ -134,7 +137,10 @@ class Horizon:
         self._readers.wake_resting()
 
     def closed(self) -> dict[str, int]:
-        """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
+        """
+        Return all watermarks at one instant. Read one by one, a commit could be open in one topic and closed
+        in the next.
+        """
         if self._open:
             self._advance()
         return dict(self._closed_below)

@@ -1,13 +1,14 @@
 """
-Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait for
-the rest of it, counters for the calls that may repeat them.
+Waiting reports, stored so that they survive a restart. They are bytes under a key, which this module does not
+decode. A partial report waits for the rest of its call, a counter for the calls that it may repeat.
 
-A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission,
-which counts it as pending. A key that begins with `COUNTERS` is that of counters.
+Waiting reports are acknowledged as well, so they are stored like records: in the commit of their submission,
+which counts them as pending.
 
-Under `COUNTED` stands what is known for an hour of counters that count, under `RECOVERED` which records of a
-damaged file were brought into the log. Where several processes share a log, `TOLD` is what was reported of calls
-that are on record, and `TOLD_OF` leads to these from their traces. Nothing of these is pending.
+The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: an hour of counters that
+count. `RECOVERED`: which records of a damaged file were imported. `TOLD`: what was reported of recorded
+calls, if several processes share a log. `TOLD_OF`: the way from a trace to its `TOLD` keys. Only `COUNTERS`
+and partial reports are counted as pending.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ COUNTED = b"counted/"
 RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
-PARTS = b""  # every other key: parts of calls, and what their traces state
+PARTS = b""  # every other key: partial reports of calls, and facts that their traces state
 
 
 class PartialReport(NamedTuple):
-    """A report that waits, as it is stored."""
+    """A waiting report in its stored form."""
 
     key: bytes
-    at: float  # when something was last received under its key, epoch seconds
+    at: float  # when the newest report under the key was received, in epoch seconds
     body: bytes
 
 
 class Expectation(NamedTuple):
-    """A partial report as it was read, by the version of what stood under its key (spool.log.partial_reports)."""
+    """
+    The version of a waiting report when it was read. The submission is refused if the version has changed since.
+    """
 
     key: bytes
     version: int
@@ -43,30 +46,28 @@ class Expectation(NamedTuple):
 
 @dataclass(slots=True)
 class PendingChange:
-    """What a submission changes of the reports that wait."""
+    """Changes that a submission makes to the waiting reports."""
 
-    count: int = 0  # how many more wait; negative when more were completed than began to wait
-    keep: list[PartialReport] = field(
-        default_factory=list
-    )  # each in the place of what was kept under its key
-    forget: list[bytes] = field(default_factory=list)  # keys of those that wait no more
+    count: int = 0  # change of the number of waiting reports; negative if more were completed than added
+    keep: list[PartialReport] = field(default_factory=list)  # each replaces the report under its key
+    forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
     expects: list[Expectation] = field(
         default_factory=list
-    )  # what it was made from, where others may change that
+    )  # versions that the submission was made from, if other processes may change them
 
 
 class PartialReports(Protocol):
     """
-    What waits; a `Submission` adds and removes.
+    The stored waiting reports. A `Submission` adds and removes them.
 
-    `is_shared`: other processes change it, too. Then what is in memory of it may be old, and a submission
-    that was made from what was read says so (`Submission.expects`).
+    `is_shared`: other processes change them as well. Then memory may be outdated, so a submission states the
+    versions that it was made from (`Submission.expects`).
     """
 
     is_shared: bool
 
     async def load(self) -> Sequence[PartialReport]:
-        """All that is kept, oldest first."""
+        """Return all waiting reports, oldest first."""
         ...
 
     async def find(
@@ -85,7 +86,7 @@ class PartialReports(Protocol):
 
 
 def kind_of(key: bytes) -> bytes:
-    """The beginning that says what a key stands for."""
+    """Return the prefix of a key that gives its kind."""
     return next((kind for kind in _KINDS if key.startswith(kind)), PARTS)
 
 
@@ -96,14 +97,14 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)
 
 
-# -- what a submission was made from: it is not kept when that has changed meanwhile -------------------------
+# -- versions: a submission is refused if the reports that it was made from have changed -----------------------
 
 
-NOTHING = 0  # the version of what is not there
+NOTHING = 0  # the version of a key without a report
 
 
 class Expecting(Protocol):
-    """The part of a submission that is looked at here."""
+    """The fields of a submission that the version check reads."""
 
     @property
     def expects(self) -> Sequence[Expectation]: ...
@@ -116,12 +117,12 @@ class Expecting(Protocol):
 
 
 def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """Expect every key to be as it was when it was read, also those that had no report."""
+    """Expect every key to have the version that was read, or no report if it had none."""
     return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 
 def version_of(report: PartialReport | None) -> int:
-    """A number that changes with everything that is kept under a key; fits into a signed integer of 64 bits."""
+    """Return a number that changes with the report under a key. It fits a signed 64-bit integer."""
     if report is None:
         return NOTHING
     digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()
@@ -129,12 +130,14 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """The keys whose versions `stale` needs, in order."""
+    """Return the keys whose versions `stale` needs, sorted."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
 def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
-    """The places of those in a group whose expectations fail, with what those before them change."""
+    """
+    Return the positions of submissions whose expectations fail, counting the changes of earlier ones in the group.
+    """
     for submission in group:
         if submission.expects:
             break

@@ -1,8 +1,8 @@
 """
-Places of known ids that are in runs: a late report of a call is compared with the record at its place.
+Places of known ids that are in runs, so that a late report of a call can be compared with the stored record.
 
-A fold keeps the places of the ids that it takes, sorted by id, in blocks that never change once made. They are
-stored and forgotten with folds, so that a restart knows them again.
+A fold stores the places of the ids that it moves into runs, sorted by id, in blocks that never change. The
+blocks are stored and deleted together with folds, so a restart has them again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
 from spool.packed.native import Native
 
-FIRST, AFTER = "places ", "places!"  # every fact of a block is between them
+FIRST, AFTER = "places ", "places!"  # the names of all stored blocks sort between these two
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceBlock:
-    """Ids that arrived one after the other, sorted, and the place of each."""
+    """Ids that arrived one after the other, sorted, with the place of each."""
 
     run: IdRun
     places: array[int]
-    highest: int  # of the places
+    highest: int  # highest of the places
 
     def find(self, id: int) -> int | None:
         run = self.run
@@ -43,7 +43,7 @@ class PlaceBlock:
 
 
 class _Packed(msgspec.Struct, array_like=True):
-    """As it is stored; fields are only ever added at the end."""
+    """Stored form of a block. The encoding is positional, so add new fields only at the end."""
 
     arrived_at: float
     ids: bytes
@@ -56,7 +56,7 @@ _packed = msgspec.msgpack.Decoder(_Packed)
 
 
 def fact_of(block: PlaceBlock) -> tuple[str, bytes]:
-    """The name and the value of the fact that stores a block."""
+    """Return the name and the value of the fact that stores a block."""
     packed = _Packed(block.run.arrived_at, *runs.packed(block.run.ids), *runs.packed(block.places))
     return name_of(block.run.key), msgspec.msgpack.encode(packed)
 
@@ -66,7 +66,7 @@ def name_of(key: int) -> str:
 
 
 def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
-    """The inverse of `fact_of`; ValueError if the bytes changed."""
+    """Decode a stored block. Raises ValueError if the bytes changed."""
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
@@ -80,7 +80,7 @@ def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
 
 
 class RecentPlaces:
-    """The blocks, oldest first. Never changed: `plus` makes others."""
+    """The blocks, oldest first. Immutable: `plus` returns a new object."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -89,7 +89,7 @@ class RecentPlaces:
         return sum(len(block.places) for block in self.blocks)
 
     def find(self, id: int) -> int | None:
-        """The place of an id; None if it is not at hand."""
+        """Return the place of an id, or None if no block has it."""
         for block in reversed(self.blocks):
             place = block.find(id)
             if place is not None:
@@ -108,8 +108,11 @@ class RecentPlaces:
         native: Native | None,
     ) -> RecentPlaces:
         """
-        Add the places of the next ids. Blocks go whose newest id arrived before `since`, whose records are all
-        removed (below the `lowest` place), and the oldest beyond `most` ids. A block has up to `full` ids.
+        Return the blocks with the places of further ids, without the blocks that are no longer needed.
+
+        Dropped are blocks whose newest id arrived before `since`, blocks whose records are all deleted
+        (below the `lowest` place), and the oldest blocks while there are more than `most` ids. A block has
+        up to `full` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
         if places and arrived_at >= since and max(places.values()) >= lowest:
@@ -128,7 +131,7 @@ class RecentPlaces:
         return RecentPlaces(blocks)
 
     def beyond(self, other: RecentPlaces) -> list[PlaceBlock]:
-        """The blocks that another one does not have."""
+        """Return the blocks that `other` does not have."""
         keys = {block.run.key for block in other.blocks}
         return [block for block in self.blocks if block.run.key not in keys]
 
@@ -137,11 +140,11 @@ NO_PLACES = RecentPlaces()
 
 
 def load(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
-    """Read blocks as they were stored, in the order of their names; damaged ones are left out."""
+    """Load stored blocks in the order of their names. Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:
         try:
             blocks.append(unpack(name, value, native))
         except ValueError as error:
-            _log.error("%s and left out", error, extra={"action": "places_damaged", "fact": name})
+            _log.error("%s and are left out", error, extra={"action": "places_damaged", "fact": name})
     return RecentPlaces(blocks)

@@ -1,8 +1,9 @@
 """
-The log as a protocol, and who is notified of its commits.
+The log as a protocol, and the notification of observers after a commit.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
-in one transaction; when it returns, a power cut takes nothing of it away (SQLite without files excepted).
+Every storage engine implements the protocol and passes one contract suite (tests/spool/contract). Each
+method makes all its changes in one transaction. When it returns, the changes survive a power cut, except in
+SQLite without files.
 """
 
 from __future__ import annotations
@@ -19,55 +20,63 @@ from spool.packed.native import Native
 
 
 class Observer(Protocol):
-    """Notified of every commit after it is durable; must not raise and must not wait."""
+    """Receiver of a notification after each durable commit. It must not raise and must not wait."""
 
     def committed(self, commit: Commit) -> None: ...
 
 
 class ReadableLog(Protocol):
-    """What a reader of the log needs."""
+    """The part of the log that a reader needs."""
 
     async def read(
         self, topic: str, first: int, last: int, *, whole: bool = False, packed: Native | None = None
     ) -> Sequence[Entry]:
         """
-        Closed records with first <= number <= last, cut to that range, amended, in order.
+        Return closed records with first <= number <= last, with their added reports, in order.
 
-        `whole`, for whoever goes on behind `last` afterwards: NotClosed unless all of these are closed, so
-        that numbers without a record are gone for good.
+        `whole`: raise NotClosed unless the whole range is closed. Pass it if you continue after `last`,
+        because then a number without a record is gone for good.
 
-        `packed`, of who reads packed records with it: records may be spool.packed.records.PackedRecords.
+        `packed`: the compiled module, if the caller can read packed records. Records may then be
+        spool.packed.records.PackedRecords.
         """
         ...
 
     def closed_below(self, topic: str) -> int:
         """
-        Every record with a lower number is closed, and outlives what a receipt outlives. Numbers begin at 1.
+        Return the watermark: every record with a lower number is closed and as durable as the receipts.
+        Numbers begin at 1.
 
-        It may fall when the memory of a shared log is read again, never below what a transaction in it
-        has rested on.
+        The watermark of a shared log may fall when its memory is read again, but never below a value that a
+        transaction in the log relied on.
         """
         ...
 
     def changes(self, topic: str) -> AsyncIterator[int]:
-        """`closed_below` now, and again whenever it is another one: what a reader waits on."""
+        """Yield `closed_below` now and each time it changes."""
         ...
 
     def next_number(self, topic: str) -> int:
-        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
+        """
+        Return the number that the next record of a topic gets. All stored records, open or closed,
+        have lower numbers.
+        """
         ...
 
     async def newest_number(self, topic: str) -> int:
-        """The same by what the storage keeps, whoever wrote it: as of this moment, or later."""
+        """
+        Return the next number from the storage, whichever process wrote last. It is never older than the call.
+        """
         ...
 
 
 class Log(ReadableLog, Protocol):
-    """Append only, many readers."""
+    """Append-only log with many readers."""
 
     async def repeated_ids(self) -> int:
         """
-        Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each process.
+        Count ids that are known more than once, too far apart in time for a lookup. Each process counts
+        once a day.
         """
         ...
 
@@ -81,11 +90,13 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        """Read entries as readers see them; `with_open` adds the records that are open, in their present state."""
+        """Read entries as readers see them. `with_open` adds open records in their present state."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:
-        """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
+        """
+        Store a submission. Return its receipt after the flush. SpoolFull or SpoolUnavailable: nothing was stored.
+        """
         ...
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
@@ -94,55 +105,64 @@ class Log(ReadableLog, Protocol):
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        True if the request was kept, as far as this process knows: its sender may be answered as the first time.
+        Return True if this process knows that the request was stored, so that its sender can get the
+        same success again.
         """
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        """Return the fate of a submission's records; NotThere for an id that this log did not seal."""
+        """
+        Return the outcome of a submission's records. Raises NotThere for an id that this log did not seal.
+        """
         ...
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        """Shapes that look like AI and that no dialect took: {names, count, last_seen}."""
+        """
+        List attribute names that look like AI calls and that no dialect reads: {names, count, last_seen}.
+        """
         ...
 
     async def event_types(self) -> Sequence[EventType]:
-        """The types of usage events, by name; over MAX_TYPES see `spool.log.counted_names`."""
+        """List the types of usage events by name. `spool.log.counted_names` bounds the list to MAX_TYPES."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        """Reports of one call that disagreed: {first_source, second_source, count, first, second, ...}."""
+        """List conflicts: {first_source, second_source, count, first, second, ...}."""
         ...
 
     async def books(self) -> Books:
-        """The running counters, and every equation that does not hold."""
+        """Return the running counters and every equation that does not hold."""
         ...
 
     async def verify(self) -> Books:
-        """Recount from commit rows and entries; does not trust the running counters and says where they differ."""
+        """
+        Recount from commit rows and entries. The result names each running counter that differs from the recount.
+        """
         ...
 
     async def stats(self) -> LogStats:
-        """Figures of this moment; SpoolUnavailable when they cannot be read."""
+        """Return current figures. Raises SpoolUnavailable if they cannot be read."""
         ...
 
     async def retain(self) -> int:
-        """Delete what age and space allow, count it; returns the entries removed."""
+        """Delete and count what age and space allow. Return the number of deleted entries."""
         ...
 
     async def close(self) -> None:
-        """Finish the running commits, flush, release the directory."""
+        """Finish the running commits, flush, and release the directory."""
         ...
 
 
-# -- notifying an observer of a commit that is durable -------------------------------------------------------
+# -- notifying an observer after a durable commit --------------------------------------------------------------
 
 
 _log = logging.getLogger(__name__)
 
 
 def notify(observer: Observer, commit: Commit) -> None:
-    """An error of the observer is logged and not raised: a sender that heard of it would send the records again."""
+    """
+    Notify an observer. Its errors are only logged, because a sender that got an error would send the records again.
+    """
     try:
         observer.committed(commit)
     except Exception:  # noqa: BLE001 - the observer's code, after the commit

@@ -1,9 +1,10 @@
 """
-Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of it.
+Receipt ids, and the view of a receipt for operators. An id is the sealed position of a submission: its commit
+and its index in that commit.
 
-A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the
-tag, so equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here
-does not open.
+The seal uses a synthetic initialization vector: the tag is a keyed hash of the position, and the key stream
+is a keyed hash of the tag. Equal positions give equal ids. An id reveals neither order nor volume, and an id
+that was not sealed here does not open.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from spool.log.books import Terms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
-# Base 32, two letters at a time: `base64.b32encode` takes more than twice as long.
+# Base 32 by pairs of letters, because `base64.b32encode` takes more than twice as long.
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS = tuple([first + second for first in _LETTERS for second in _LETTERS])
 _SHIFTS = tuple(range(8 * (TAG_SIZE + _PLACE.size) - 10, -1, -10))
-NO_LONGER_KEPT = "the receipt is older than spool.retention: the books have carried it forward"
+NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals in the accounting are left"
 
-# Of a request that was kept in parts, the first that holds for one of them.
+# In order of priority: a request stored in parts has the first state that one of its parts has.
 _STATES = ("removed", "open", "kept", "known")
 
 CommitTerms = tuple[
     float, Sequence[Terms] | None
-]  # when a commit was, and its terms; None when they are damaged
+]  # time and terms of a commit; the terms are None if they are damaged
 
 
 class Sealer:
-    """Opens what it sealed; the ids of another installation are nothing to it."""
+    """Creates and opens receipt ids with the secret of this installation."""
 
     def __init__(self, secret: bytes) -> None:
-        # copied for each receipt: to begin a keyed hash takes longer
+        # copied for each receipt, because creating a keyed hash takes longer
         self._tags = blake2b(key=derived(secret, "receipt tag"), digest_size=TAG_SIZE)
         self._streams = blake2b(key=derived(secret, "receipt stream"), digest_size=_PLACE.size)
 
@@ -52,7 +53,9 @@ class Sealer:
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
-        """The place behind an id; NotThere when this installation did not seal it."""
+        """
+        Return the commit and index of a receipt id. Raises NotThere if this installation did not seal it.
+        """
         try:
             sealed = base64.b32decode(receipt_id.strip().upper())
         except (binascii.Error, ValueError) as error:
@@ -89,10 +92,10 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    Answer an operator's question about a receipt. `find` reads a commit, `oldest` the lowest number kept
-    of a topic.
+    Describe a receipt for an operator.
 
-    NotThere for a receipt of another installation or one that is no longer kept.
+    `find` reads a commit, `oldest` returns the lowest stored number of a topic. Raises NotThere if the
+    receipt is from another installation or no longer stored, EntryUnreadable if its commit row is damaged.
     """
     commit, index = sealer.open(receipt_id)
     terms_of_commit = await find(commit)
@@ -119,7 +122,6 @@ async def receipt_view(
 def _view(
     receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
 ) -> dict[str, Any]:
-    """Describe a submission and the state of its records; `oldest` is the lowest number that is kept of its topic."""
     return {
         "id": receipt_id,
         "topic": terms.topic,
@@ -139,7 +141,8 @@ def _view(
 
 def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between.
+    Combine the views of a request that was stored in parts. `view` is that of the last part. The range from
+    first to last number may include records of other requests.
     """
     whole = dict(view)
     for part in parts:
@@ -154,7 +157,9 @@ def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[
 
 
 def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """Return the state of a submission's new records: `known` if it had none, else `open`, `kept` or `removed`."""
+    """
+    Return the state of a submission's new records: `known` if it has none, else `open`, `kept` or `removed`.
+    """
     if not terms.accepted:
         return "known"
     if terms.last < oldest:
@@ -163,5 +168,4 @@ def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
 
 
 def _mixed(one: bytes, other: bytes) -> bytes:
-    """Exclusive or of two texts of one length."""
     return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))

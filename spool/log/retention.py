@@ -1,4 +1,4 @@
-"""What may be removed, and how long a full spool takes to have room again. Pure."""
+"""Rules of retention: which entries may be deleted, and when a full queue will have space again. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from spool.log import books
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
-ROOM = 0.02  # of max_bytes: freed when the spool is full, so that the next commit does not find it full again
-SERIES_AGE_S = 30 * 86_400  # a counter not reported for so long belongs to a process that is gone
+# share of max_bytes that is freed when the queue is full, so that the next commit does not find it full again
+ROOM = 0.02
+SERIES_AGE_S = 30 * 86_400  # a counter that is unreported for this long belongs to a process that has ended
 
-# A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing.
+# A further reader of the log. Returns the lowest number of a topic that it still needs, or None
+# if it needs nothing.
 Reader = Callable[[str], int | None]
 
 
 def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
-    """The lowest number of a topic that must stay: `limit`, or less when a reader still needs it."""
+    """
+    Return the lowest number of a topic that must be retained: `limit`, or less if a reader still needs it.
+    """
     needed = [reader(topic) for reader in readers]
     return min([limit, *(number for number in needed if number is not None)])
 
 
 class Candidate(NamedTuple):
-    """An entry that is among the oldest of its topic."""
+    """One of the oldest entries of a topic."""
 
     first: int
     records: int
@@ -42,9 +46,10 @@ class Candidate(NamedTuple):
 
 def removable(candidates: Sequence[Candidate], *, limit: int, before: float, excess: int) -> list[Candidate]:
     """
-    The oldest entries that may go, in order: every number below `limit`, and too old or in the way.
+    Return the oldest entries that may be deleted, in order.
 
-    `excess` is how many bytes must be freed; 0 when there is room.
+    An entry may be deleted if all its numbers are below `limit`, and if it is too old or its space is needed.
+    `excess` is the number of bytes to free, 0 if there is enough space.
     """
     gone = []
     for entry in candidates:
@@ -56,38 +61,45 @@ def removable(candidates: Sequence[Candidate], *, limit: int, before: float, exc
 
 
 class Progress(NamedTuple):
-    """Over some topics: records that no route needs any more, and records that are kept."""
+    """Progress over some topics: records that no route needs any more, and records that are stored."""
 
     done: int
     kept: int
 
     def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
-        Add a topic: the highest number given, the lowest stored, and the lowest that a required route needs.
+        Add a topic with the last number given, the lowest number stored, and the lowest number that a
+        required route needs.
 
-        `needed` is None when no route is on the topic.
+        `needed` is None if the topic has no required route.
         """
         done = last if needed is None else min(last, needed - 1)
         return Progress(self.done + done, self.kept + last + 1 - oldest)
 
 
 class DrainRate:
-    """How fast readers get on, from which Retry-After is worked out."""
+    """Speed of the readers, from which Retry-After is estimated."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, Progress]] = []
 
     def note(self, now: float, progress: Progress) -> None:
-        """`now` is monotonic. Ten samples at least a second apart."""
+        """Record the progress at a monotonic time. The last ten samples count, at least a second apart."""
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
     def spool_full(self) -> SpoolFull:
-        """Make the error that senders get while `spool.max_bytes` are in use."""
-        return SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM))
+        """Build the error that senders get while the queue has reached `spool.max_bytes`."""
+        return SpoolFull(
+            "the queue on disk is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM)
+        )
 
     def retry_after_s(self, share: float) -> int:
-        """Seconds until a share of what is kept is done, between LEAST_RETRY_S and MOST_RETRY_S."""
+        """
+        Estimate the seconds until a share of the stored records is no longer needed.
+
+        The result is between LEAST_RETRY_S and MOST_RETRY_S.
+        """
         if len(self._samples) < 2:
             return UNKNOWN_RETRY_S
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
@@ -97,20 +109,20 @@ class DrainRate:
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
 
 
-# -- commit rows that retention takes away: their terms go on as sums ----------------------------------------
+# -- commit rows that retention deletes: the sums of their terms are carried forward ---------------------------
 
 
 _log = logging.getLogger(__name__)
 
 
 class DamagedCommits(Exception):
-    """Among the commit rows that are to go is one that cannot be read."""
+    """One of the commit rows to delete is unreadable."""
 
 
 def log_set_aside(commits: Sequence[int]) -> None:
     _log.error(
-        "%d commit rows are damaged and set aside: the counters keep what they counted, their receipts "
-        "cannot be read",
+        "%d commit rows are damaged and set aside. The counters still include what they counted, but "
+        "their receipts cannot be read",
         len(commits),
         extra={"action": "commits_set_aside", "first": commits[0], "last": commits[-1]},
     )
@@ -118,9 +130,9 @@ def log_set_aside(commits: Sequence[int]) -> None:
 
 def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -> Counter[tuple[str, str]]:
     """
-    (topic, term) -> the sum over rows of id, checksum and packed terms.
+    Return the sum of each (topic, term) over rows of id, checksum and packed terms.
 
-    DamagedCommits if one is damaged; `as_they_are`: it is logged and adds nothing.
+    Raises DamagedCommits if a row is damaged. With `as_they_are`, a damaged row is logged and adds nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:

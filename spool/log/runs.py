@@ -1,7 +1,7 @@
 """
-Runs of known ids: sorted, eight bytes each, never changed once made.
+Runs of known ids: sorted, eight bytes per id, never changed once made.
 
-Pure: how they are searched, merged, compared and packed. When and why is the index's business.
+Pure: search, merge, compare and pack runs. The index decides when and why.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from itertools import pairwise
 
 from spool.packed.native import Native
 
-SPACE = 2**64  # ids are spread evenly over it
-SLICES = 64  # a merge is done in so many steps, so that no single one holds up other threads
+SPACE = 2**64  # ids are spread evenly over this range
+SLICES = 64  # steps of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # ids that are compared in one step, for the same reason
-NO_IDS = array("Q")  # of a damaged run: its row goes as that of any other one
-EVERY_ID = b"\xff"  # the marks of a run that was read from disk: any id may be in it
+NO_IDS = array("Q")  # stands for a damaged run, so that its row expires like any other
+EVERY_ID = b"\xff"  # marks of a run that was read from disk: any id may be in it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,16 +28,16 @@ class IdRun:
     """
     Ids of calls that started within one hour.
 
-    `marks` has a bit for the low end of every id: most ids that are not here are recognised by one look at
-    it, at a fraction of a search's cost.
+    `marks` has a bit for the low end of every id. One look at it rules out most ids that are not in the run,
+    at a fraction of the cost of a search.
     """
 
-    key: int  # names its row
+    key: int  # key of the stored row
     hour: int
-    arrived_at: float  # when the newest of them arrived
+    arrived_at: float  # when the newest id arrived
     ids: array[int]
     marks: bytes = EVERY_ID
-    mask: int = 0  # of the low end
+    mask: int = 0  # selects the low end of an id
 
     def __contains__(self, id: int) -> bool:
         ids = self.ids
@@ -46,7 +46,9 @@ class IdRun:
 
 
 def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
-    """A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once."""
+    """
+    Build a run with its marks. They have four to eight bits per id, so they rule out seven of eight unknown ids.
+    """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (found := native.marks(ids.tobytes(), bits >> 3)) is not None:
@@ -59,7 +61,7 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
 
 
 def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
-    """Both runs, sorted, slice by slice of the number space."""
+    """Merge two runs into a sorted one, slice by slice of the number range."""
     merged = array("Q")
     if native is not None and (found := native.merge(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(found)
@@ -70,12 +72,12 @@ def merge(one: array[int], other: array[int], native: Native | None = None) -> a
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """Count the ids that stand in more than one run: calls that came again outside the reach of a lookup."""
+    """Count the repeated ids in some runs: calls that were reported again beyond the reach of a lookup."""
     return sum(1 for _ in repeated(runs))
 
 
 def repeated(runs: Sequence[array[int]]) -> Iterator[int]:
-    """Yield each id that stands in several runs, or several times in one, once less than it does."""
+    """Yield each id that occurs n times in the runs, n - 1 times."""
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
         ids = sorted([id for run in runs for id in _slice(run, low, slices)])
@@ -90,13 +92,13 @@ def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
 
 
 def packed(ids: array[int]) -> tuple[bytes, int]:
-    """A run as bytes, with their checksum. Little endian on every machine."""
+    """Encode a run, little endian on every machine. Return the bytes and their checksum."""
     data = _little_endian(ids).tobytes()
     return data, zlib.crc32(data)
 
 
 def unpacked(data: bytes, checksum: int) -> array[int] | None:
-    """The inverse of `packed`; None when the bytes changed."""
+    """Decode the bytes of `packed`. Return None if they changed."""
     if zlib.crc32(data) != checksum or len(data) % 8:
         return None
     ids = array("Q")

@@ -1,4 +1,4 @@
-"""The values that cross the seam of the log: what is submitted, what is read, what is counted."""
+"""Values that the log accepts and returns: submissions, receipts, entries, accounting and figures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from spool.record import Inference, Record, UsageMetric
 
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
-    """One cumulative point. The log turns it into a delta record inside the commit, from `template`."""
+    """
+    One cumulative point of a counter. Inside the commit, the log fills `template` to make a delta record.
+    """
 
     series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
-    start_time: int  # 0 when unknown: then the first point is only a base line
+    start_time: int  # 0 if unknown: then the first point only sets the base
     time: int
     value: int | Decimal
-    template: UsageMetric  # id, value, start_time and end_time are filled by the log
+    template: UsageMetric  # the log fills in id, value, start_time and end_time
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What one request (or file) adds to one topic. The terms obey the equations of spool.log.books.
+    The records and counts that one request or file adds to one topic. Its counts obey the
+    equations of spool.log.books.
 
-    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to make.
+    A Struct, because each request makes one and a frozen dataclass takes more than three times as long.
     """
 
     topic: str
@@ -40,51 +43,59 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
-    pending: int = 0  # partial reports that began to wait, less those that were completed or released
-    keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
-    forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
-    expects: Sequence[Expectation] = ()  # else it is refused with Stale, alone of its group
-    heard: Sequence[bytes] = ()  # who told calls: see spool.log.heard
-    heard_by: str = ""  # the key that brought these calls
-    left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
-    meter_too_large: int = 0  # meters that were not kept: more than what they are a part of, or than any call
+    pending: int = 0  # partial reports that began to wait, minus those that were completed or released
+    keep: Sequence[
+        PartialReport
+    ] = ()  # reports that wait from now on; each replaces the report under its key
+    forget: Sequence[bytes] = ()  # keys whose reports no longer wait
+    # versions this was made from; if one has changed, only this submission of the group is refused, with Stale
+    expects: Sequence[Expectation] = ()
+    heard: Sequence[bytes] = ()  # senders that reported calls, as keys of spool.log.heard
+    heard_by: str = ""  # the Tollhouse key that sent these calls
+    left_out: int = 0  # tags that were dropped: over a limit, or with a name of content or of a secret
+    meter_too_large: int = (
+        0  # meters that were dropped: larger than their total, or larger than any call can use
+    )
     unrecognised: Sequence[
         tuple[str, ...]
-    ] = ()  # attribute names of items like AI calls that match no dialect
-    before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
-    # estimates anew what these records add counts or a model to
+    ] = ()  # attribute names of items that look like AI calls and match no dialect
+    before: Sequence[str] = ()  # receipts of the request's earlier parts, set on its last part
+    # estimates a record again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
-    amount_of: AmountOf | None = None  # of a usage event
-    # its sender chose a key: a known request adds nothing, the key has one body
+    amount_of: AmountOf | None = None  # returns the amount of a usage event
+    # names of the request, if its sender chose an idempotency key; a known request adds nothing
     request: RequestNames | None = None
-    is_repeat: bool = False  # the request was known when this was made: else it is refused with Stale
+    # the request was already known when this was made; if it is unknown at the commit, this is refused with Stale
+    is_repeat: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The proof for a sender. `records` counts new and known ones together: a sender never learns which."""
+    """
+    The acknowledgement for a sender. `records` includes known records, so a sender never learns which were new.
+    """
 
-    id: str  # sealed: shows neither order nor volume
+    id: str  # sealed: reveals neither order nor volume
     records: int
     ignored: int
     rejected: int
-    durability: str = FSYNC  # what it has survived: spool.disks
+    durability: str = FSYNC  # level of durability that the records have reached: spool.disks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Closed records as a reader sees them: amended once and for all, numbered from `first` without gaps."""
+    """Closed records as a reader sees them: all added reports applied, numbered from `first` without gaps."""
 
     topic: str
     first: int
     committed_at: float  # epoch seconds
-    records: Sequence[Record | None]  # None: damaged, its number is kept and counted
+    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is counted
 
     @property
     def last(self) -> int:
         return self.first + len(self.records) - 1
 
     def parts(self, most: int) -> Iterator[Entry]:
-        """The same records as entries of at most so many."""
+        """Split the entry into entries of at most `most` records."""
         if len(self.records) <= most:
             yield self
             return
@@ -94,7 +105,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTwice:
-    """Records of a topic whose ids were known when they were accepted, and the numbers of the first of them."""
+    """
+    Records of a topic that were accepted although their ids were known. `numbers` has the first of them.
+    """
 
     records: int
     numbers: Sequence[int]
@@ -103,10 +116,10 @@ class AcceptedTwice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in full).
+    The accounting: terms by topic and by route. spool.log.books defines the terms, such as `ignored.REASON`.
 
-    `imbalances` is empty when every equation holds, else one sentence per equation that does not. The books balance
-    whatever was accepted twice: only a recount looks for that.
+    `imbalances` has one sentence for each equation that does not hold. Records that were accepted twice do
+    not disturb the balance, so only a recount finds them.
     """
 
     topics: Mapping[str, Mapping[str, int]]
@@ -117,7 +130,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """Figures for /metrics, /readyz and `spool status`."""
+    """Figures for /metrics, /readyz and `tollhouse spool status`."""
 
     entries: int
     bytes: int
@@ -127,22 +140,22 @@ class LogStats:
     duplicate_ids: int
     writable: bool
     last_error: str | None
-    alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
-    mount: Mount | None = None  # where the files lie; None where it cannot be known
-    wal_bytes: int = 0  # of the log beside the file, from which a commit is moved into the file later
-    wal_problem: str = ""  # why it cannot be moved
-    commit_s: float = 0.0  # how long the running commit or upkeep has taken so far
-    waiting: int = 0  # submissions behind it
+    alive: bool = True  # False if the task that commits has ended; then nothing can be stored until a restart
+    mount: Mount | None = None  # the mount of the files, None if unknown
+    wal_bytes: int = 0  # size of the write-ahead log, from which commits are moved into the file later
+    wal_problem: str = ""  # why the write-ahead log cannot be moved into the file
+    commit_s: float = 0.0  # seconds that the running commit or upkeep has taken so far
+    waiting: int = 0  # submissions that wait for the running commit
     cache_bytes: int = 0  # memory of the entries that were read last
-    series: int = 0  # cumulative counters that are known, as counted by the last retention
+    series: int = 0  # cumulative counters that are known, counted by the last retention run
     max_series: int = 0
-    series_pushed_out: int = 0  # forgotten for want of room, by this process
-    durability: str = FSYNC  # what an answer has survived, where no mount says it
+    series_pushed_out: int = 0  # counters that this process forgot for lack of space
+    durability: str = FSYNC  # level of durability of an acknowledgement, if no mount states it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one group commit did, for metrics: {(topic, term, source or reason): n}."""
+    """Result of one group commit, for metrics: {(topic, term, source or reason): n}."""
 
     seconds: float
     flush_seconds: float

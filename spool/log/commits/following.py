@@ -1,8 +1,8 @@
 """
-Commit rows and the memory of a log: what a row tells everybody who did not make the commit. Pure.
+Commit rows, and the memory of a log that follows them. Pure.
 
-Several processes append to one log. Each follows the rows of the others, and so knows their numbers and ids,
-and which records are closed.
+Several processes may append to one log. Each process reads the commit rows of the others. From these it knows
+their record numbers and ids, and which records are closed.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # of a commit that was copied from where tokens are not kept
-SOONER_S = 300.0  # a row whose time is further ahead of the clock than this is not believed
+UNKNOWN_TOKEN = 0  # of a commit that was copied from a storage without tokens
+SOONER_S = 300.0  # a row's time further ahead of the clock than this is ignored
 
 _log = logging.getLogger(__name__)
 
-ByTopic = tuple[int, ...]  # in the order of TOPICS
+ByTopic = tuple[int, ...]  # one number per topic, in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """What a commit leaves for those who follow; `ids` as `pack_ids` made them."""
+    """Data of a commit for the processes that follow. `pack_ids` encodes `ids`."""
 
     id: int
     period: int
@@ -44,9 +44,9 @@ class CommitRow(NamedTuple):
     at: float
     next: ByTopic
     closed: ByTopic
-    durable: int  # up to here commits outlive the loss of the machine, as far as was known
-    entries: int  # of the log so far
-    size: int  # of the log so far, in bytes
+    durable: int  # the newest commit that is known to survive the loss of the machine
+    entries: int  # entries of the log so far
+    size: int  # bytes of the log so far
     ids: bytes = b""
 
 
@@ -54,7 +54,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """The ids that a commit made known, in the order of their arrival."""
+    """Ids that a commit made known, in order of arrival."""
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -62,16 +62,18 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
-COMMIT = "commit"  # among the kinds of numbers in UnfoldedCommits
+COMMIT = "commit"  # key of commit numbers in UnfoldedCommits
 
 
 class _Packed(msgspec.Struct, array_like=True):
-    """Places and hours are alike from one id to the next, so their differences take next to nothing."""
+    """
+    Stored form of NewIds. Places and hours are stored as differences, which are nearly constant and compress well.
+    """
 
     ids: bytes
     places: bytes
     hours: bytes
-    checksum: int  # of these
+    checksum: int  # of the three fields above
 
 
 _packed = msgspec.msgpack.Decoder(_Packed)
@@ -82,7 +84,7 @@ def pack_ids(plan: Plan) -> bytes:
 
 
 def pack_new_ids(new: NewIds) -> bytes:
-    """Pack the ids of a commit and their places, with a checksum; `unpack_ids` reads them."""
+    """Encode the ids of a commit with their places and hours and a checksum. `unpack_ids` decodes them."""
     if not new.ids:
         return b""
     ids = array("Q", new.ids)
@@ -96,7 +98,7 @@ def pack_new_ids(new: NewIds) -> bytes:
 
 
 def unpack_ids(data: bytes) -> NewIds:
-    """ValueError when the bytes changed."""
+    """Decode the ids of a commit. Raises ValueError if the bytes changed."""
     if not data:
         return NO_IDS
     try:
@@ -127,55 +129,56 @@ def by_topic(numbers: Sequence[int]) -> dict[str, int]:
 
 
 class _Unconfirmed(NamedTuple):
-    """A commit that is not known to outlive the loss of the machine."""
+    """A commit that is not yet known to survive the loss of the machine."""
 
     id: int
     at: float
-    size: int  # of the log before it, in bytes
-    before: ByTopic  # the numbers that were next before it
+    size: int  # bytes of the log before it
+    before: ByTopic  # next number of each topic before it
 
 
 class Following:
     """
-    The memory of a log, as of the newest row that was followed: ids, numbers, and what is open.
+    Memory of a log as of the newest row that was followed: ids, numbers, and open records.
 
-    Rows are followed on one thread at a time. `closed_at` may be asked from any.
+    Rows are followed on one thread at a time. Any thread may call `closed_at`.
     """
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
         self.index = index
         self.planner = Planner(index, hold_s=hold_s)
         self.last = BEGINNING
-        self.confirmed = 0  # the newest commit that is known to outlive the loss of the machine
+        self.confirmed = 0  # the newest commit that is known to survive the loss of the machine
         self._hold_s = hold_s
         self._open: list[
             CommitRow
-        ] = []  # rows that may have open records, oldest first, their times ascending
+        ] = []  # rows that may have open records, oldest first, with ascending times
         self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
     def learn(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
-        Take in, at a start, the rows with ids that are in no stored run; the first row's may be in one in
-        part. `first`: the first number of each topic that has such ids.
+        Load, at a start, the rows that have ids outside of stored runs. The first row may be partly in a run.
+
+        `first` has the first number of each topic with such ids.
         """
         for place, row in enumerate(rows):
             self._learn(row, first, known_in_runs=in_runs_in_part and place == 0)
             first = row.next
 
     def begin(self, rows: Iterable[CommitRow]) -> None:
-        """Take in, at a start, the rows with open records and the newest of all."""
+        """Load, at a start, the rows with open records and the newest row."""
         for row in rows:
             self._note(row)
 
     def follow(self, row: CommitRow) -> None:
-        """A row that another process committed, or this one without knowing it."""
+        """Apply a row that another process committed, or this process without getting the result."""
         self._learn(row, self.last.next)
         self._note(row)
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
-        """A commit of this process."""
+        """Apply a commit of this process."""
         before = self.last.next
         self.planner.apply(plan)
         self._note_ids(row, before, len(plan.ids))
@@ -183,8 +186,10 @@ class Following:
 
     def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
-        Return the newest commit, and the highest closed number of each topic, up to which all ids are in runs once
-        the oldest `taken` newest ids are.
+        Return how far ids are in runs after the oldest `taken` of the newest ids are moved into runs.
+
+        The result is the newest commit, and the highest closed number of each topic, up to which all ids
+        are in runs.
         """
         left = self._unfolded.first_left(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
@@ -192,13 +197,14 @@ class Following:
         return left.get(COMMIT, self.last.id + 1) - 1, through
 
     def folded(self, taken: int) -> None:
-        """The oldest of the newest ids are in runs now."""
+        """Note that the oldest `taken` of the newest ids are in runs now."""
         self._unfolded.folded(taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        Return the first open numbers at a moment, by the commits up to `durable`; never less than the newest
-        row says, unless records close at once.
+        Return the first open number of each topic at a moment, counting commits up to `durable`.
+
+        The result is never lower than in the newest row, unless the waiting time is 0.
         """
         with self._lock:
             if not self._hold_s:
@@ -215,8 +221,8 @@ class Following:
 
     def unconfirmed(self) -> tuple[float, int]:
         """
-        Measure the commits that may not outlive the loss of the machine: seconds between the first and the
-        last, and their bytes.
+        Measure the commits that may not survive the loss of the machine: seconds from first to last,
+        and their bytes.
         """
         with self._lock:
             self._forget_confirmed()
@@ -226,7 +232,10 @@ class Following:
             return self.last.at - first.at, self.last.size - first.size
 
     def time_of_next(self, now: float) -> float:
-        """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
+        """
+        Return the time for the next row. It never precedes the last row, unless that row is too far ahead
+        of the clock.
+        """
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
@@ -239,7 +248,7 @@ class Following:
         try:
             new = unpack_ids(row.ids)
         except ValueError as error:
-            _log.error("%s and left out", error, extra={"action": "ids_damaged", "commit": row.id})
+            _log.error("%s and are left out", error, extra={"action": "ids_damaged", "commit": row.id})
             new = NO_IDS
         ids: dict[int, int] = {}
         hours = []
@@ -262,7 +271,7 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            # of a clock that was ahead: they close with this row
+            # the clock was ahead when these rows were written, so they close with this row
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
@@ -283,7 +292,7 @@ def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
 
 
 def _steps(values: Sequence[int]) -> array[int]:
-    """The differences of each to the one before."""
+    """Return the difference of each value from the one before."""
     return array("q", map(int.__sub__, values, [0, *values[:-1]]))
 
 
@@ -297,7 +306,7 @@ def _sums(steps: Sequence[int]) -> list[int]:
 
 
 def _bytes(numbers: array[int]) -> bytes:
-    """Little endian on every machine."""
+    """Encode numbers, little endian on every machine."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
@@ -312,10 +321,10 @@ def _numbers(type: str, data: bytes) -> array[int]:
     return numbers
 
 
-# -- names of records of earlier commits, which a report told after the record was kept ----------------------
+# -- names of stored records that a later report stated --------------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # every fact of these is between them
+FIRST, AFTER = "names ", "names!"  # the names of all these facts sort between these two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -327,7 +336,7 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def fact_of(number: int) -> str:
-    """The fact with the names of one commit, in the order of the numbers."""
+    """Return the name of the fact that stores the names of one commit. Facts sort by commit number."""
     return f"{FIRST}{number:020}"
 
 
@@ -336,13 +345,13 @@ def number_of(fact: str) -> int:
 
 
 def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
-    """Ids, places and hours of a commit at a time, at least one."""
+    """Encode the time of a commit and its names (id, place and hour). There must be at least one name."""
     ids, places, hours = zip(*names, strict=True)
     return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Return the time of their commit and the names; ValueError if the bytes changed."""
+    """Decode the time of a commit and its names. Raises ValueError if the bytes changed."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:
@@ -351,7 +360,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
 
 
 def names_in(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Ids, places and hours of all names among some facts."""
+    """Yield id, place and hour of every name in some facts."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:
             yield from zip(*unpack_names(facts[name])[1], strict=True)

@@ -1,10 +1,10 @@
 """
-Which of the known ids are in no stored run yet, and what must be kept for them until they are.
+Tracking of known ids that are in no stored run yet, and of the commits that must be kept because of them.
 
-An engine finds such ids again at a start: in the records of a topic, in the rows of commits, in what it keeps
-beside them. Each of these has ascending numbers. The rule for all of them: every id that is in no stored run is of
-a commit that `UnfoldedCommits` has, so from the first of these commits on nothing may be removed, and a start
-reads from there. A topic whose newest ids were folded says nothing about another topic.
+At a start, an engine finds these ids again in the records of a topic, in commit rows, or in facts stored next
+to them. Each of these has ascending numbers. `UnfoldedCommits` has every commit with an id that is in no
+stored run. Nothing from the first of these commits on may be deleted, and a start reads from there. Topics
+are independent: folding the ids of one topic says nothing about another.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 
 class FoldedIds(msgspec.Struct):
     """
-    How far ids are in stored runs, as an engine with files keeps it: by topic, every id of a record up to the number
-    in `through` is in a run, among the names beside the records, or forgotten by the bounds on ids.
+    How far ids are in stored runs, as an engine with files stores it.
+
+    For each topic, every id of a record up to the number in `through` is in a run, is stored as a name next
+    to the records, or was dropped by the limits on ids.
     """
 
     through: dict[str, int] = {}
@@ -36,18 +38,20 @@ class FoldedIds(msgspec.Struct):
 
 class UnfoldedCommits:
     """
-    Commits whose ids are among the newest, in the order of these. Each has the first of its numbers by kind: of its
-    records by topic, and of whatever else has its ids.
+    Commits whose ids are among the newest, in order.
+
+    Each commit has its first number by kind: by topic for its records, and by further kinds for other stores
+    of its ids.
     """
 
     def __init__(self) -> None:
-        self._noted = 0  # ids so far
-        self._folded = 0  # of them
-        # By kind: how many ids there were up to the end of a commit, and the first number of the commit.
+        self._noted = 0  # number of ids so far
+        self._folded = 0  # number of these ids that are in runs
+        # By kind: the number of ids up to the end of a commit, and the first number of the commit.
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, ids: int, first: Mapping[str, int]) -> None:
-        """A commit made so many ids known."""
+        """Note that a commit made `ids` more ids known."""
         if ids:
             self._noted += ids
             for kind, number in first.items():
@@ -55,8 +59,9 @@ class UnfoldedCommits:
 
     def first_left(self, taken: int = 0) -> dict[str, int]:
         """
-        Return the first number by kind that has ids among the newest once so many of the oldest are in runs; a kind
-        without any is left out. A commit of which a part is taken counts as a whole.
+        Return the first number of each kind that would still have ids in no run after `taken` more ids are folded.
+
+        A kind without such ids is left out. A commit that is partly folded counts as unfolded.
         """
         gone = self._folded + taken
         firsts = {}
@@ -68,21 +73,23 @@ class UnfoldedCommits:
         return firsts
 
     def folded(self, taken: int) -> None:
-        """The oldest of the newest ids are in runs now."""
+        """Note that the oldest `taken` of the newest ids are in runs now."""
         self._folded += taken
         for commits in self._firsts.values():
             while commits and commits[0][0] <= self._folded:
                 commits.popleft()
 
 
-# -- folds whose runs are planned beside the commits: a plan takes tens of milliseconds, keeping it a few ----
+# -- folds that are planned during commits, because planning takes tens of milliseconds and storing only a few --
 
 
 _log = logging.getLogger(__name__)
 
 
 class FoldsAside:
-    """One at a time. `keep` stores a plan and tells the index; it is called with the turn of a commit."""
+    """
+    Planner of one fold at a time. `keep` stores a plan and updates the index; it runs with the commit lock held.
+    """
 
     def __init__(self, turn: asyncio.Lock, keep: Callable[[Fold], Awaitable[None]]) -> None:
         self._turn = turn
@@ -91,8 +98,9 @@ class FoldsAside:
 
     def begin(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
         """
-        Plan the fold of these ids; keep it if `index` is then what it was, and nothing else was folded. Does
-        nothing while another one is planned.
+        Plan a fold of these ids on a thread, then store it. Does nothing while another fold is planned.
+
+        The plan is dropped if `index` has been replaced or another fold was stored meanwhile.
         """
         if self._task is not None and not self._task.done():
             return
@@ -107,8 +115,12 @@ class FoldsAside:
                 if index() is before and before.folds == oldest.folds:
                     await self._keep(fold)
         except SpoolError as error:
-            # the commits that follow say so to their senders, and another fold is planned
-            _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})
+            # commits fail in the same way and report it to their senders, and another fold will be planned
+            _log.warning(
+                "known ids were not compacted, will retry: %s",
+                error,
+                extra={"action": "ids_not_folded"},
+            )
 
     async def end(self) -> None:
         """Wait for the running fold."""

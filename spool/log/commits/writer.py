@@ -1,6 +1,8 @@
 """
-Group commit: submissions that wait together are committed together. Only behind a group of several is there a
-short wait for more: a lone sender never waits for a timer.
+Group commit: submissions that wait at the same time are committed together.
+
+After a group of several there is a short wait for more submissions. A sender that is the only one never
+waits for it.
 """
 
 from __future__ import annotations
@@ -17,20 +19,22 @@ from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
-GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
-SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more
-SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
-SUBMISSION_WEIGHT = 5  # a submission is as much work as five more records
-# The same beside one that used less, in every other group: a submission of 32 records, or six of one.
+GROUP_RECORDS = 16_384  # four entries; a larger group would delay the next one for too long
+# records of one party in a group while other parties are active; a single submission may have more
+SHARE_RECORDS = 128
+SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time of a commit per submission and per record
+SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
+# Limit for a party that joins a party with less use, in every other group: one submission of 32 records, or
+# six of one.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
-GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
-# Behind a group of parties of which each used far more than one that had something lately: so many times its
-# duration until the next such group, so that who comes next seldom waits for a running one; or until that one
-# had something, because then it seldom has more at once.
+GROWS_BY = 8  # a group may be larger than the one before by this fraction of it
+# Pause after a group whose parties all used far more than another active party, as a multiple of the group's
+# duration. Then a new submission of that other party seldom waits for a running group. The pause ends early
+# when that party submits, because it seldom submits twice in a row.
 REST = 8.0
 MOST_REST_S = 0.03
-TICK_S = 1.0  # between looks at a log that is not well
-TOGETHER_S = 0.05  # what is late by less is refused together
+TICK_S = 1.0  # interval between upkeep runs while the log has a problem
+TOGETHER_S = 0.05  # submissions that are late within this time are refused together
 
 _log = logging.getLogger(__name__)
 
@@ -40,38 +44,43 @@ CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer]]]
 class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
-    until: float  # it is refused when its group has not begun by then
-    party: Party | None  # whose request it is of; None: the gateway's own
+    until: float  # the submission is refused if its group has not begun by then
+    party: Party | None  # the party of the request; None for the gateway itself
     records: int
 
 
 class Overtaken(Exception):
-    """Nothing of the group was kept: it goes behind one of a party that used far less."""
+    """The group was not stored, because it must let a party with far less use go first."""
 
 
 class IndexOutOfStep(Exception):
-    """The group is durable but the in-memory index was not updated: what comes next could be kept twice."""
+    """
+    The group is durable, but updating the index in memory failed. Further commits could store duplicates.
+    """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
-        super().__init__("a commit is durable, but the in-memory index was not updated")
+        super().__init__("a commit is durable, but the index in memory was not updated")
         self.answers = answers
 
 
 class GroupWriter:
     """
-    One task that takes all submissions that wait, commits them together and answers each.
+    Task that commits waiting submissions in groups and returns a receipt for each.
 
-    `between` runs after every group, and every second while it answers True. A disk that does not answer
-    holds up the running group only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is
-    refused and not kept. `answers_in_time`: a running group is refused after that time, too, and may be kept
-    nevertheless. `keeper` is who does not answer then, for the sender.
+    `between` runs after every group, and every second as long as it returns True.
 
-    From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come
-    that close, more of them share a transaction and its flush.
+    If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`,
+    or that exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, submissions of the
+    running group are also refused after that time, although they may still be stored. `keeper` names the
+    storage in these errors.
 
-    What cannot be kept is repeated by its senders, all at once: behind a group that failed the next is half
-    as large, so that on a slow way to the keeper one ends in time. Behind one that was kept and for which
-    others had to wait it may be larger by an eighth: on a way that stays slow few fail.
+    After the start of a group of several, the next group begins at least `gather_s` later. So submissions in
+    quick succession share a transaction and its flush.
+
+    After a group that failed because the storage was unavailable, the next group is half as large. All
+    senders repeat at once, and a small group can still finish in time over a slow connection. After a stored
+    group that left others waiting, the next may be larger by an eighth, so few groups fail on a connection
+    that stays slow.
     """
 
     def __init__(
@@ -93,22 +102,23 @@ class GroupWriter:
         self._wait_s = wait_s
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
-        self._not_before = 0.0  # the next group
-        # what was used by those that wait for it, or by those of the running group if it may give way
+        self._not_before = 0.0  # monotonic time before which the next group must not begin
+        # least use among the waiting parties, or in the running group if it may give way
         self._least = 0.0
-        # the running group may give way, and is to: who commits it raises Overtaken, before anything is kept
+        # the running group may give way, and should; its commit then raises Overtaken before it stores anything
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # what each party of the running group used at least; 0 if that is not much
-        self._gave_way = False  # such a group gave way, and none was kept since
-        self._most = GROUP_RECORDS  # in the next group
-        self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
-        # the next group without one that used far less than those of the last such group
-        self._heavy_not_before = 0.0
-        self._passed_over = False  # somebody had more for the group before than fits beside another
-        self._began: float | None = None  # the running group, or the upkeep behind it
+        self._much = 0.0  # least use among the parties of the running group; 0 if it is little
+        self._gave_way = False  # a group gave way, and no heavy group was stored since
+        self._most = GROUP_RECORDS  # maximum records of the next group
+        self._lighter = asyncio.Event()  # set when a party submits that used far less than all that wait
+        self._heavy_not_before = 0.0  # time before which no heavy group must begin
+        # a party had more for the last group than the limit next to another party allows
+        self._passed_over = False
+        self._began: float | None = None  # when the running group, or the upkeep after it, began
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
-        self._timer: asyncio.TimerHandle | None = None  # one for all: most are taken long before
+        # one timer for all submissions, because most are committed long before their deadline
+        self._timer: asyncio.TimerHandle | None = None
         self._somebody = asyncio.Event()
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="group commit")
@@ -120,37 +130,38 @@ class GroupWriter:
 
     @property
     def died(self) -> bool:
-        """True if the task ended by anything but `close`."""
+        """Return True if the task ended other than by `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
     def waiting(self) -> int:
-        """Submissions behind the running group."""
+        """Return the number of submissions that wait for the running group."""
         return len(self._waiting)
 
     @property
     def in_hand_s(self) -> float:
-        """Return how long the pending group has taken so far; 0 between groups."""
+        """Return the seconds that the running group or upkeep has taken so far, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Returns after the flush that holds the submission.
+        Store a submission. Return its receipt after the flush that holds it.
 
-        A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
-        SpoolUnavailable when the disk does not answer in time: nothing was kept.
+        If the caller is cancelled before the group begins, nothing is stored. Afterwards the whole submission
+        is stored. Raises SpoolUnavailable if the disk does not respond in time. Nothing was stored then,
+        unless the message says so.
         """
         if self._closing.is_set():
-            raise SpoolUnavailable("the log is closing")
+            raise SpoolUnavailable("the log is closing. Retry after the restart")
         if self._task.done():
-            raise SpoolUnavailable("what commits has ended")
+            raise SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse")
         work = current_work()
         party = None if work is None else work.party
         if len(self._waiting) >= self._max_waiting and not self._make_room(party):
             raise self._full()
         now = self._loop.time()
         if self._began is not None and now - self._began > self._wait_s:
-            raise SpoolUnavailable(f"{self._keeper} does not answer (spool.commit_wait)")
+            raise SpoolUnavailable(f"{self._keeper} does not respond (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
         until = now + self._wait_s
         if party is not None:
@@ -165,7 +176,7 @@ class GroupWriter:
         return await receipt
 
     async def close(self) -> None:
-        """Commit all that wait, then stop."""
+        """Commit all waiting submissions, then stop."""
         self._closing.set()
         self._lighter.set()
         self._somebody.set()
@@ -189,13 +200,13 @@ class GroupWriter:
                 self._rest(self._loop.time() - self._began)
             try:
                 again = await self._between()
-            except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
+            except Exception:  # noqa: BLE001 - the only task that commits must survive any error of its upkeep
                 _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
                 again = True
             self._began = None
 
     def _rest(self, took_s: float) -> None:
-        """Say when the next group may begin, behind the running one."""
+        """Set when the next group may begin."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
             self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
@@ -229,14 +240,18 @@ class GroupWriter:
             self._least = 0.0
 
     def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
-        """True if a party that used far less than all in the group may submit at any moment."""
+        """
+        Return True if a party that used far less than all parties of the group may submit at any moment.
+        """
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
         return first.turns.expects_lighter(min(map(_used, group)))
 
     def _take(self) -> list[_WaitingSubmission]:
-        """The next group: what waits of parties that used less comes first, that of one party in its order."""
+        """
+        Return the next group. Parties with less use come first, and the submissions of one party stay in order.
+        """
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():  # a lone sender
             self._passed_over = False
             return [self._waiting.popleft()]
@@ -268,7 +283,7 @@ class GroupWriter:
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
-        left_some = bool(self._waiting)  # else a larger group was not wanted
+        left_some = bool(self._waiting)  # otherwise there was no demand for a larger group
         try:
             answers = await self._commit([one.submission for one in group])
         except SpoolError as error:
@@ -280,8 +295,8 @@ class GroupWriter:
             self._give_way(group)
         except IndexOutOfStep as error:
             _answer(group, error.answers)
-            raise  # the end of this task: the next start reads from the disk what is known
-        except Exception as error:  # noqa: BLE001 - one that cannot be packed must not fail its neighbours
+            raise  # ends this task; the next start loads the index from disk
+        except Exception as error:  # noqa: BLE001 - a submission that cannot be encoded must not fail the others
             if len(group) == 1:
                 _fail(group[0].receipt, error)
             else:
@@ -295,7 +310,7 @@ class GroupWriter:
             _answer(group, answers)
 
     def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
-        """The group waits again, as if it had not begun."""
+        """Put the group back into the waiting line, as if it had not begun."""
         self._gave_way = True
         self._waiting = deque(sorted((*group, *self._waiting), key=_until))
         if self._timer is not None:
@@ -307,10 +322,16 @@ class GroupWriter:
         self._most = min(GROUP_RECORDS, most + max(1, most // GROWS_BY))
 
     def _full(self) -> SpoolUnavailable:
-        return SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
+        return SpoolUnavailable(
+            f"{len(self._waiting)} submissions are already waiting, which is the limit "
+            "(spool.waiting_submissions)"
+        )
 
     def _make_room(self, newcomer: Party | None) -> bool:
-        """Refuse the newest of the party that has the most waiting, unless that is the newcomer's own."""
+        """
+        Refuse the newest submission of the party with the most waiting. Return False if that is
+        the newcomer itself.
+        """
         counts = Counter(one.party for one in self._waiting)
         ((most, count),) = counts.most_common(1)
         if counts[newcomer] + 1 >= count:
@@ -321,40 +342,45 @@ class GroupWriter:
         return True
 
     def _refuse_late(self) -> None:
-        """Refuse what has waited for too long, and look again when the next one will have."""
+        """Refuse submissions that waited too long, and set the timer for the next deadline."""
         now = self._loop.time()
-        late = f"{self._keeper} did not answer in time (spool.commit_wait)"
+        late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
             _fail(self._waiting.popleft().receipt, SpoolUnavailable(late))
         ends = [self._waiting[0].until] if self._waiting else []
         if self._answers_in_time:
             for one in self._in_hand:
                 if one.until <= now:
-                    _fail(one.receipt, SpoolUnavailable(f"{late}: what was sent may be kept"))
+                    _fail(one.receipt, SpoolUnavailable(f"{late}. The records may be stored nevertheless"))
                 elif not one.receipt.done():
                     ends.append(one.until)
         again_at = max(min(ends), now + TOGETHER_S) if ends else None
         self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Fail what still waits; health reports that the task has ended."""
+        """Fail all waiting submissions. Health checks report that the task has ended."""
         if self._timer is not None:
             self._timer.cancel()
         error = None if task.cancelled() else task.exception()
         if not self._closing.is_set():
             name = type(error.__cause__ or error).__name__ if error else None
-            _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
+            _log.critical(
+                "the task that commits has ended, so nothing more can be stored: restart Tollhouse",
+                extra={"action": "writer_died", "error": name},
+            )
         for one in (*self._in_hand, *self._waiting):
-            _fail(one.receipt, SpoolUnavailable("what commits has ended"))
+            _fail(one.receipt, SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse"))
 
 
 def _items(submission: Submission) -> int:
-    """Return the number of items that are kept: records, and what waits to become some."""
+    """Return the number of stored items: records, counter points and waiting reports."""
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
 def _used(one: _WaitingSubmission) -> float:
-    """Return what the party of a submission used lately; 0 if that is little: such parties are alike."""
+    """
+    Return the recent use of a submission's party. Little use counts as 0, so that such parties are equal.
+    """
     return 0.0 if one.party is None or one.party.is_little else one.party.used
 
 
@@ -363,7 +389,9 @@ def _until(one: _WaitingSubmission) -> float:
 
 
 def _charge(group: Sequence[_WaitingSubmission]) -> None:
-    """Charge each party with its part of the work; not of the time, most of which may be the wait for the disk."""
+    """
+    Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly disk latency.
+    """
     for one in group:
         if one.party is not None:
             one.party.spend(SUBMISSION_S + one.records * RECORD_S)

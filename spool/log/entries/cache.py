@@ -1,4 +1,6 @@
-"""The records of the entries last read, in memory: what one reader had decoded the next one gets as it is."""
+"""
+Cache of the entries that were read last. A reader gets the records that another reader has already decoded.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,16 @@ from spool.record import Record
 if TYPE_CHECKING:
     from spool.packed.native import Walked
 
-RAW_BYTES = 72  # of an undecoded record beside its own bytes
-DECODED = 6  # a decoded record takes that many times its packed bytes
+RAW_BYTES = 72  # memory of an undecoded record, in addition to its own bytes
+DECODED = 6  # a decoded record takes this many times its packed bytes
 
 
 class CachedEntry:
     """
-    The records of an entry: all undecoded, also as they are packed, and those that a reader had decoded.
+    The records of an entry: packed together, undecoded one by one, and decoded where a reader needed them.
 
-    `walked` is where they are in the packed bytes, once a reader of these has asked.
+    `walked` has the positions of the records in the packed bytes, once a reader of packed records
+    has computed them.
     """
 
     __slots__ = ("decoded", "is_kept", "packed", "raws", "size", "walked")
@@ -33,15 +36,15 @@ class CachedEntry:
         self.packed = packed
         self.walked: Walked | None = None
         self.decoded: list[Record | None] = [None] * len(raws)
-        self.size = len(packed) + RAW_BYTES * len(raws)  # bytes in memory, about
-        self.is_kept = True  # in the cache: one that had to go may still be read from
+        self.size = len(packed) + RAW_BYTES * len(raws)  # approximate bytes in memory
+        self.is_kept = True  # False once removed from the cache; a reader may still use the entry
 
 
 class EntryCache:
     """
-    Entries never change, so nothing here grows stale. Those that were read longest ago go first.
+    Least-recently-used cache. Entries never change, so it is never outdated.
 
-    Several threads may read. Nobody changes a record.
+    Several threads may read. Nobody may change a record.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -61,12 +64,11 @@ class EntryCache:
             return entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
-        """Return the cached entries of a topic by their first numbers."""
         with self._lock:
             return {first: entry for (of, first), entry in self._kept.items() if of == topic}
 
     def put(self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes) -> CachedEntry:
-        """`packed`: the same records."""
+        """Add an entry. `packed` has the same records as `raws`."""
         entry = CachedEntry(raws, packed)
         with self._lock:
             self._remove(topic, first)
@@ -76,8 +78,7 @@ class EntryCache:
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
-        Return the records at the places from `begin` until before `end`, decoding those that were not read
-        before. EntryUnreadable for a damaged one.
+        Return the records from `begin` until before `end`. Decodes those not read before. Raises EntryUnreadable.
         """
         found = entry.decoded[begin:end]
         if None not in found:
@@ -94,14 +95,14 @@ class EntryCache:
         return entry.decoded[begin:end]
 
     def forget_below(self, oldest: Mapping[str, int]) -> None:
-        """Let go of the entries before the lowest number that a topic has: nobody asks for them again."""
+        """Drop the entries below the lowest stored number of each topic, because nobody reads them again."""
         with self._lock:
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove(topic, first)
 
     def clear(self) -> None:
-        """Drop every entry: what is on disk has changed."""
+        """Drop all entries, because those on disk have changed."""
         with self._lock:
             for topic, first in list(self._kept):
                 self._remove(topic, first)

@@ -1,9 +1,10 @@
 """
-Late truth: what a report says of a call whose record is closed becomes a correction, a record of its own. Pure.
+Corrections: if a report arrives after its call's record was closed, the change that it makes becomes
+a record. Pure.
 
-The corrections of a record form a chain: the first has an id that is made of the record's id and 1, the second
-one of 2. So they are found by the index of known ids, as records are, and after a restart, too. The newest one
-has the call as all reports before it made it.
+The corrections of a record form a chain. The id of each is derived from the record's id and its position: 1,
+2 and so on. So the index of known ids finds them as it finds records, also after a restart. The newest
+correction contains the call with the facts of all earlier reports.
 """
 
 from __future__ import annotations
@@ -16,27 +17,29 @@ from spool.identity import of_derived
 from spool.log.amendments import TOKENS, amended, changes_mode
 from spool.record import Correction, Inference, Record
 
-MOST: Final = 16  # corrections of one record: what comes later is counted as late and adds nothing
+MOST: Final = 16  # corrections per record; a later report is counted as late and changes nothing
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
 
-# Only what changes one of these makes a correction. Its other fields come along.
+# A report becomes a correction only if it changes one of these fields. Its other fields are included then.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges"})
-# A call stays in its hour and keeps its latency, and names of a call stand with its record. Tags come along where they
-# say how the call was processed: prices are those of that.
+# Fields that a correction leaves unchanged, because a call stays in its hour, keeps its latency, and its
+# names are stored with its record. Tags do change if they say how the provider processed the call, because
+# that decides its price.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 
-Find = Callable[[bytes], Record | None]  # the record that is known under an id, if it is at hand
+# returns the record that is known under an id, or None if it is not in memory
+Find = Callable[[bytes], Record | None]
 
 
 def id_of(record_id: bytes, place: int) -> bytes:
-    """The id of the correction at a place of the chain, from 1 on."""
+    """Return the id of the correction at a position of the chain. Positions begin at 1."""
     return of_derived(record_id, f"correction {place}")
 
 
 def as_corrected(record: Inference, find: Find) -> tuple[Inference, int]:
-    """The call as the newest correction has it, and how many corrections there are."""
+    """Return the call as of its newest correction, and the number of corrections."""
     newest, count = record, 0
     while count < MOST and isinstance(found := find(id_of(record.id, count + 1)), Correction):
         newest, count = found.after, count + 1
@@ -47,9 +50,9 @@ def correction(
     known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool, now_ns: int
 ) -> Correction | None:
     """
-    Make the correction that a late report is; None if it changes no cost and no count.
+    Build the correction for a late report. Return None if the report changes no cost and no count.
 
-    `known` has what the `count` corrections so far said, `fields` are those that the report changes.
+    `known` is the call after `count` corrections. `fields` are the fields that the report changes.
     """
     left = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
     changed = {name: value for name, value in fields.items() if name not in left}

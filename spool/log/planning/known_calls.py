@@ -1,9 +1,9 @@
 """
-What a plan does with a report of a call that is known: it amends the record, and bridges two that are one call.
+Handling of reports whose call is already known: they amend its record, or bridge two records of one call.
 
-A report may fit two records by its names. While both are open the later one becomes a shadow of the earlier,
-which takes over what only the later one knows. Whoever finds the shadow by one of its names is led on to the
-record that counts, so names stay where they are.
+A report's names may match two records. While both records are open, the later one becomes a shadow of the
+earlier one, which takes over the facts that only the later one had. A lookup that finds the shadow follows it
+to the record that counts, so names are not moved.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
 from spool.record import NS, Inference, Record
 
-MOST_NAMES = 64  # that are kept with a record
+MOST_NAMES = 64  # names that are stored with one record
 
 
 class KnownCalls:
     """
-    Of one submission in a plan. `terms` count what becomes of its reports.
+    Processing of the reports of one submission. `terms` counts the results.
 
-    Without `amends` every record is closed at once, but those of one submission are still one write. A late
-    report of a closed record is a correction of it, if it changes a cost or a count.
+    If `amends` is False, every record is closed at once, but the records of one submission are still one
+    write. A late report of a closed record becomes a correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -50,16 +50,18 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        self._told: set[bytes] = set()  # names by which nobody else is to join what the present report joins
+        self._told: set[bytes] = set()  # names that no further report may join after the present one
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
-        """The place of the record that is known under a name."""
+        """Return the place of the record that is known under a name."""
         id = self._index.id_of(name)
         place = self._plan.ids.get(id)
         return self._index.find((id,), hours, self._plan.at) if place is None else place
 
     def other_side(self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
-        """The place of a call that its other side told, where nobody on this side has told it."""
+        """
+        Return the place of a call that its other side reported, unless this side has already reported it.
+        """
         self._told.clear()
         for place, told in self._other_sides(links, hours):
             self._told.update(told)
@@ -68,7 +70,9 @@ class KnownCalls:
 
     def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
-        The record and the place of the open one that it joins; with what a closed one tells of it, and no place.
+        Return the record, and the place of the open record that it joins.
+
+        If the record to join is closed, its facts are added to the new record instead, and the place is None.
         """
         for name in names:
             id = self._index.id_of(name)
@@ -80,16 +84,17 @@ class KnownCalls:
                 return record, place
             known = self.record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
-                if all(getattr(known, name) is None for name in TOKENS):  # a cost alone is what settles it
+                if all(
+                    getattr(known, name) is None for name in TOKENS
+                ):  # it has only a cost, which is the final one
                     record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
 
     def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
-        See what a report adds to the record at a place, and whether the two agree.
-
-        Returns the place of the record that has the call.
+        Add a report to the record at a place and compare the two. Return the place of the record that
+        counts the call.
         """
         self._terms.duplicates += 1
         self._observe(books.DUPLICATES, record)
@@ -101,7 +106,7 @@ class KnownCalls:
         if identity.also or identity.links:
             place = self._bridged(record, identity, self._counting(place), hours)
         known = self._at(place)
-        if known == record:  # most are the same request, sent again
+        if known == record:  # the most frequent case: the same request, sent again
             return place
         if isinstance(known, Inference) and known.counted_by is not None:
             place = self._counting(place)
@@ -114,7 +119,8 @@ class KnownCalls:
         is_open = self.may_amend(topic, number)
         corrections_so_far = 0
         if not is_open and self._is_at_hand(known):
-            from spool.log.planning.corrections import as_corrected  # most starts never need it
+            # imported here because most processes never need it
+            from spool.log.planning.corrections import as_corrected
 
             known, corrections_so_far = as_corrected(known, self._known_under)
         fields = self._compared(topic, known, record, is_final=identity.is_final)
@@ -133,7 +139,10 @@ class KnownCalls:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
     def _is_at_hand(self, known: Inference) -> bool:
-        """True while the place of the record is at hand: its corrections, which came later, are there, too."""
+        """
+        Return True if the record's place is in memory. Its corrections came later, so their places are in
+        memory as well.
+        """
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
@@ -145,7 +154,9 @@ class KnownCalls:
     def _correct(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool
     ) -> bool:
-        """Keep a late report as a correction, in place of a duplicate; False if it makes none."""
+        """
+        Store a late report as a correction instead of counting a duplicate. Return False if it makes no correction.
+        """
         if not self._is_at_hand(known):
             return False
         from spool.log.planning.corrections import correction
@@ -157,7 +168,7 @@ class KnownCalls:
         hour, near = hours_of(made, now_ns)
         if (
             self.place(made.id, near) is not None
-        ):  # it counted, and cannot be read: a second one would count it twice
+        ):  # this correction exists and counts but is unreadable, so a second one would count the change twice
             return False
         topic = self._terms.topic
         records = self._plan.records[topic]
@@ -173,13 +184,17 @@ class KnownCalls:
     def remember(
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
-        """Further names of the call at a place. A name that is known is that of another report of it."""
+        """
+        Remember further names of the call at a place. A name that is already known belongs to another report
+        of the call.
+        """
         topic, number = duplicates.place_of(place)
-        known_in = hours if number < self._plan.first.get(topic, 1) else ()  # of a new one all were looked up
+        # for a new record, all its names were looked up before
+        known_in = hours if number < self._plan.first.get(topic, 1) else ()
         names = (identity.id, *identity.names, *sorted(self._told))
         more = [name for name in names if self.note(name, place, hour, known_in)]
         self._told.clear()
-        if more and self.may_amend(topic, number):  # a start finds them with the record
+        if more and self.may_amend(topic, number):  # a start loads these names from the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
                 also = (known.also or b"") + b"".join(more)
@@ -187,7 +202,8 @@ class KnownCalls:
 
     def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
-        Have the record at a place known under a name; False if something is already, in runs of `known_in`, too.
+        File a name of the record at a place. Return False if the name is already known, also in runs of
+        the hours `known_in`.
         """
         index = self._index
         plan = self._plan
@@ -207,7 +223,7 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def record(self, topic: str, number: int) -> Record | None:
-        """A record as it is by now."""
+        """Return a record with all changes so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
@@ -220,7 +236,9 @@ class KnownCalls:
 
     def amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
-        if number >= begin:  # not written yet: a copy, because the caller may send its own again
+        if (
+            number >= begin
+        ):  # not written yet; replace it by a copy, because the caller may send its own object again
             self._plan.records[topic][number - begin] = amended(known, fields)
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)
@@ -228,17 +246,23 @@ class KnownCalls:
     # -- two records of one call -----------------------------------------------------------------------------
 
     def _counting(self, place: int) -> int:
-        """The place of the record that counts: of one that was bridged, that is an earlier one."""
+        """
+        Return the place of the record that counts: the earlier record, if the record at a place is a
+        shadow of it.
+        """
         while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
-            if earlier >= place:  # it is not kept here
+            if earlier >= place:  # the earlier record is not stored here
                 break
             place = earlier
         return place
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
-        """The place of the one record that a report fits, once all that it fits are one; else the place as it is."""
+        """
+        Bridge all records that a report matches. Return the place of the one that counts, or `place` if
+        they stay separate.
+        """
         if record.shadow or place == IN_A_RUN:
             return place
         others = list(self._other_sides(identity.links, hours))
@@ -261,7 +285,7 @@ class KnownCalls:
         return first
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
-        """The places that exact names lead to; not those that a step of time does."""
+        """Yield the places that exact names lead to, without names that are derived from a rounded time."""
         for name in (identity.id, *identity.also):
             found = self.place(name, hours)
             if found is not None:
@@ -271,10 +295,10 @@ class KnownCalls:
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the other call of each pair whose link this report is the first to name, one call for all its names.
+        Yield the calls that other sides reported, for each link that this report is the first to use.
 
-        Each comes with the names under which the pair is known from then on, if names of one side fit several
-        of the other.
+        A call's own name is used once. If one name matches several of the other side, the result includes the
+        names by which the pair will be known.
         """
         sides = set()
         for own, other in links:
@@ -289,13 +313,13 @@ class KnownCalls:
                 yield found, told
 
     def _is_call(self, place: int) -> bool:
-        """True if the place is that of a call that counts."""
+        """Return True if the record at a place is a call that counts."""
         known = self._at(place)
         topic, _ = duplicates.place_of(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
     def _bridge(self, first: int, later: int) -> bool:
-        """Make a record the shadow of an earlier one; False if that one is closed."""
+        """Make a record the shadow of an earlier one. Return False if the earlier one is closed."""
         topic, number = duplicates.place_of(first)
         _, later_number = duplicates.place_of(later)
         is_open = self.may_amend(topic, number)
@@ -315,8 +339,9 @@ class KnownCalls:
         self, topic: str, known: Inference, record: Inference, *, is_final: bool = False
     ) -> dict[str, Any]:
         """
-        Return the fields that a report adds to a record; a disagreement between the two is counted. What
-        `is_final` says of the cost takes the place of what is known.
+        Return the fields that a report adds to a record, and count a conflict if they disagree.
+
+        With `is_final`, the cost of the report replaces the known cost.
         """
         told = _with_final_cost(known, record) if is_final else known
         if disagree(told, record):
@@ -333,7 +358,12 @@ class KnownCalls:
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
-        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
+        """
+        Estimate the cost again after `fields` are added, because each report may have had only some of
+        the priced fields.
+
+        An estimate that another Tollhouse made stays.
+        """
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
             return
@@ -348,7 +378,7 @@ class KnownCalls:
 
 
 def _with_final_cost(known: Inference, later: Inference) -> Inference:
-    """The record with the cost of a final report, if that is another amount."""
+    """Return the record with the cost of a final report, if the amount differs."""
     if later.cost is None or not (known.charges or known.cost):
         return known
     if known.cost is not None and Decimal(known.cost) == Decimal(later.cost):
@@ -357,5 +387,5 @@ def _with_final_cost(known: Inference, later: Inference) -> Inference:
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if an own name has several others."""
+    """Return True if a name of this side is linked to several names of the other side."""
     return sum(name == own for name, _ in links) > 1

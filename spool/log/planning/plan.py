@@ -1,4 +1,4 @@
-"""What one group commit writes, worked out before anything is written, and what working it out reads."""
+"""Plan of one group commit: everything that it will write, computed before the first write."""
 
 from __future__ import annotations
 
@@ -17,28 +17,34 @@ from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
 
-Answer = Receipt | Stale  # what becomes of a submission
+Answer = Receipt | Stale  # result of a submission
 
-_STALE = "what this was made from was changed meanwhile: nothing of it was kept"
-_ENDED = "the key of this submission was deleted, disabled or replaced meanwhile: nothing of it was kept"
-_REUSED = "the idempotency key of this submission stands for another body: nothing of it was kept"
+_STALE = (
+    "the data that this submission was made from changed meanwhile, so nothing of it was stored. Retry it"
+)
+_ENDED = "the key of this submission was deleted, disabled or replaced meanwhile, so nothing of it was stored"
+_REUSED = "the idempotency key of this submission was used for another body, so nothing of it was stored"
 
 
 class PlanReader(Protocol):
-    """What a plan reads of what is already kept."""
+    """Reader of the stored data that a plan needs."""
 
     def record(self, topic: str, number: int) -> Record | None:
-        """A kept record with its amendments; None when it is gone or damaged."""
+        """Return a stored record with its added reports, or None if it is deleted or damaged."""
         ...
 
     def series(self, series: bytes) -> SeriesState | None: ...
 
     def series_known_since(self) -> float:
-        """When a series was last reported of all that were forgotten for want of room; 0 when none was."""
+        """
+        Return when the newest of the series forgotten for lack of space was last reported, 0 if none was forgotten.
+        """
         ...
 
     def partial_report(self, key: bytes) -> int:
-        """The version of what waits under a key (spool.log.partial_reports); 0 when nothing does."""
+        """
+        Return the version of the waiting report under a key (spool.log.partial_reports), 0 if there is none.
+        """
         ...
 
 
@@ -47,25 +53,28 @@ class Plan:
     """Everything that one commit writes."""
 
     at: float
-    first: dict[str, int]  # by topic: the first number that this commit gives
+    first: dict[str, int]  # first number that this commit gives, by topic
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
-    partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)  # None: it waits no more
+    # None deletes the waiting report
+    partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     event_types: dict[str, EventSum] = field(default_factory=dict)
-    heard: dict[str, set[bytes]] = field(default_factory=dict)  # who told calls, by the key that brought them
-    stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
-    ended: set[int] = field(default_factory=set)  # those among them whose key has ended
+    # senders that reported calls, by the Tollhouse key that sent the calls
+    heard: dict[str, set[bytes]] = field(default_factory=dict)
+    # positions in the group whose submissions are refused: nothing of them is stored
+    stale: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)  # those of them whose Tollhouse key has ended
     reused: set[int] = field(
         default_factory=set
-    )  # those among them whose idempotency key stands for another body
-    submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
+    )  # those of them whose idempotency key was used for another body
+    submissions: list[Terms] = field(default_factory=list)  # terms of the other submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
-    hours: list[int] = field(default_factory=list)  # of the new ids, in their order
-    # Of the new ids those of records of earlier commits, which are not written now; with places and hours.
+    hours: list[int] = field(default_factory=list)  # hours of the new ids, in the same order
+    # New ids of records of earlier commits, with places and hours. This commit does not write these records.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
 
     def next_numbers(self) -> dict[str, int]:
@@ -75,7 +84,7 @@ class Plan:
         return books.totals(self.submissions)
 
     def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
+        """Return the results in the order of the group: a receipt, or the error for a refused submission."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal(place) if place in self.stale else next(rest) for place in places]

@@ -1,8 +1,9 @@
 """
-What one group commit does: submissions to entries, amendments, series and terms. Pure but for what it reads.
+Planning of a group commit: submissions become entries, added reports, counter series and terms. Apart from
+reads, the code is pure.
 
-A plan changes nothing. An engine writes it in one transaction, and only then does `Planner.apply` add it to
-the memory: a commit that fails leaves no trace.
+A plan changes nothing. An engine writes it in one transaction and then calls `Planner.apply`, which updates
+the memory. So a failed commit leaves no trace.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _source = attrgetter("source")
 
 
 def check(submission: Submission) -> None:
-    """ValueError when the caller handed over what no log can keep."""
+    """Raise ValueError if a submission is malformed."""
     if len(submission.records) != len(submission.identities):
         raise ValueError("a submission needs one identity per record")
     if submission.topic not in TOPICS:
@@ -46,7 +47,7 @@ def check(submission: Submission) -> None:
 
 
 class Planner:
-    """The memory of the log: numbers given and ids known. Every engine plans with it."""
+    """The memory of the log that every engine plans with: numbers given and ids known."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
         self.index = index
@@ -55,15 +56,14 @@ class Planner:
 
     @property
     def next_numbers(self) -> Mapping[str, int]:
-        """Return the number that the next new record of each topic gets."""
         return dict(self._next)
 
     def begin(self, next_numbers: Mapping[str, int]) -> None:
-        """Numbers as the disk has them."""
+        """Set the next numbers to those on disk."""
         self._next = dict(next_numbers)
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
-        """The places of kept records that a plan of the group may read."""
+        """Return the places of stored records that planning the group may read."""
         index = self.index
         hours = NearHours(int(now * NS))
         found = set()
@@ -85,8 +85,10 @@ class Planner:
         check: Callable[[], None] | None = None,
     ) -> Plan:
         """
-        Plan the commit of a group. `closed_below` is the horizon as it was frozen for this commit; `check` may raise
-        before each submission, to end it.
+        Plan the commit of a group.
+
+        `closed_below` is the watermark, frozen for this commit. `check` runs before each submission and may
+        raise to abort.
         """
         failed = stale(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
@@ -104,7 +106,10 @@ class Planner:
         return plan
 
     def _is_known(self, plan: Plan, place: int, submission: Submission) -> bool:
-        """True if the whole request was stored before. A request whose key stands for another body is refused."""
+        """
+        Return True if the whole request was stored before. Marks the submission as refused if its key
+        has another body.
+        """
         request = submission.request
         if request is None:
             return False
@@ -121,7 +126,9 @@ class Planner:
         return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
     def apply(self, plan: Plan) -> Mapping[str, int]:
-        """The plan is on disk. Returns the next number of each topic of which records were added."""
+        """
+        Update the memory after the plan is on disk. Return the next number of each topic that got records.
+        """
         numbers = plan.next_numbers()
         self._next.update(numbers)
         self.index.add(plan.ids, plan.hours, plan.at)
@@ -129,7 +136,7 @@ class Planner:
 
 
 class _Work:
-    """One submission's share of a plan."""
+    """Planning of one submission."""
 
     def __init__(
         self,
@@ -168,7 +175,7 @@ class _Work:
 
     @property
     def _known(self) -> KnownCalls:
-        """Most submissions have nothing that is known, and need no such thing."""
+        """Create this on first use, because most submissions repeat nothing."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
@@ -182,7 +189,7 @@ class _Work:
         return self._known_calls
 
     def run(self, *, is_known: bool) -> None:
-        """`is_known`: the whole request was kept before."""
+        """Plan the submission. `is_known`: the whole request was stored before."""
         begin = len(self._records)
         if is_known:
             self._repeat()
@@ -208,7 +215,9 @@ class _Work:
         self._observe(self._records[begin:])
 
     def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
-        """Keep what is new. The one loop that every record goes through, so names are local."""
+        """
+        Plan new records and compare known ones. Every record passes this loop, so its names are local for speed.
+        """
         index = self._index
         ids = self._plan.ids
         hours = self._plan.hours
@@ -237,7 +246,7 @@ class _Work:
             if place is None and joins:
                 record, place = self._known.joined(record, joins)
             if place is None:
-                place = of_topic + step * (first + len(records))  # `duplicates.place`, without a call
+                place = of_topic + step * (first + len(records))  # `duplicates.place`, inlined
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
@@ -249,13 +258,12 @@ class _Work:
                 self._known.remember(record, identity, place, hour, near)
 
     def _repeat(self) -> None:
-        """Count every record of the submission as a duplicate."""
         self._terms.duplicates += len(self._submission.records)
         for source, n in Counter(map(_source, self._submission.records)).items():
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
     def _remember_requests(self, begin: int) -> None:
-        """The names of requests stand with the first record that is new; a start finds them there."""
+        """Store the names of the request with its first new record, where a start finds them."""
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
         new = self._records[begin:]
@@ -266,7 +274,9 @@ class _Work:
                 self._known.note(name, duplicates.place(self._terms.topic, number), hour)
 
     def _by_another_name(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        """The place of the same call by another of its names: known before, or in this commit."""
+        """
+        Return the place of the same call by another of its names, from earlier commits or from this one.
+        """
         ids = list(map(self._index.id_of, names))
         place = self._index.find(ids, hours, self._plan.at)
         if place is not None:
@@ -277,7 +287,9 @@ class _Work:
         return None
 
     def _deltas(self) -> Iterator[tuple[Record, Identity]]:
-        """Counter points to records; those that add nothing are ignored with the reason."""
+        """
+        Convert counter points to delta records. Points that add nothing are counted as ignored, with the reason.
+        """
         for point in self._submission.points:
             before = self._state(point)
             state, delta = advance(before, point, self._series_known_since() if before is None else 0)
@@ -294,11 +306,11 @@ class _Work:
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()
-        # Series that were forgotten so long ago would be forgotten for their age by now.
+        # A series that was forgotten longer ago would have expired by now.
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _observe(self, kept: Sequence[Record]) -> None:
-        """Terms by source, for metrics."""
+        """Count the terms by source, for metrics."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received
