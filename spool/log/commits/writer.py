@@ -365,7 +365,7 @@ class GroupWriter:
         if not self._closing.is_set():
             name = type(error.__cause__ or error).__name__ if error else None
             _log.critical(
-                "the task that commits has ended, so nothing more can be stored: restart Tollhouse",
+                "the task that writes to disk has ended, so nothing more can be stored. Restart Tollhouse",
                 extra={"action": "writer_died", "error": name},
             )
         for one in (*self._in_hand, *self._waiting):

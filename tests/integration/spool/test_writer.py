@@ -428,7 +428,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
         await writer.append(submission([call(2)]))
     assert writer.in_hand_s >= WAIT_S
-    with pytest.raises(SpoolUnavailable, match=r"does not answer \(spool.commit_wait\)"):
+    with pytest.raises(SpoolUnavailable, match=r"does not respond \(spool.commit_wait\)"):
         await writer.append(submission([call(3)]))
     disk.answers.set()
     assert 1 == (await in_hand).records
