@@ -1,1 +1,1 @@
-"""What plans of assistants cost, and which calls they cover: worked out of the ledger when somebody asks."""
+"""Costs of assistants' plans and the calls that they cover, calculated from the totals at query time."""

@@ -1,8 +1,8 @@
 """
-What statements tell of plans: fees of seats, what was used beyond, and the value of what was included.
+Plan costs as provider bills state them: seat fees, overage, and the value of the included usage.
 
-A statement of a whole month that is settled replaces what plans come to by themselves, and is never
-added to it. What is apart has a cause.
+A complete, final bill of a month replaces what Tollhouse calculates for a plan; the two are never added. Each
+difference is reported with a cause.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statement
 DISCOUNT, TAX = "discount", "tax"
 SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"
 CENT = money.UNIT // 100
-_KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}  # all other lines are of what was used
+_KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}  # all other kinds of lines are usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBill:
     """
-    The statements of a provider of a whole month, in units of the currency that is asked for. `seats`
-    are those of whole months; None, with `fees`, if no line is of seats. Nothing of it is used if a
-    rate is `lacking`.
+    The bill of one provider for a whole month, in money units of the requested currency.
+
+    `seats` counts full months of seats. `seats` and `fees` are None if the bill has no seat lines. A bill
+    with amounts whose exchange rate is missing (`lacking`, by currency) is ignored.
     """
 
     overage: int
@@ -42,7 +43,10 @@ class PlanBill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillDifference:
-    """What is apart: money in units, and of SEAT_COUNT the seats."""
+    """
+    A difference between a bill and the calculated costs, in money units. The seat fields are set for
+    seat fees only.
+    """
 
     provider: str
     cause: str
@@ -55,7 +59,7 @@ class BillDifference:
 async def read_bills(
     statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
 ) -> dict[str, PlanBill]:
-    """Return the bill of each provider of which every day of the month is told and settled."""
+    """Return the bill of each provider whose bills cover every day of the month and are final."""
     wanted = sorted(set(providers) - {""})
     known = await statements.statements() if wanted else ()
     found: dict[str, PlanBill] = {}
@@ -71,7 +75,10 @@ async def read_bills(
 
 
 def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
-    """Return the source that has told every day of a month, settled: of several the one with most rows."""
+    """
+    Return the source whose final bills cover every day of the month. If several do, return the one with
+    the most rows.
+    """
     days: dict[str, set[int]] = defaultdict(set)
     rows: Counter[str] = Counter()
     for info in known:
@@ -84,7 +91,7 @@ def _whole_source(known: Iterable[StatementInfo], provider: str, month: Calendar
 
 
 def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
-    """Add up the lines of a bill by what they are for. Taxes are of no plan."""
+    """Sum the lines of a bill by what they pay for, without taxes."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)
     for row in rows:
@@ -113,9 +120,10 @@ def with_bills(
     months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
 ) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
     """
-    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a bill tells.
+    Return the seats' months as they were billed, the differences, and the ids of the plans that a bill covers.
 
-    A bill is of all plans of its provider: it is spread over their seats by what these come to by themselves.
+    A bill covers all plans of its provider. Its amounts are divided among their seats in proportion to
+    the calculated amounts.
     """
     by_provider: dict[str, list[int]] = defaultdict(list)
     for place, month in enumerate(months):
@@ -147,7 +155,7 @@ def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
 
 
 def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
-    """Return what a bill tells apart from what its plans come to, from a cent on; money that no rate lacks."""
+    """Return the differences of at least one cent between a bill and the calculated plan costs."""
     found = []
     fees = sum(month.fee for month in own)
     if bill.fees is not None and not _is_near(bill.fees, fees):

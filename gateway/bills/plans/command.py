@@ -1,4 +1,4 @@
-"""`tollhouse plans`: seats of assistants, what they include, and what they came to."""
+"""The `tollhouse plans` commands."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ _OPTIONS = (
         "--seat",
         multiple=True,
         metavar="USER,SINCE[,UNTIL[,TEAM]]",
-        help="Who has a seat since when, such as ann@example.com,2026-11-01; may repeat.",
+        help="A seat, such as ann@example.com,2026-11-01; may repeat.",
     ),
     click.option(
         "--seats",
         type=click.File(encoding="utf-8-sig"),
         metavar="FILE",
-        help="A CSV file of seats, with the columns user, since, until and team; - is standard input.",
+        help="A CSV file of seats with the columns user, since, until and team; - reads standard input.",
     ),
 )
 
 
 @click.group()
 def plans() -> None:
-    """Create, list, change and delete plans of assistants, and see what they came to."""
+    """Create, list, change and delete plans of assistants, and show their costs."""
 
 
 list_command(
@@ -68,9 +68,9 @@ list_command(
     "list",
     root="plans",
     columns=COLUMNS,
-    filters={"name": "The exact name.", "view": "The id of a view."},
+    filters={"name": "Only the plan with this exact name.", "view": "Only plans with this view id."},
     shown=lambda row: {**row, "seats": len(row["seats"])},
-    help="List the plans in their order: of two that cover a call, the first does.",
+    help="List plans in order of precedence. If two plans cover a call, the first one applies.",
 )
 
 
@@ -80,7 +80,7 @@ list_command(
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a plan of an assistant: what a seat costs and includes, and who has one."""
+    """Create a plan of an assistant: its fee, what it includes, and its seats."""
     _show(client.request("POST", "/plans", body=_fields(**given)), as_json)
 
 
@@ -90,8 +90,8 @@ resource_commands(
     noun="plan",
     path="/plans",
     help={
-        "show": "Show a plan, by its id or its name.",
-        "delete": "Delete a plan: its calls count as metered.",
+        "show": "Show a plan, by id or name.",
+        "delete": "Delete a plan. Its calls count as pay-as-you-go again.",
     },
 )
 
@@ -103,25 +103,25 @@ resource_commands(
 @as_json
 @with_client
 def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None:
-    """Change a plan. What is given replaces what was there: --seat and --seats all of its seats."""
+    """Change a plan. Given options replace the current values; --seat and --seats replace all seats."""
     body = _fields(**given)
     if not body:
-        fail("say what to change; tollhouse plans edit --help lists what can be", 2)
+        fail("nothing to change: give at least one option; tollhouse plans edit --help lists them", 2)
     _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
 
 
 @plans.command("seats")
 @click.argument("plan")
 @click.argument("files", nargs=-1, required=True, type=click.File("rb"))
-@click.option("--tier", default="", help="Only the seats of this tier, such as business.")
+@click.option("--tier", default="", help="Only seats of this tier, such as business.")
 @click.option(
     "--names",
     type=click.File("rb"),
     metavar="FILE",
-    help="A CSV file of names of the list and of what telemetry calls these people.",
+    help="A CSV file with two columns: the name in the list, and the user name in telemetry.",
 )
-@click.option("--day", metavar="DAY", help="The day of which the list is; default: today (UTC).")
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--day", metavar="DAY", help="The day of the list; default: today (UTC).")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @as_json
 @with_client
 def fill(
@@ -135,12 +135,12 @@ def fill(
     as_json: bool,
 ) -> None:
     """
-    Take the seats of a plan from a list of its vendor.
+    Update the seats of a plan from a vendor's list.
 
-    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or
-    /teams/spend, of Claude's /v1/organizations/users, of Google's licensed users, or a table (CSV) with a
-    column of users or addresses. Who is new in the list has a seat since the day that it states, else since
-    today; who is not in it any more had one until today.
+    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, Cursor's /teams/members or /teams/spend,
+    Claude's /v1/organizations/users, or Google's licensed users. A CSV table with a column of users or
+    addresses works as well. New people get a seat from the day that the list states, or from today. The seats
+    of people who are no longer in the list end today.
     """
     today = _today(day)
     before = client.request("GET", f"/plans/{part(plan)}")["plan"]
@@ -164,18 +164,19 @@ def fill(
 
 
 def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
-    """Say so if the list has a billing cycle that begins on another day than the plan's."""
+    """Warn if the list's billing cycle begins on another day than the plan's cycle."""
     for start in sorted({seat.cycle_start for seat in listed} - {""}):
         day = date.fromisoformat(start).day
         if day != cycle_day:
             words = (
-                f"the list has a billing cycle since {start}, and those of the plan begin on day {cycle_day}"
+                f"the billing cycle of the list began on {start}, but cycles of the plan begin on day "
+                f"{cycle_day}"
             )
-            click.echo(f"{words}: tollhouse plans edit --cycle-day {day}", err=True)
+            click.echo(f"{words}; to change the plan, use tollhouse plans edit --cycle-day {day}", err=True)
 
 
 def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
-    """Yield the seats of each file; pages of an API are one list."""
+    """Yield the seats of each file. JSON files are read as the pages of one list."""
     contents = [(file.name, read_bounded(file, file.name)) for file in files]
     if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
         pages = b",".join(content.strip().removeprefix(b"[").removesuffix(b"]") for _, content in contents)
@@ -194,14 +195,18 @@ def _today(day: str | None) -> str:
 
 @plans.command()
 @click.option(
-    "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the running one."
+    "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the current month."
 )
-@click.option("--by-seat", is_flag=True, help="A line for each seat.")
-@click.option("--idle", is_flag=True, help="Seats without a call in a billing cycle that ended in the month.")
+@click.option("--by-seat", is_flag=True, help="Show one line per seat.")
 @click.option(
-    "--differences", is_flag=True, help="What statements of the whole month tell apart from the plans."
+    "--idle", is_flag=True, help="Show seats without calls in a billing cycle that ended in the month."
 )
-@click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
+@click.option(
+    "--differences",
+    is_flag=True,
+    help="Show differences between the plans and the provider's bills for the month.",
+)
+@click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
 @as_json
 @with_client
 def costs(
@@ -214,10 +219,10 @@ def costs(
     as_json: bool,
 ) -> None:
     """
-    Show what plans came to in a month: paid, and beside it the value of what they include.
+    Show the costs of plans in a month, next to the value of their included usage.
 
-    Paid are the fees of seats, what was used beyond, and the calls that no plan covers. The value of what a plan
-    includes is at list prices: nobody paid it.
+    "paid" is seat fees, overage, and calls that no plan covers. "included_value" is the covered usage at list
+    prices. It was not paid separately.
     """
     given = (("month", month), ("currency", currency))
     query = [(name, value) for name, value in given if value]
@@ -240,7 +245,9 @@ def costs(
     show_table(rows, (*names, *_SUMS, "unit", *_QUANTITIES))
     if by_seat and answer["plan_costs"]["truncated"]:
         click.echo(
-            f"{answer['plan_costs']['row_count']} seats; these are the first, the total is of all", err=True
+            f"showing only the first of {answer['plan_costs']['row_count']} seats; the total includes "
+            "all of them",
+            err=True,
         )
     _name_lacking(total, code)
 
@@ -252,7 +259,7 @@ def _name_lacking(total: JsonObject, currency: str) -> None:
 
 
 def _readable(row: JsonObject, currency: str) -> JsonObject:
-    """Money with two decimals, quantities with at most two."""
+    """Format money with two decimals and quantities with two decimals."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
     names = (*_SUMS, "metered")
     sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in names if name in row}
@@ -261,10 +268,10 @@ def _readable(row: JsonObject, currency: str) -> JsonObject:
 
 
 def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
-    """The body of a request: what was given."""
+    """Return the request body for the given options."""
     body = body_of(NewPlan, given)
     if seat and seats is not None:
-        fail("give either --seat or --seats", 2)
+        fail("use either --seat or --seats, not both", 2)
     if seat:
         body["seats"] = [_seat(row) for row in csv.reader(seat)]
     if seats is not None:
@@ -273,7 +280,7 @@ def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonO
 
 
 def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
-    """The seats of a file, whose first line may name the columns."""
+    """Yield the seats of a file. A header line is optional."""
     for place, row in enumerate(rows):
         is_head = not place and row[:2] == list(_FIELDS[:2])
         if row and not is_head:
@@ -283,7 +290,7 @@ def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
 def _seat(row: list[str]) -> dict[str, str]:
     cells = [cell.strip() for cell in row]
     if not 2 <= len(cells) <= len(_FIELDS):
-        fail(f"{','.join(row)} is no seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
+        fail(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
     return dict(zip(_FIELDS, cells, strict=False))
 
 

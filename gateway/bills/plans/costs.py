@@ -1,6 +1,6 @@
 """
-What plans of assistants came to in a month, as somebody may see it: the answer of the operator API, of
-tools and of recommendations.
+Costs of plans in a month, limited to what a person may see. The operator API, the MCP tools and
+recommendations use them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
 
 class PlanMonth(msgspec.Struct, kw_only=True):
     month: str
-    start: Annotated[str, words("The first moment of the month, in UTC.")]
+    start: Annotated[str, words("The start of the month, in UTC.")]
     end: str
     currency: str
     row_count: int
@@ -56,21 +56,21 @@ class PlanMonth(msgspec.Struct, kw_only=True):
 
 class PlanTotal(msgspec.Struct, kw_only=True):
     """
-    Money in the currency that was asked for. `paid` is fees, overage and metered; `included_value` is no part of it.
-    What no rate is known for is in no sum: it is named by its currency.
+    Sums in the requested currency. `paid` is fees, overage and metered; it does not include `included_value`.
+    Amounts without an exchange rate are in no sum; they are listed by currency.
     """
 
     paid: str
     fees: str
     overage: str
-    metered: Annotated[str, words("What calls cost that no plan covers.")]
-    included_value: Annotated[str, words("What covered calls are worth at list prices, less those beyond.")]
+    metered: Annotated[str, words("Cost of calls that no plan covers.")]
+    included_value: Annotated[str, words("Value of covered calls at list prices, without the overage.")]
     unconverted: Annotated[dict[str, str], words("What `paid` lacks.")]
     included_unconverted: Annotated[dict[str, str], words("What `included_value` lacks.")]
 
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
-    """A plan in a month, or the part of it that the person sees; quantities are in its unit."""
+    """A plan in a month, or the part that the person may see. Quantities are in the plan's unit."""
 
     id: str
     name: str
@@ -83,7 +83,12 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     used: str
     included: Annotated[str | None, words("Null: everything.")]
     beyond: str
-    source: Annotated[str, words("What `paid` is by: `plan`, or a `statement` of the whole month.")]
+    source: Annotated[
+        str,
+        words(
+            "Origin of `paid`: `plan` (calculated), or `statement` (the provider's bill for the whole month)."
+        ),
+    ]
 
 
 class SeatOfMonth(msgspec.Struct, kw_only=True):
@@ -101,24 +106,25 @@ class SeatOfMonth(msgspec.Struct, kw_only=True):
     beyond: str
     calls: int
     unpriced_calls: int
-    also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
+    also_in: Annotated[list[str], words("Other plans in which the user has a seat in the month.")]
 
 
 class IdleSeat(msgspec.Struct, kw_only=True):
-    """A seat that was held on all days of a billing cycle that ended in the month, and had no call that worked."""
+    """A seat that was held for a whole billing cycle that ended in the month, without any successful call."""
 
     plan: str
     user: str
     team: str | None
-    fee: Annotated[str, words("The fee of the cycle, which giving the seat back would save.")]
+    fee: Annotated[str, words("Fee of the cycle, which would be saved without the seat.")]
     first_day: str
     last_day: str
 
 
 class PlanDifference(msgspec.Struct, kw_only=True):
     """
-    What a statement of a whole month tells beside what plans come to by themselves: `seat_count`, `fee_differs`,
-    `included_differs` or `overage_differs`. Money but for `seats`, which are those of a whole month.
+    A difference between a provider's bill for a whole month and the calculated plan costs. The cause is
+    `seat_count`, `fee_differs`, `included_differs` or `overage_differs`. Amounts are money; the seat fields
+    count full months of seats.
     """
 
     provider: str
@@ -135,15 +141,17 @@ class PlanCosts(msgspec.Struct, kw_only=True):
     total: PlanTotal
     plans: list[PlanOfMonth]
     idle_seats: Annotated[
-        list[IdleSeat], words("Those of the cycles that end in the month, once they are over.")
+        list[IdleSeat], words("Seats without calls in billing cycles that ended in the month.")
     ]
-    differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
+    differences: Annotated[list[PlanDifference], words("Empty for people with restricted access.")]
     rows: list[SeatOfMonth]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuestion:
-    """What is asked of plans; `ledger` is what the person may see of the `whole` one."""
+    """
+    A query for plan costs. `ledger` is the part of the totals that the person may see; `whole` has all totals.
+    """
 
     ledger: SlicedLedger
     whole: Ledger
@@ -155,7 +163,7 @@ class PlanQuestion:
 
 
 class SeatNames:
-    """The people of seats as somebody stated them, by the marks of the seats."""
+    """The people who hold seats, by seat mark, with the names that operators entered."""
 
     def __init__(self, registry: Registry) -> None:
         self._people = registry.people
@@ -166,15 +174,16 @@ class SeatNames:
         return self._plans[plan_id].seats[place].user
 
     def is_dropped(self, mark: str) -> bool:
-        """True if no record names the person of a seat, so nothing is known of how it was used."""
+        """Return whether records never name this person. Then the usage of the seat is unknown."""
         return self._people.is_dropped(self.of(mark))
 
 
 async def asked_costs(asking: PlanQuestion) -> PlanCosts:
-    """Return what plans came to in a month, as a person may see it."""
+    """Return the costs of plans in a month, limited to what a person may see."""
     month, currency = asking.month, asking.currency
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
-    names = SeatNames(asking.registry)  # at the same moment: seats are found by their places
+    # read together with the plans, because a mark is the seat's position in its plan
+    names = SeatNames(asking.registry)
     coverage = Coverage(plans, asking.ledger.derived(), asking.registry.people)
     days = AskedDays(
         days=month.days,
@@ -203,8 +212,8 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UseReader:
     """
-    Reads what seats used in a month and since their billing cycles began, as the ledger has it with all
-    corrections, and what no plan covers.
+    A reader of the usage of seats in a month and since their billing cycles began, and of calls that no plan
+    covers. Corrections are included.
     """
 
     coverage: Coverage
@@ -220,7 +229,7 @@ class _UseReader:
         return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
 
     async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
-        queries = await asyncio.to_thread(self._queries, currency)  # thousands of seats take a while
+        queries = await asyncio.to_thread(self._queries, currency)  # slow with thousands of seats
         return await ledger.costs_of(queries)
 
     def _queries(self, currency: str) -> list[CostQuery]:
@@ -238,7 +247,7 @@ class _UseReader:
         ]
 
     def _edges(self) -> list[int]:
-        """Return where a cycle or the month begins, and the end of the month."""
+        """Return the starts of the month and of its billing cycles, and the end of the month, sorted."""
         edges = {self.month.start, self.month.end}
         for day in {plan.cycle_day for plan in self.plans}:
             edges.update(each.start for each in cycles(day, self.month.start, self.month.end))
@@ -264,19 +273,19 @@ class _UseReader:
 
 def _list_value(row: CostRow) -> int:
     """
-    Return the value at list prices. Of a model without a list price it is what the source reported,
-    which is a list price if the model is paid by subscription.
+    Return the value at list prices. If a model has no list price, return the reported cost. For models that a
+    subscription pays, sources report list prices.
     """
     return money.units(row.estimated) or money.units(row.cost)
 
 
 def _add_money(uses: Uses, row: CostRow) -> None:
-    """Add what calls cost that no plan covers, and the amounts that lack a rate."""
+    """Add the cost of calls that no plan covers, and amounts without an exchange rate."""
     mark = row.group[0]
     if not mark:
         uses.metered += money.units(row.cost)
     elif money.units(row.estimated):
-        return  # its value is known, whatever its source charged
+        return  # the list price gives the value, so the source's cost is not needed
     lacking = uses.unvalued if mark else uses.unpaid
     for currency, amount in row.unconverted.items():
         lacking[currency] += money.units(amount)
@@ -284,7 +293,7 @@ def _add_money(uses: Uses, row: CostRow) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What an answer is made of, apart from what was used."""
+    """Inputs of an answer, except usage."""
 
     plans: Sequence[AssistantPlan]
     month: CalendarMonth
@@ -297,7 +306,10 @@ class _Asked:
 
 
 def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
-    """Thousands of seats take a while: not for the event loop. `shown` is the part of `used` that the person sees."""
+    """
+    Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
+    that the person sees.
+    """
     month, most = asked.month, asked.most
     by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
     months, apart, billed = with_bills(by_plans, asked.bills)
@@ -324,14 +336,14 @@ def _seen(months: Iterable[SeatMonth], asked: _Asked) -> list[SeatMonth]:
 
 
 def _value_of(seat: Seat, name: str) -> str:
-    """A fee is like a call of which the user and the team are known, and nothing else."""
+    """Return a dimension's value for a seat fee, which only has a user and a team."""
     if name == "user":
         return seat.user
     return seat.team if name == "team" else ""
 
 
 def _use(month: SeatMonth, shown: Uses) -> SeatUse:
-    """Return the calls of a seat that the person sees."""
+    """Return the part of a seat's usage that the person sees."""
     return shown.of(month.mark, month.start, month.end)
 
 
@@ -341,7 +353,9 @@ def _included(months: Iterable[SeatMonth], shown: Uses) -> str:
 
 
 def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
-    """Also the value of calls that are seen, of seats that are not."""
+    """
+    Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
+    """
     fees = sum(each.fee for each in seen)
     overage = sum(each.overage for each in seen)
     return PlanTotal(
@@ -356,7 +370,7 @@ def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) 
 
 
 def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
-    """Return amounts by currency, added up."""
+    """Sum amounts by currency."""
     together: Counter[str] = Counter()
     for each in amounts:
         together.update(each)
@@ -376,7 +390,7 @@ def _difference(each: BillDifference) -> PlanDifference:
 
 
 def _seats(count: Fraction | None) -> str | None:
-    """Return seats with four decimals at most, for people."""
+    """Format a number of seats with at most four decimals."""
     return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
 
 
@@ -408,10 +422,9 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
 
 def _idle_seats(asked: _Asked, used: Uses) -> list[IdleSeat]:
     """
-    Return the seats that were held on all days of a cycle that ended in the month, and had no call. Those
-    with the highest fee come first.
+    Return seats that were held for a whole cycle that ended in the month, without any call, highest fee first.
 
-    A seat of a pool that went beyond is left out, because others used what this seat includes.
+    If a pool has overage, its idle seats are not listed, because others used their allowance.
     """
     found: list[tuple[int, IdleSeat]] = []
     for plan in asked.plans:

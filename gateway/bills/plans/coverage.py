@@ -1,6 +1,8 @@
 """
-Which seat covers a call, as a dimension of a question to the ledger, and the ledger divided by it: calls that are paid
-by the call, or those that plans cover. No sum is kept by seat, so a plan may begin in the past.
+Coverage of calls by seats, as a dimension of ledger queries, and a ledger that is split into covered calls
+and metered calls.
+
+Totals are not stored by seat, so a plan may begin in the past.
 """
 
 from __future__ import annotations
@@ -25,33 +27,33 @@ from spool.registry.views import View, dimensions
 from spool.statements import day_from, day_text
 from spool.turns.threads import ordered
 
-NAME = "(seat)"  # no question of anybody can name it, because it is in no list of dimensions
+NAME = "(seat)"  # the dimension's name; users cannot query it, because it is in no list of dimensions
 _MEMO = 10_000
-_Held = tuple[str, View]  # the mark of a seat, and the view of its plan
+_Held = tuple[str, View]  # seat mark, and the view of its plan
 _NOT_COVERED = ("",)
 _Place = tuple[datetime, Group]
 
 
 def is_held(seat: Seat, day: str) -> bool:
-    """True if somebody has the seat on a day such as 2026-11-20."""
+    """Return whether the seat is held on a day such as 2026-11-20."""
     return seat.since <= day and (not seat.until or day < seat.until)
 
 
 def seat_mark(plan: AssistantPlan, place: int) -> str:
-    """Name a seat by its place in its plan: the value of the dimension."""
+    """Return the name of a seat: the plan id and the seat's position. It is the value of the dimension."""
     return f"{plan.id}:{place}"
 
 
 def place_of(mark: str) -> tuple[str, int]:
-    """Return the id of a plan and the place of a seat in it."""
+    """Return the plan id and the position of a seat."""
     plan_id, _, place = mark.rpartition(":")
     return plan_id, int(place)
 
 
 def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
     """
-    Return the plans in their order with their views. Seats and views name people as records do. A plan
-    whose view is broken covers nothing and is left out.
+    Return plans with their views, in order of precedence. Seats and views name people as records do. A plan
+    with a broken view covers nothing and is omitted.
     """
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
     as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.matched
@@ -64,8 +66,8 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
 
 class Coverage:
     """
-    A call is covered by the first plan, in their order, whose view holds it and in which its user has a
-    seat on its day (UTC).
+    The rule that decides which seat covers a call. The first plan applies whose view matches the call, and in
+    which the user has a seat on the day of the call (UTC).
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class Coverage:
         self._places = {name: place for place, name in enumerate(self._sources)}
 
     def spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the spans between the first and the last edge in which the same seats are held, cut at edges."""
+        """
+        Split the time between the first and the last edge into spans with the same seats, and also at each edge.
+        """
         days: set[str] = set()
         for plan, _ in self._plans:
             days.update(seat.since for seat in plan.seats)
@@ -95,13 +99,16 @@ class Coverage:
         yield from pairwise(sorted(cuts))
 
     def dimension(self, at: int) -> Derived:
-        """The dimension of a span that begins at `at`: the mark of the seat, "" for a call that no plan covers."""
+        """
+        Return the dimension for a span that begins at `at`. Its value is the seat mark, or "" if no plan
+        covers the call.
+        """
         held = self._held(day_text(at))
-        if not held:  # known of every call by its provider, which has fewer sums than users have
+        if not held:  # any dimension would do; the provider has few values, so few sums are read
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
         user = self._places["user"]
 
-        @lru_cache(_MEMO)  # few of the values differ
+        @lru_cache(_MEMO)  # many calls share the same values
         def value(values: tuple[str, ...]) -> str:
             for mark, view in held.get(self._people.identity(values[user]), ()):
                 if view.holds(partial(self._value_of, values)):
@@ -111,7 +118,7 @@ class Coverage:
         return Derived(name=NAME, label="", sources=self._sources, value=value)
 
     def _held(self, day: str) -> Mapping[str, Sequence[_Held]]:
-        """Return the seats of a day by user, in the order of their plans."""
+        """Return the seats of a day by user, in order of precedence."""
         held: dict[str, list[_Held]] = defaultdict(list)
         for plan, view in self._plans:
             for place, seat in enumerate(plan.seats):
@@ -128,13 +135,13 @@ class Coverage:
         return derived.value(tuple(sources))
 
     def _own(self, name: str) -> Sequence[str]:
-        """The ledger's own dimensions of which one is made."""
+        """Return the stored dimensions from which a dimension is derived."""
         derived = self._derived.get(name)
         return (name,) if derived is None else derived.sources
 
 
 class AskedLedger(Protocol):
-    """The ledger, or what somebody may see of it."""
+    """The ledger, or the part that a person may see."""
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
 
@@ -144,24 +151,25 @@ class AskedLedger(Protocol):
 
 
 class DividedLedger:
-    """Asks a ledger about the calls that no plan covers, or about the others."""
+    """A ledger limited to the calls that no plan covers, or to the covered calls."""
 
     def __init__(self, ledger: AskedLedger, coverage: Coverage, cost_type: str) -> None:
-        """`cost_type` is one of PLAN_TYPES."""
         self._ledger = ledger
         self._coverage = coverage
         self._side = "include" if cost_type == METERED_COST else "exclude"
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """Return costs as `Ledger.costs` does. Seats change at midnight (UTC), so a period may be asked in parts."""
+        """
+        Return costs as `Ledger.costs` does. The period is queried in parts, because seats change at midnight (UTC).
+        """
         if query.top is not None:
             query = replace(query, top=None, kept=await self._largest(query, query.top))
-        parts = await asyncio.to_thread(self._parts, query)  # thousands of seats take a while
+        parts = await asyncio.to_thread(self._parts, query)  # slow with thousands of seats
         found = await self._ledger.costs_of(parts)
         return await asyncio.to_thread(_together, query, found)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
-        """Return a question for each span in which the same seats are held."""
+        """Return one query per span with the same seats."""
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
         sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
         sides[self._side] = {NAME: _NOT_COVERED}
@@ -179,7 +187,7 @@ class DividedLedger:
         return parts
 
     async def _largest(self, query: CostQuery, top: int) -> frozenset[Group]:
-        """The largest groups of the whole time, and the unknown one."""
+        """Return the largest groups of the whole period, and the group of unknown values."""
         asked = replace(
             query,
             top=None,
@@ -194,20 +202,20 @@ class DividedLedger:
 
 
 def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedLedger:
-    """Return a ledger, or what somebody may see of it, divided by what the plans of now cover."""
+    """Return the ledger limited by what today's plans cover. `cost_type` is one of PLAN_TYPES."""
     plans = usable_plans(registry, ledger.dimensions())
     return DividedLedger(ledger, Coverage(plans, ledger.derived(), registry.people), cost_type)
 
 
 def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
-    """Return the groups of the largest rows; of equal ones those that are first by their names."""
+    """Return the groups of the `top` largest rows. Equal rows are in order of their names."""
     by_name = ordered(rows, lambda row: _texts(row.group))
     largest = ordered(by_name, lambda row: -_size(row, name))
     return [row.group for row in largest[:top]]
 
 
 def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[CostRow]:
-    """Return the rows of all parts, those of a period and a group as one."""
+    """Merge the rows of all parts, one row per period and group."""
     starts = [start for start, _ in periods(query)]
     places: dict[_Place, list[CostRow]] = defaultdict(list)
     for row in chain.from_iterable(found):

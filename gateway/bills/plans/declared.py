@@ -1,4 +1,4 @@
-"""A plan of an assistant: what a seat costs, what it includes, and who has one since when."""
+"""The resource of assistants' plans: fee, included usage, and seats."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
 MAX_CYCLE_DAY = 31
-USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # what a plan can include
+USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # units of included usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Who has a seat from the day `since` until before the day `until`; "" while it is held. `team` pays for it."""
+    """
+    A seat of `user` from the day `since` until the day before `until`. `until` is "" for a current seat.
+    `team` pays for it.
+    """
 
     user: str
     since: str
@@ -40,11 +43,12 @@ class Seat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """
-    What people state. Amounts are decimal text: `fee` for a seat and a billing cycle, `included` in its
-    unit, "" without a bound. A cycle begins on the `cycle_day` of each month, of a month without it on
-    the last day. `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is
-    what a credit is worth at list prices, in dollars. `billed_by` is the provider whose statements tell
-    fees and what was beyond.
+    The fields of a plan that operators set. Amounts are decimal text.
+
+    `fee` is per seat and billing cycle. `included` is in `unit`; "" means unlimited. `overage_price` is per
+    unit of overage. `fee` and `overage_price` are in `currency`. A cycle begins on the `cycle_day` of each
+    month, or on the last day of a shorter month. `credit_value` is the list price of a credit in dollars.
+    `billed_by` is the provider whose bills state fees and overage.
     """
 
     name: str
@@ -63,7 +67,7 @@ class PlanDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPlan(PlanDraft):
-    """As it is kept. Times are epoch seconds."""
+    """A stored plan. Times are epoch seconds."""
 
     id: str
     created: float
@@ -78,20 +82,25 @@ PLANS = DocumentKind("plan", AssistantPlan, "plan")
 
 
 def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
-    """The draft in its stored form; Invalid names the field and the rule. Which views exist is asked elsewhere."""
-    from spool.currencies import DECIMALS  # only where a plan is checked
+    """
+    Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
+    is checked elsewhere.
+    """
+    from spool.currencies import DECIMALS  # slow to import, and needed only here
 
     check_one_of("unit", draft.unit, UNITS)
     check_one_of("currency", draft.currency, DECIMALS)
     if (draft.unit == CREDITS) != bool(draft.credit_value):
-        raise Invalid("credit_value is required with the unit credits, and of no other one")
+        raise Invalid("credit_value is required with the unit credits, and is not allowed with another unit")
     credit_value = optional_unsigned("credit_value", draft.credit_value)
     if credit_value and not float(credit_value):
         raise Invalid("credit_value must be more than 0")
     if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
-        raise Invalid(f"cycle_day is the day of a month on which a cycle begins: 1 to {MAX_CYCLE_DAY}")
+        raise Invalid(
+            f"cycle_day must be the day of the month on which a billing cycle begins: 1 to {MAX_CYCLE_DAY}"
+        )
     if len(draft.seats) > MAX_SEATS:
-        raise Invalid(f"seats has at most {MAX_SEATS} entries")
+        raise Invalid(f"seats must have at most {MAX_SEATS} entries")
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -105,7 +114,7 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
 
 
 def _seats(seats: tuple[Seat, ...], people: People) -> tuple[Seat, ...]:
-    """Return the seats by user and first day. Invalid if somebody had two at once."""
+    """Return seats sorted by user and first day. Raises Invalid if two seats of a user overlap."""
     found = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
     by_user: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(found, key=lambda seat: seat.since):
@@ -120,13 +129,13 @@ def _seat(seat: Seat) -> Seat:
     since = _day("seats.since", seat.since)
     until = _day("seats.until", seat.until) if seat.until else ""
     if until and until <= since:
-        raise Invalid("seats.until is the first day without the seat: after since")
+        raise Invalid("seats.until must be after since; it is the first day without the seat")
     user = check_text("seats.user", seat.user, MAX_USER)
     return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
 
 
 def _provider(text: str) -> str:
-    """Return the name under which statements are kept."""
+    """Return the provider's name in the form that bills use."""
     stated = optional_text("billed_by", text, MAX_NAME)
     return providers.canonical(stated) if stated else ""
 
@@ -135,11 +144,11 @@ def _day(field: str, text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise Invalid(f"{field} is a day such as 2026-11-20") from None
+        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
 
 
 class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
-    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The stored plans. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
 
     kind = PLANS
     draft = PlanDraft
@@ -149,14 +158,17 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self.people = changes.people
-        self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}  # with what each was made of
+        # by plan id: the plan and its hashed form
+        self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
 
     def in_order(self) -> list[AssistantPlan]:
-        """All of them; of two that cover a call, the first does."""
+        """Return all plans in order of precedence: if two cover a call, the first one applies."""
         return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
 
     def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:
-        """Return a plan whose seats, in the same order, name people by the hash of their address."""
+        """
+        Return the plan with its people named by the hash of their address, as in records. The order of seats stays.
+        """
         kept = self._as_recorded.get(plan.id)
         if kept is None or kept[0] is not plan:
             hashed = self.people.hashed
@@ -183,7 +195,9 @@ Unit = Literal["usd", "calls", "credits"]
 
 
 class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Days are such as 2026-11-20, in UTC; `until` is the first day without the seat, empty while it is held."""
+    """
+    A seat. Days are UTC, such as 2026-11-20. `until` is the first day without the seat; empty for a current seat.
+    """
 
     user: str
     since: str
@@ -193,62 +207,64 @@ class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[
-        str, words(f"Unique among plans, whatever the case: 1 to {MAX_NAME} printable characters.")
+        str,
+        words(f"A name that no other plan has, regardless of case: 1 to {MAX_NAME} printable characters."),
     ]
     view: Annotated[
         str,
         words(
-            "The view that holds the calls of the assistant, by its id or its name. Those of who has a seat are "
-            "covered."
+            "The view that matches the assistant's calls, by id or name. Calls of people with a seat "
+            "are covered."
         ),
     ]
     fee: Annotated[
         str,
-        words("What a seat costs in a billing cycle; a seat of some days pays for these."),
+        words(
+            "Fee per seat and billing cycle; charged by the day for a seat that is held for part of a cycle."
+        ),
         Option(metavar="AMOUNT"),
     ] = "0"
     included: Annotated[
         str,
-        words("What a seat includes in a billing cycle, in the unit; empty: everything."),
+        words("Usage that a seat includes per billing cycle, in the unit; leave empty for unlimited."),
         Option(metavar="QUANTITY"),
     ] = ""
     unit: Annotated[
         Unit,
-        words("What is included: usd at list prices, calls that did not fail, or credits. usd by default."),
+        words("Unit of the included usage: usd at list prices, successful calls, or credits; default: usd."),
     ] = "usd"
-    is_pooled: Annotated[
-        bool, words("Whether all seats of a cycle share what they include."), Option("--pooled")
-    ] = False
+    is_pooled: Annotated[bool, words("Share the included usage among all seats."), Option("--pooled")] = False
     cycle_day: Annotated[
         int,
         words(
-            "The day of the month (1 to 31, UTC) on which a billing cycle begins, by default 1; of a month without "
-            "it, the last one."
+            "Day of the month (1 to 31, UTC) on which billing cycles begin, or the last day of "
+            "shorter months; default: 1."
         ),
         Option(metavar="DAY"),
     ] = 1
     overage_price: Annotated[
-        str, words("The price of each unit beyond what is included."), Option(metavar="AMOUNT")
+        str, words("Price of each unit above the included usage."), Option(metavar="AMOUNT")
     ] = "0"
     currency: Annotated[
         str,
-        words("Of the fee and of the price beyond: a code of ISO 4217, USD by default."),
+        words("ISO 4217 code of the fee and the overage price; default: USD."),
         Option(metavar="CODE"),
     ] = "USD"
-    credit_value: Annotated[
-        str, words("What a credit is worth at list prices, in dollars."), Option(metavar="USD")
-    ] = ""
+    credit_value: Annotated[str, words("List price of a credit, in dollars."), Option(metavar="USD")] = ""
     billed_by: Annotated[
         str,
         words(
-            "The provider whose [statements](../statements.md) tell what was paid, such as github: those of a whole "
-            "month replace what Tollhouse calculates."
+            "Provider whose [bills](../statements.md) state what was paid, such as github. A bill "
+            "for a whole month replaces the calculated costs."
         ),
         Option(metavar="PROVIDER"),
     ] = ""
     seats: Annotated[
         list[SeatHeld],
-        words(f"Who has a seat, since and until when, and the team that pays for it; at most {MAX_SEATS}."),
+        words(
+            "Seats: user, first day, first day without the seat, and the team that pays; at most "
+            f"{MAX_SEATS}."
+        ),
         Option(is_by_hand=True),
     ] = []
 
@@ -256,9 +272,9 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 PlanChanges = changes_of(NewPlan)
 PlanItem = item_of(
     NewPlan,
-    "A plan as it is answered; times are RFC 3339.",
+    "A stored plan. Times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("The name of the view; null if it is gone.")],
+        "view_name": Annotated[str | None, words("Name of the view; null if the view was deleted.")],
         **KEPT,
     },
 )

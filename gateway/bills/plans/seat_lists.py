@@ -1,8 +1,7 @@
 """
-Lists of seats as vendors give them, in a file or by a pull, and what they make of the seats of a plan.
+Vendors' lists of seats, from a file or a pull, and the changes that they make to the seats of a plan.
 
-A list that cannot be read as a whole, or is empty, is refused: seats that it lacks are ended, so half
-of it would end the others.
+An empty or incomplete list is rejected, because seats that are missing from a list are ended.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from spool.registry.operators import Actor
 
 PULLER: Final = Actor("seat pull", "")
 
-# Columns of a file, of which the first that there is counts: letters and digits alone are compared, so "Created at",
-# "created_at" and "createdAt" are one. docs/plans.md says which of them a vendor documents.
+# Column names in order of preference. Only letters and digits are compared, so "Created at", "created_at" and
+# "createdAt" are equal. docs/plans.md states which vendor documents which name.
 _USER = (
     "user",
     "email",
@@ -62,23 +61,24 @@ _TEAM = ("team", "assigning team", "group", "department", "cost center")
 _TIER = ("seat tier", "seat type", "tier", "plan type", "license type", "license", "plan")
 _STATUS = ("status", "user status", "member status", "account status", "license assignment state")
 _ROLE = ("role", "member role", "team role")
-# Of who is invited a vendor charges.
+# People who are only invited do not appear here, because vendors charge for them.
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
-MAX_LIST = 8 * 1024 * 1024  # bytes of a list
-MAX_ROWS = 100_000  # of a table, many more than a plan has seats
+MAX_LIST = 8 * 1024 * 1024  # bytes per list
+MAX_ROWS = 100_000  # per table; far more than a plan can have seats
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
-_MOST_MS = 10**14  # beyond the year 5000
-_FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # of Cursor: these have no seat
-_SEPARATORS = (",", ";", "\t")  # of the cells of a table, as spreadsheets write them
+_MOST_MS = 10**14  # a time after the year 5000
+_FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # Cursor's roles without a seat
+_SEPARATORS = (",", ";", "\t")  # cell separators that spreadsheets write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSeat:
     """
-    A seat of a list. Days are such as 2026-11-20, "" where the list says nothing; `tells_until`: it
-    does say when seats end, so "" is a seat that does not.
+    A seat in a vendor's list. Days are such as 2026-11-20, or "" if the list does not state them.
+
+    `tells_until`: the list states end days, so an empty `until` means that the seat does not end.
     """
 
     user: str
@@ -87,22 +87,22 @@ class ListedSeat:
     team: str = ""
     tier: str = ""
     tells_until: bool = False
-    cycle_start: str = ""  # the first day of the vendor's billing cycle
-    rows: int = 1  # of the list that name this person
+    cycle_start: str = ""  # first day of the vendor's billing cycle
+    rows: int = 1  # number of rows in the list for this person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatChanges:
-    """The seats of a plan after a list was read, and who is new in it and who is gone, by name."""
+    """The new seats of a plan, and the names of people who were added or whose seats ended."""
 
     seats: tuple[Seat, ...]
     added: tuple[str, ...]
     ended: tuple[str, ...]
-    repeats: str = ""  # rows of the list that name somebody again, in words
+    repeats: str = ""  # message about repeated people, or ""
 
 
 def read_bounded(file: BinaryIO, name: str) -> bytes:
-    """Return the content of a list, or of a file of names. Invalid if it is larger than one may be."""
+    """Return the content of a file. Raises Invalid if it is larger than MAX_LIST."""
     content = file.read(MAX_LIST + 1)
     if len(content) > MAX_LIST:
         raise Invalid(f"{name} has more than {MAX_LIST // 1024**2} MiB")
@@ -110,7 +110,7 @@ def read_bounded(file: BinaryIO, name: str) -> bytes:
 
 
 def read_list(name: str, content: bytes) -> list[ListedSeat]:
-    """Return the seats of a file: pages of an API as JSON, or a table as CSV. Invalid with what is wrong."""
+    """Return the seats of a file: API pages as JSON, or a CSV table. Raises Invalid with the reason."""
     text = content.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip()[:1] in (b"{", b"["):
         check_json(name, text)
@@ -129,7 +129,10 @@ def read_list(name: str, content: bytes) -> list[ListedSeat]:
 
 
 def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
-    """Return the seats of all pages of a list. Invalid if a page or a seat cannot be read, or pages are missing."""
+    """
+    Return the seats of all pages of a list. Raises Invalid if a page or a seat cannot be read, or a
+    page is missing.
+    """
     found: list[ListedSeat] = []
     for page in pages:
         rows = None
@@ -137,7 +140,7 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
             field = next((each for each in _READERS if isinstance(page.get(each), list)), None)
             rows = None if field is None else page[field]
         if rows is None:
-            raise Invalid(f"{name} is not a list of seats: it has none of {', '.join(_READERS)}")
+            raise Invalid(f"{name} is not a list of seats: it has no field {', '.join(_READERS)}")
         start = _cycle_start(page.get("subscriptionCycleStart"))
         for place, row in enumerate(rows, start=1):
             seats = _read_row(name, field or "", place, row)
@@ -147,20 +150,20 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
 
 
 def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> None:
-    """Invalid if the pages themselves say that there are others."""
+    """Raise Invalid if the pages state that there are more."""
     seats = max(_numbers(pages, "total_seats"), default=0)
     if users < seats:
-        raise Invalid(f"{name} has {users} of {seats} seats: give all of its pages")
+        raise Invalid(f"{name} has {users} of {seats} seats; give all pages of the list")
     count = max(_numbers(pages, "totalPages"), default=0)
     if len(pages) < count:
-        raise Invalid(f"{name} has {len(pages)} of {count} pages: give all of them")
+        raise Invalid(f"{name} has {len(pages)} of {count} pages; give all pages of the list")
     has_more = [bool(page.get("has_more") or page.get("nextPageToken")) for page in pages]
     if has_more and all(has_more):
-        raise Invalid(f"{name} lacks its last page: give all of its pages")
+        raise Invalid(f"{name} lacks its last page; give all pages of the list")
 
 
 def _cycle_start(value: Any) -> str:
-    """Return the day (UTC) of Cursor's milliseconds; "" of anything else."""
+    """Return the UTC day of Cursor's time in milliseconds, or "" for anything else."""
     if not isinstance(value, int) or not 0 < value < _MOST_MS:
         return ""
     return datetime.fromtimestamp(value // 1000, UTC).date().isoformat()
@@ -177,7 +180,7 @@ def _read_row(name: str, field: str, place: int, row: Any) -> list[ListedSeat]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Invalid(f"{name}: entry {place} of {field} is not a seat: {error!r}") from error
     if seat is not None and not seat.user:
-        raise Invalid(f"{name}: entry {place} of {field} names nobody")
+        raise Invalid(f"{name}: entry {place} of {field} has no user")
     return [] if seat is None else [seat]
 
 
@@ -201,7 +204,7 @@ def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
 
 
 def _of_claude(row: Mapping[str, Any]) -> ListedSeat | None:
-    """A member of an organization, or who is invited to it."""
+    """Return the seat of a member or of an open invitation."""
     if row["type"] == "invite":
         is_open = row["status"] == "pending"
         return ListedSeat(user=str(row["email"]), since=_day(row.get("invited_at"))) if is_open else None
@@ -231,7 +234,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
 
 
 def _rows(name: str, content: bytes, *separators: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table with the number of the line. Invalid where there are more than MAX_ROWS."""
+    """Yield line numbers and rows of a table. Raises Invalid if there are more than MAX_ROWS rows."""
     lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
     first = next(lines, "")
     rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
@@ -262,17 +265,17 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     if places["user"] is None:
         places["user"] = _addresses([row for _, row in lines], len(columns))
     if places["user"] is None:
-        raise Invalid(f"{name} has no column of users: one of {', '.join(_USER)}")
+        raise Invalid(f"{name} has no column of users; name a column one of {', '.join(_USER)}")
     for line, row in lines:
         cells = {what: _cell(row, place) for what, place in places.items()}
         if _has_no_seat(cells):
             continue
         if not cells["user"]:
-            raise Invalid(f"{name}: line {line} names nobody")
+            raise Invalid(f"{name}: line {line} has no user")
         try:
             since, until = _day(cells["since"]), _day(cells["until"])
         except ValueError as error:
-            raise Invalid(f"{name}: line {line} has a day that cannot be read: {error}") from error
+            raise Invalid(f"{name}: line {line} has an invalid day: {error}") from error
         yield ListedSeat(
             user=cells["user"],
             since=since,
@@ -284,7 +287,7 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
 
 
 def _addresses(rows: Sequence[Sequence[str]], columns: int) -> int | None:
-    """Return the one column that has an address in each line; None if there is none, or several."""
+    """Return the only column that has an address in every row, or None if none or several do."""
     cells = [[_cell(row, place) for row in rows] for place in range(columns)]
     found = [place for place, column in enumerate(cells) if column and all(map(_is_address, column))]
     return found[0] if len(found) == 1 else None
@@ -310,7 +313,7 @@ def _cell(row: Sequence[str], place: int | None) -> str:
 
 
 def _day(value: Any) -> str:
-    """Return the day (UTC) of a day or a time; "" of nothing. ValueError if it is neither."""
+    """Parse a date or a timestamp into its UTC day. Return "" if the value is empty. Raises ValueError."""
     if not value:
         return ""
     when = datetime.fromisoformat(str(value))
@@ -319,14 +322,16 @@ def _day(value: Any) -> str:
 
 def read_names(name: str, content: bytes) -> dict[str, str]:
     """
-    Return what telemetry calls the people of a list, of a CSV file with a name of the list and a user
-    in each line.
+    Return telemetry user names by the lowercase names of a list. The CSV file has one such pair per line.
     """
     try:
         found = {}
         for place, (_, row) in enumerate(_rows(name, content, ","), start=1):
             if row and len(row) != 2:
-                raise Invalid(f"{name}: line {place} must be a name of the list and a user")
+                raise Invalid(
+                    f"{name}: line {place} must have two cells: the name in the list, and the user name "
+                    "in telemetry"
+                )
             if row:
                 found[row[0].strip().casefold()] = row[1].strip()
     except (UnicodeDecodeError, csv.Error) as error:
@@ -338,8 +343,8 @@ def chosen(
     listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
 ) -> list[ListedSeat]:
     """
-    Return the seats of a tier, "" for all, by the users of telemetry: each once, since the first day
-    that is stated. Invalid if there are none.
+    Return the seats of a tier, or of all tiers if it is "", with telemetry user names. Each person appears
+    once, with the earliest stated day. Raises Invalid if no seat is left.
     """
     by_user: dict[str, list[ListedSeat]] = defaultdict(list)
     wanted = _tier(tier)
@@ -350,17 +355,19 @@ def chosen(
         by_user[user.casefold()].append(replace(seat, user=user))
     if not by_user:
         of = f" of the tier {tier}" if tier else ""
-        raise Invalid(f"the list has no seat{of}: nothing is changed, because every seat would end")
+        raise Invalid(f"the list has no seats{of}; nothing was changed, because all seats would end")
     return [_once(seats) for seats in by_user.values()]
 
 
 def _tier(name: str) -> str:
-    """A tier by its letters and digits: "Premium seat" is "premium"."""
+    """Normalize a tier's name: "Premium seat" becomes "premium"."""
     return _plain(name).removesuffix("seats").removesuffix("seat")
 
 
 def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
-    """A person who has a seat by several teams has one; it ends when the last of them does."""
+    """
+    Merge the seats that one person has through several teams. The result ends when the last of them ends.
+    """
     days = [seat.since for seat in seats if seat.since]
     ends = [seat.until for seat in seats]
     team = next((seat.team for seat in seats if seat.team), "")
@@ -369,9 +376,9 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
 
 
 def repeats(listed: Iterable[ListedSeat]) -> str:
-    """Return how many rows of a list name somebody again, for people; "" for none."""
+    """Return a message about repeated people in a list, or ""."""
     rows = sum(each.rows - 1 for each in listed)
-    return f"{rows} rows of the list name somebody who is in it already, and count once" if rows else ""
+    return f"{rows} rows of the list repeat a person; each person counts once" if rows else ""
 
 
 def merged(
@@ -381,9 +388,10 @@ def merged(
     identity: Callable[[str], str] = str.casefold,
 ) -> SeatChanges:
     """
-    Return the seats of a plan as a list of `today` has them: who is new has one since the day that the
-    list states, else since today; who is not in it any more had one until today. Days that are over
-    stay as they are. `identity` is the same for every form of a person's name.
+    Return the seats of a plan after a list of the day `today`.
+
+    New people get a seat from the day that the list states, or from today. Seats of people who are no longer
+    listed end today. Past seats stay unchanged. `identity` maps all forms of a person's name to the same value.
     """
     own: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(seats, key=lambda each: each.since):
@@ -422,7 +430,7 @@ def _told(seat: Seat, listed: ListedSeat) -> Seat:
 
 
 class SeatPull(Protocol):
-    """The settings of a pull that seats need."""
+    """The settings of a seat pull that this module needs."""
 
     @property
     def name(self) -> str: ...
@@ -439,15 +447,16 @@ class SeatPull(Protocol):
 
 async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
     """
-    Change the seats of a plan to those of a pulled list; return what changed, for people. Invalid or
-    NotThere if the list or the plan cannot be used, and then nothing changes.
+    Update the seats of a plan from a pulled list; return a message about the changes, or "".
+
+    Raises Invalid or NotThere if the list or the plan cannot be used. Then nothing is changed.
     """
     plan = plans.find_any(pull.plan)
     changes = await asyncio.to_thread(_pulled, pull, plan, pages, now, plans.people)
     if _in_order(changes.seats) == _in_order(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
-    told = f"{len(changes.added)} seats are new, {len(changes.ended)} have ended"
+    told = f"{len(changes.added)} seats added, {len(changes.ended)} ended"
     return f"{told}; {changes.repeats}" if changes.repeats else told
 
 

@@ -1,11 +1,11 @@
 """
-Fees, use and overage of the seats of a plan in a month or a billing cycle. Pure, and exact.
+Fees, usage and overage of a plan's seats in a month or a billing cycle. Pure and exact.
 
-A fee, and what it includes, is of a billing cycle. A month that cuts a cycle has the parts of the fee of its days, and
-what went beyond in them, so the months of a cycle add up to the cycle.
+Fees and included usage apply per billing cycle. If a month cuts a cycle, it gets the fee of its days and the
+overage that arose in them. So the months of a cycle add up to the cycle.
 
-Amounts are integers in units of `spool.ledger.money`. What was paid and the value that a plan includes are never
-added up: nobody paid the latter.
+Amounts are integers in units of `spool.ledger.money`. Paid amounts and the value of included usage are never
+added, because nobody paid for the latter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MarkedSeat = tuple[Seat, str]  # a seat and its mark
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """The days of a billing cycle, as epoch seconds: from `start` until before `end`."""
+    """The days of a billing cycle, from `start` to before `end`, in epoch seconds."""
 
     start: int
     end: int
@@ -40,9 +40,10 @@ class Cycle:
 
 def cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
     """
-    Yield the cycles that have a day of the time from `start` until before `end`. A cycle begins on the
-    `day` of each month, or on the last day of a month without this day: the cycles of the 31st begin on 31
-    January, 28 February, 31 March.
+    Yield the cycles that overlap the time from `start` to before `end`.
+
+    A cycle begins on the `day` of each month, or on the last day of a shorter month. Cycles of day 31 begin
+    on 31 January, 28 February, 31 March.
     """
     at = datetime.fromtimestamp(start, UTC)
     month = at.year * 12 + at.month - 1
@@ -58,7 +59,7 @@ def cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
 
 
 def _first_moment(month: int, day: int) -> int:
-    """Return when the cycle of a month begins; months are counted from the year 0."""
+    """Return the start of a month's cycle in epoch seconds. `month` counts from the year 0."""
     year, before = divmod(month, 12)
     _, last = monthrange(year, before + 1)
     first = date(year, before + 1, min(day, last))
@@ -68,8 +69,8 @@ def _first_moment(month: int, day: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatUse:
     """
-    The calls that a seat covers: their value at list prices in dollars, the same in the requested
-    currency (`worth`), and how many worked.
+    Calls that a seat covers: their value at list prices in dollars, the same in the requested currency
+    (`worth`), and the number of successful calls.
     """
 
     value: int = 0
@@ -97,11 +98,11 @@ def _by_seat() -> dict[str, dict[int, SeatUse]]:
 @dataclass(slots=True)
 class Uses:
     """
-    Usage of seats, by the mark of the seat and the start of the span. A span never crosses the beginning or end of a
-    month, a billing cycle or a seat.
+    Usage of seats, by seat mark and start of the span. A span never crosses the start or end of a month, a
+    billing cycle or a seat.
 
-    `metered` is the cost of the month's calls that no plan covers. Amounts in currencies without a rate are kept by
-    currency: those of metered calls in `unpaid`, those of covered calls in `unvalued`.
+    `metered` is the cost of the month's calls that no plan covers. Amounts without an exchange rate are kept
+    by currency: `unpaid` for metered calls, `unvalued` for covered calls.
     """
 
     spans: dict[str, dict[int, SeatUse]] = field(default_factory=_by_seat)
@@ -110,7 +111,7 @@ class Uses:
     unvalued: Counter[str] = field(default_factory=Counter)
 
     def of(self, mark: str, start: int, end: int) -> SeatUse:
-        """Return the usage of a seat from `start` to before `end`. Both must be borders of months or cycles."""
+        """Return the usage of a seat from `start` to before `end`. Both must be borders of spans."""
         found = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():
             if start <= at < end:
@@ -124,7 +125,7 @@ class Uses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedDays:
-    """The days of a month or a cycle, of which the first `begun` have begun, and what converts money."""
+    """The days of a month or a cycle, the number of days that have begun, and the currency converter."""
 
     days: Sequence[int]
     begun: int
@@ -144,8 +145,8 @@ class AskedDays:
 
     def converted(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
         """
-        Convert amounts by day to the requested currency, and round their sum once. Amounts without a rate
-        are added to `lacking`.
+        Convert amounts by day to the requested currency, and round their sum once. Amounts without a rate are
+        added to `lacking`.
         """
         product = 0
         for day, units in amounts.items():
@@ -160,10 +161,10 @@ class AskedDays:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatMonth:
     """
-    A seat on the asked days. `fee` and `overage` are in the requested currency, without the amounts that
-    lack a rate (`lacking`, by currency). `used` and `beyond` are in the unit of the plan.
+    A seat on the requested days. `fee` and `overage` are in the requested currency, without the amounts in
+    `lacking` (by currency), which have no exchange rate. `used` and `beyond` are in the plan's unit.
 
-    `included_value` is what the covered calls are worth at list prices in dollars, less those beyond.
+    `included_value` is the value of covered calls at list prices in dollars, without the overage.
     """
 
     plan: AssistantPlan
@@ -172,7 +173,7 @@ class SeatMonth:
     start: int
     end: int
     held_days: int
-    days: int  # of the month or the cycle
+    days: int  # number of days in the month or the cycle
     fee: int
     use: SeatUse
     used: int
@@ -182,13 +183,15 @@ class SeatMonth:
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_of(self, worth: int) -> int:
-        """Return how much of a part of its value is included."""
+        """Return the included share of `worth`, a part of the seat's value."""
         return worth * self.included_value // self.use.value if self.use.value else 0
 
 
 @dataclass(slots=True)
 class Beyond:
-    """What a seat used beyond what is included, its price in the plan's currency, and its value at list prices."""
+    """
+    A seat's usage above what is included: quantity, price in the plan's currency, and value at list prices.
+    """
 
     quantity: int = 0
     overage: int = 0
@@ -196,7 +199,7 @@ class Beyond:
 
 
 def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[SeatMonth]:
-    """Return the seats that are held on an asked day, with the fees of the days that have begun."""
+    """Return the seats that are held on a requested day, with the fees of the days that have begun."""
     beyond: dict[str, Beyond] = defaultdict(Beyond)
     for cycle in cycles(plan.cycle_day, asked.start, asked.end):
         for seats in _sharing(plan, cycle):
@@ -246,14 +249,14 @@ def _month(
 
 
 def allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None:
-    """Return what these seats include together in a cycle; None if everything is included."""
+    """Return the usage that these seats include together per cycle, or None if it is unlimited."""
     if not plan.included:
         return None
     return money.units(plan.included) * len({seat.user.casefold() for seat in seats})
 
 
 def used_of(plan: AssistantPlan, use: SeatUse) -> int:
-    """Return what was used in the unit of the plan. Never below 0, whatever a correction took back."""
+    """Return usage in the plan's unit. Never below 0, even if corrections exceed the usage."""
     used = max(0, use.calls if plan.unit == CALLS else use.value)
     if plan.unit == USD:
         return used
@@ -262,7 +265,10 @@ def used_of(plan: AssistantPlan, use: SeatUse) -> int:
 
 
 def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
-    """Yield the seats that share what they include in a cycle: all seats of a pool, else those of one user."""
+    """
+    Yield the groups of seats that share their included usage in a cycle: all seats of a pool, or the seats
+    of one user.
+    """
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
     for place, seat in enumerate(plan.seats):
@@ -280,7 +286,10 @@ def _add_beyond(
     asked: AskedDays,
     uses: Uses,
 ) -> None:
-    """Add what went beyond on the asked days of a cycle, divided over its seats by what they used on these days."""
+    """
+    Add the overage that arose on the requested days of a cycle, divided among the seats by their usage
+    on these days.
+    """
     included = allowance(plan, [seat for seat, _ in seats])
     if included is None:
         return
@@ -303,14 +312,14 @@ def _add_beyond(
 
 
 def _price_of(plan: AssistantPlan, beyond: int) -> int:
-    """Return what a quantity beyond costs, in units of the plan's currency."""
+    """Return the price of the overage, in units of the plan's currency."""
     return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
 
 
 def _fees_by_day(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
     """
-    Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's
-    currency. The parts of all days of a cycle are the whole fee.
+    Divide a seat's fee among the requested days that have begun, in units of the plan's currency. All days of
+    a cycle together have the whole fee.
     """
     begun = set(asked.days[: asked.begun])
     found: dict[int, int] = {}

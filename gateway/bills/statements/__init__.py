@@ -1,1 +1,1 @@
-"""Reports of providers on what they billed: how each is recognised and read, imported and pulled."""
+"""Providers' reports of what they billed: recognition, readers, imports and pulls."""

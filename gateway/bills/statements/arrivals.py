@@ -1,4 +1,4 @@
-"""Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure."""
+"""The newest day that each report source and account covers, for pulls and imports. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from spool.statements import DAY_S, StatementInfo, day_from
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """
-    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is none.
+    One report source of one account. `until` is the end of the newest covered day, or None if no day is covered.
 
-    `pull` is the name of its pull and `every` how often that is; "" if it is imported. `months` (such as
-    2026-10) are those of which days were imported. `failure` is why the pull failed last.
+    `pull` names the pull and `every` is its interval in seconds. Imported reports have no pull, so `pull`
+    is "". `months` (such as 2026-10) lists the months with imported days. `failure` is the reason if the
+    last pull failed.
     """
 
     source: str
@@ -34,13 +35,13 @@ class Arrival:
 def arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
 ) -> Sequence[Arrival]:
-    """Return the pulls and the statements that were imported once."""
+    """Return one arrival per pull, then one per imported source and account that no pull covers."""
     return [*_pulled(infos, pulls, settle_s), *_imported(infos, pulls, settle_s)]
 
 
 def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float) -> Iterator[Arrival]:
     for pull in pulls:
-        # What was asked for is known, also where a provider had nothing to tell.
+        # Fetched days are known even if the provider reported nothing for them.
         known = [float(info.end) for info in infos if _is_of(info, pull)]
         if pull.pulled_to is not None:
             known.append(float(day_from(pull.pulled_to) + DAY_S))

@@ -1,4 +1,4 @@
-"""Gathers the cells of one report: a row that is damaged leaves nothing behind, and is named and counted. Pure."""
+"""Cells of one report. A damaged row adds nothing, and is listed and counted. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
 from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
 
-MOST_NAMED = 20  # damaged rows that are named
+MOST_NAMED = 20  # damaged rows that are listed by name; further ones are only counted
 _NOTHING = Decimal(0)
-_KEY = os.urandom(16)  # no report can be made so that its digests are equal, or side by side
+_KEY = os.urandom(16)  # a secret key, so that no report can be crafted to make digests collide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """What the cells of one row share. `open`: the report says itself that it may be restated."""
+    """
+    Fields that the cells of one row share. `open`: the report itself says that the figures may still be restated.
+    """
 
     provider: str
     start: int
@@ -43,18 +45,20 @@ class Bucket:
     corrects_until: int | None = None
 
 
-_Cell = tuple[Bucket, str, str, str | None]  # and unit, kind, currency
+_Cell = tuple[Bucket, str, str, str | None]  # bucket, unit, kind, currency
 
 
 @dataclass(kw_only=True)
 class Cells:
     """
-    `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
+    The cells of one report. `start` and `end` are the span that the report covers. `accounts` and
+    `refreshed_at` are filled if the report states them.
 
-    `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for:
-    what is of another time is left out, so that an answer never replaces days that it was not asked about.
-    `repeated` rows came again and are counted once; `equal` ones are as others are, count as well, and
-    nothing tells whether they may.
+    More than `most` different cells raise Invalid. `asked` is the span that was requested from the provider.
+    Rows outside it are ignored, so an answer never replaces days that were not requested.
+
+    `repeated` counts repeated rows, which are summed only once. `equal` counts identical rows without an id.
+    They are all summed, because the report does not say whether they are repeats.
     """
 
     most: int
@@ -76,10 +80,11 @@ class Cells:
     @contextmanager
     def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
         """
-        Around one row: what is added within is kept if the row can be read to its end.
+        Collect the cells of one row. They are kept only if the body raises no Damaged.
 
-        `said` is all that tells it, None for what is not a row of amounts. `once`: it has an id, or is the one
-        of its bucket and group, so that an equal one is the same.
+        `said` is the row's content, by which repeats are recognized, or None if the row has no amounts. Set
+        `once` if the row has an id or is the only row of its bucket and group. Then an identical row is a
+        repeat and is not summed again.
         """
         self._row = []
         try:
@@ -101,15 +106,15 @@ class Cells:
             self._cells[cell] = self._cells[cell].plus(amounts) if cell in self._cells else amounts
         if len(self._cells) > self.most:
             raise Invalid(
-                f"the report has more than {self.most} different cells (reconciliation.max_rows): import a "
-                "shorter span"
+                f"the report has more than {self.most} different cells (reconciliation.max_rows); "
+                "import a shorter span"
             )
 
     def _is_known(self, said: object) -> bool:
         return self._seen.add(blake2b(msgspec.json.encode(said), digest_size=8, key=_KEY).digest())
 
     def cover(self, start: int, end: int) -> None:
-        """The report is of this span, too."""
+        """Extend the span that the report covers. Raises Damaged if the span is empty."""
         if start >= end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
@@ -138,15 +143,17 @@ class Cells:
         self.amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
 
     def amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
-        """Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover."""
+        """
+        Add an amount with its values at list price, at negotiated price, and with fees on the covered usage.
+        """
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
-            raise Damaged("the currency is not code of three letters")
+            raise Damaged("the currency is not a code of three letters")
         unit = USD if code == "USD" else code.lower()
         self._add(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
-        """All cells as rows. Those of buckets that end after `settled_until` may still be restated."""
+        """Return all cells as rows. Rows whose bucket ends after `settled_until` are marked as not final."""
         return tuple(
             StatementRow(
                 source=source,
@@ -179,7 +186,7 @@ class Cells:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
             if any(bucket.start < edge < bucket.end for edge in self.asked):
-                raise Damaged("the row is of a longer time than was asked for")
+                raise Damaged("the row covers a longer time than was requested")
             if not self.asked[0] <= bucket.start < self.asked[1]:
                 return
         if any(amounts):

@@ -1,4 +1,6 @@
-"""What the names of cloud meters say: the kind of token, the tier, and how many tokens a unit is. Pure."""
+"""
+Readers for the names of cloud meters: the kind of token, the tier, and the number of tokens per unit. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from decimal import Decimal
 from gateway.bills.statements.values import Damaged
 from spool.statements import EXACT
 
-# Dollars of a token that some model costs. A wrong unit is an error of a thousand, and falls out of it.
+# Plausible price range per token, in dollars. A unit that is wrong by a factor of 1000 puts the price
+# outside this range.
 LEAST_PRICE, MOST_PRICE = Decimal("5E-9"), Decimal("1E-3")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d)")
 _WORD = re.compile(r"[a-z0-9]+")
@@ -17,7 +20,7 @@ _INPUT = frozenset({"input", "inp", "inpt", "in"})
 _OUTPUT = frozenset({"output", "outp", "outpt", "opt", "out"})
 _CACHED = frozenset({"cached", "cchd", "cache", "caching", "cd"})
 _TIERS = {"batch": "batch", "flex": "flex", "priority": "priority", "pp": "priority"}
-# What a line is of beside the tokens, by its unit and by the words of its meter.
+# Line kinds other than tokens, by words in the unit's name. The meter's name can add searches and images.
 _UNITS = {
     "image": "images",
     "images": "images",
@@ -34,12 +37,14 @@ _MEDIA = {"audio": "audio", "aud": "audio", "image": "image", "img": "image"}
 
 
 def words(name: str) -> list[str]:
-    """The words of a meter's name in small letters, also where only capitals part them."""
+    """Split a meter's name into lowercase words, also at capital letters."""
     return _WORD.findall(_CAMEL.sub(" ", name).lower())
 
 
 def token_kind(said: list[str]) -> str | None:
-    """The kind of tokens that a meter counts, None if it counts none. What is of a cache is told first."""
+    """
+    Return the kind of tokens that a meter counts, or None if it counts no tokens. Cache kinds take precedence.
+    """
     known = set(said)
     is_cached = bool(known & _CACHED)
     if is_cached and known & {"write", "creation", "wr"}:
@@ -60,7 +65,9 @@ def token_kind(said: list[str]) -> str | None:
 
 
 def beside(unit: str, said: list[str]) -> str | None:
-    """Return the kind of a line for what is no token: images, seconds, pages, characters, searches; else None."""
+    """
+    Return the line kind if the meter counts something other than tokens (such as images or searches), else None.
+    """
     found = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
     if found is not None:
         return found
@@ -70,12 +77,12 @@ def beside(unit: str, said: list[str]) -> str | None:
 
 
 def tier(said: list[str]) -> str:
-    """The tier that a meter names; a meter that names none is of the standard tier."""
+    """Return the tier that the meter names, or "standard"."""
     return next((_TIERS[word] for word in said if word in _TIERS), "standard")
 
 
 def unit_size(unit: str) -> int | None:
-    """Return how many tokens a unit is, by its name; None if the name does not say."""
+    """Return the number of tokens per unit from the unit's name, or None if the name does not state it."""
     folded = unit.lower().replace(",", "")
     if re.search(r"\b1m\b|\b1m tokens|million|1000000\b", folded):
         return 1_000_000
@@ -85,10 +92,13 @@ def unit_size(unit: str) -> int | None:
 
 
 def tokens_of(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal:
-    """A quantity as tokens. Damaged if a token would cost what none costs: the unit is another one."""
+    """
+    Convert a quantity to tokens. Raises Damaged if the price per token is implausible, because then the
+    unit is wrong.
+    """
     found = EXACT.multiply(quantity, Decimal(size))
     if found and cost and found * cost > 0 and not LEAST_PRICE <= abs(cost / found) <= MOST_PRICE:
         raise Damaged(
-            f"{name}: in units of {size} tokens, a token would cost {abs(cost / found):.1e}; check the unit"
+            f"{name}: with {size} tokens per unit, a token would cost {abs(cost / found):.1e}; check the unit"
         )
     return found.quantize(Decimal(1)) if abs(found - found.to_integral_value()) < Decimal("1E-6") else found

@@ -1,7 +1,8 @@
 """
-Files of reports become statements: read with bounds, recognised by what is in them, and grouped.
+Import of report files: bounded reading, recognition by content, and grouping into statements.
 
-A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other row.
+A file that cannot be read raises Invalid with a hint. A damaged row is listed and counted; the other rows
+are still read.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, 
 from spool.errors import Invalid
 from spool.statements import Statement
 
-MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
-_PIECE = 1024 * 1024  # bytes that are copied at once
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning
+MAX_UNPACKED = 1024**3  # bytes, if the caller sets no limit
+_PIECE = 1024 * 1024  # bytes per copy step
+_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 _GZIP = b"\x1f\x8b"
 _HEAD_LINES = 1000
-_HEAD = 4096  # bytes by which a file is recognised
+_HEAD = 4096  # bytes that are examined to recognize a file
 _DELIMITERS = (",", "\t", ";")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _json = msgspec.json.Decoder(float_hook=exact)
@@ -46,8 +47,10 @@ _json = msgspec.json.Decoder(float_hook=exact)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
     """
-    `content` as it was read, or the `path` of a file that is read as a stream, inflated if gzip packed it. `read_at`:
-    when the provider said it, at the latest. `most_bytes` bounds what a file comes to that is packed.
+    A report file: either its `content`, or the `path` of a file that is read as a stream and unpacked if
+    it is gzip.
+
+    `read_at` is the latest time at which the provider can have produced it. `most_bytes` limits the unpacked size.
     """
 
     name: str
@@ -58,7 +61,7 @@ class ReportFile:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """Invalid if it cannot be read, or is larger than `most_bytes`."""
+        """Open the file for reading. Raises Invalid if it cannot be read or is larger than `most_bytes`."""
         if self.path is None and not self.content.startswith(parquet.MAGIC):
             yield io.BytesIO(self.content)
             return
@@ -75,14 +78,14 @@ class ReportFile:
             if size > self.most_bytes:
                 raise Invalid(
                     f"{self.path or self.name} has more than {self.most_bytes} bytes "
-                    "(reconciliation.max_file_bytes): import a shorter span"
+                    "(reconciliation.max_file_bytes); import a shorter span"
                 )
             unpacked.seek(0)
             yield unpacked
 
 
 def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int:
-    """Copy at most so many bytes to the disk, piece by piece; return how many there were."""
+    """Copy at most `most` bytes in steps; return the number of copied bytes."""
     left = most
     while left and (piece := source.read(min(left, _PIECE))):
         target.write(piece)
@@ -93,25 +96,25 @@ def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
-    """What was read of the files of one source."""
+    """The result of reading all files of one source."""
 
     source: ReportSource
     names: tuple[str, ...]
-    statement: Statement | None  # None: there is nothing in it
+    statement: Statement | None  # None if the files contain no data
     read: int
     damaged: int
     named: tuple[str, ...]
-    repeated: int = 0  # rows that came again, and count once
+    repeated: int = 0  # repeated rows, which are summed only once
     repeated_named: tuple[str, ...] = ()
-    equal: int = 0  # rows as others are, without an id: each counts
+    equal: int = 0  # identical rows without an id, which are all summed
 
 
 class ReportReader:
     """
-    Reads the parts of one report, one after the other, into one statement.
+    A reader that combines the parts of one report into one statement.
 
-    With `asked`, nothing of another time is read. Invalid if a part is not a report of the source, or there
-    is too much.
+    With `asked`, rows outside that span are ignored. Raises Invalid if a part is not a report of the source,
+    or exceeds a limit.
     """
 
     def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
@@ -123,16 +126,16 @@ class ReportReader:
         self._rows_again = 0
 
     def again(self, name: str, rows: int) -> None:
-        """Leave out a file whose content was read before, with so many rows."""
+        """Note a file whose content was already read with `rows` rows, and skip it."""
         self._again.append(f"{name}: the whole file, {rows} rows")
         self._rows_again += rows
 
     def cover(self, start: int, end: int) -> None:
-        """The report is of this span, also where it has no row."""
+        """Extend the span that the report covers, even where it has no rows."""
         self._cells.cover(start, end)
 
     def add(self, file: ReportFile, opened: Document | Table) -> int:
-        """Read a part; returns the number of its rows that could be read."""
+        """Read one part; return the number of rows that were read."""
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, Document) and source.read_document is not None:
@@ -142,7 +145,7 @@ class ReportReader:
         except Damaged as error:
             raise Invalid(f"{file.name} is not a report of {source.title}: {error}") from error
         except csv.Error as error:
-            raise Invalid(f"{file.name} is not CSV file: {error}") from error
+            raise Invalid(f"{file.name} is not a CSV file: {error}") from error
         self._names[file.name] = None
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
         return self._cells.read - before
@@ -180,7 +183,7 @@ class ReportReader:
 
 
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
-    """Return a file, which is read later. Invalid if it is not there, or larger than `most` bytes."""
+    """Return a file that is read later. Raises Invalid if it does not exist or cannot be accessed."""
     try:
         found = path.stat()
     except OSError as error:
@@ -192,11 +195,12 @@ def read_reports(
     files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
 ) -> list[ReadReport]:
     """
-    The statements of files, in their order, each of which is read once the one before was. Invalid if one is
-    of no known source.
+    Read files into statements, in the given order. Each file is read only after the one before it.
+
+    Raises Invalid if a file belongs to no known source.
     """
     readers: list[tuple[ReportSource, ReportReader]] = []
-    seen: dict[bytes, tuple[ReportReader, int]] = {}  # with the number of rows
+    seen: dict[bytes, tuple[ReportReader, int]] = {}  # by content digest; with the number of rows
     for file in files:
         with file.opened() as stream:
             content = _digest(stream)
@@ -216,7 +220,7 @@ def read_reports(
 
 
 def _beginning(opened: Document | Table) -> Document | Table:
-    """Return what a report is recognised by: of many lines the first ones."""
+    """Return the part of a report that is enough to recognize it. For JSON lines, that is the first lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
         return Document(root=opened.root.beginning())
     return opened
@@ -234,9 +238,11 @@ def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Repo
     if wanted is not None:
         source = SOURCES.get(wanted)
         if source is None:
-            raise Invalid(f"there is no source {wanted!r}; there are: {', '.join(SOURCES)}")
+            raise Invalid(f"there is no source {wanted!r}; use one of: {', '.join(SOURCES)}")
         if (source.read_document if isinstance(opened, Document) else source.read_table) is None:
-            raise Invalid(f"{name}: {source.title} is no {'JSON' if isinstance(opened, Document) else 'CSV'}")
+            raise Invalid(
+                f"{name}: {source.title} does not come as {'JSON' if isinstance(opened, Document) else 'CSV'}"
+            )
         return source
     for source in SOURCES.values():
         try:
@@ -244,11 +250,13 @@ def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Repo
                 known = source.is_document is not None and source.is_document(opened)
             else:
                 known = source.is_table is not None and source.is_table(opened)
-        except (AttributeError, TypeError):  # of another form than the source's
+        except (AttributeError, TypeError):  # the document has another structure than this source's reports
             known = False
         if known:
             return source
-    raise Invalid(f"{name} is of no known source; name it with --source: {', '.join(SOURCES)}")
+    raise Invalid(
+        f"the source of {name} is not recognized; name it with --source, one of: {', '.join(SOURCES)}"
+    )
 
 
 def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
@@ -261,7 +269,7 @@ def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
 
 
 def open_document(file: ReportFile) -> Document:
-    """Invalid if it is neither JSON nor JSON lines."""
+    """Open a JSON or JSON lines document. Raises Invalid if the file is neither."""
     with file.opened() as stream:
         found = _document(file.name, stream)
         if not isinstance(found.root, JsonLines):
@@ -289,7 +297,7 @@ def _document(name: str, stream: BinaryIO) -> Document:
 
 
 def _is_lines(stream: BinaryIO, size: int) -> bool:
-    """True if the first line is JSON by itself and others follow."""
+    """Return whether the first line is complete JSON and more lines follow."""
     first = stream.readline(MAX_ROW).removeprefix(_MARK)
     follows = stream.tell() < size
     stream.seek(0)
@@ -304,7 +312,9 @@ def _is_lines(stream: BinaryIO, size: int) -> bool:
 
 
 class JsonLines:
-    """The values of lines, decoded again each time that they are asked for. Invalid where a line is no JSON."""
+    """
+    The values of a JSON lines file, decoded again on each iteration. Raises Invalid at a line that is not JSON.
+    """
 
     def __init__(self, name: str, stream: BinaryIO, *, most: int | None = None) -> None:
         self._name = name
@@ -320,7 +330,7 @@ class JsonLines:
         while number != self._most and (line := self._stream.readline(MAX_DECODED + 1)):
             number += 1
             if number > MAX_ROWS:
-                raise Invalid(f"{self._name} has more than {MAX_ROWS} lines: import a shorter span")
+                raise Invalid(f"{self._name} has more than {MAX_ROWS} lines; import a shorter span")
             line = line.removeprefix(_MARK) if number == 1 else line
             if not line.strip():
                 continue
@@ -344,7 +354,9 @@ def _parquet(file: ReportFile, stream: BinaryIO) -> Table:
 
 
 def _column(name: str) -> str:
-    """Return a name in small letters; `lineItem/UsageType` of a legacy CUR as later ones spell it."""
+    """
+    Return the column name in lowercase. `lineItem/UsageType` of a legacy CUR becomes `line_item_usage_type`.
+    """
     if "/" in name:
         name = _CAPITAL.sub("_", name).replace("/", "_")
     return name.strip().lower()
@@ -361,9 +373,9 @@ def _table(name: str, stream: BinaryIO, head: bytes) -> Table:
     except UnicodeDecodeError as error:
         raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error
     except csv.Error as error:
-        raise Invalid(f"{name} is not CSV file: {error}") from error
+        raise Invalid(f"{name} is not a CSV file: {error}") from error
     if len(columns) < 2:
-        raise Invalid(f"{name} is neither JSON nor CSV with a line of names")
+        raise Invalid(f"{name} is neither JSON nor CSV with a header line")
     return Table(columns=columns, rows=_table_rows(name, rows, lines, columns), lines=lines)
 
 
@@ -375,7 +387,7 @@ def _table_rows(
         for number, cells in enumerate(rows, start=1):
             lines.end_row()
             if number > MAX_ROWS:
-                raise Invalid(f"{name} has more than {MAX_ROWS} rows: import a shorter span")
+                raise Invalid(f"{name} has more than {MAX_ROWS} rows; import a shorter span")
             if any(cells):
                 yield rows.line_num, dict(zip(columns, cells, strict=False))
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """
-Rows of a Parquet file, as those of CSV, and files in brotli, with what the extra `lake` brings.
+Readers of Parquet rows and brotli files, with pyarrow from the extra `lake`.
 
-A process of its own reads the file, whose memory is bounded: see `gateway.bills.statements.parquet_child`.
+A separate process with bounded memory reads Parquet: see `gateway.bills.statements.parquet_child`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from spool.bounded_reading import MAX_ROW, MAX_ROWS
 from spool.errors import Invalid
 
 MAGIC = b"PAR1"
-_BROTLI = "a file in brotli needs the extra lake: pip install 'tollhouse[lake]'"
-_MISSING = "a Parquet file needs the extra lake: pip install 'tollhouse[lake]', or import the report as CSV"
+_BROTLI = "to read brotli, install the extra lake: pip install 'tollhouse[lake]'"
+_MISSING = (
+    "to read Parquet, install the extra lake (pip install 'tollhouse[lake]'), or import the report as CSV"
+)
 _CHILD: Final = "gateway.bills.statements.parquet_child"
 
 
 def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
     """
-    Return the names of columns. Invalid if it is no Parquet file, or more than `most` bytes once it is unpacked.
+    Return the column names. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
     """
     with _lines(name, file, "columns", most) as lines:
         return tuple(next(lines))
 
 
 def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Row]]:
-    """Yield each row, with its number from 1, by the names of `columns_of`. Invalid where the file is damaged."""
+    """Yield row numbers from 1 with the row's cells by column name. Raises Invalid if the file is damaged."""
     with _lines(name, file, "rows", most) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
@@ -43,7 +45,7 @@ def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Row]
 
 
 def brotli_of(name: str, content: bytes) -> Any:
-    """Return what a file in brotli has, to be read like a file. Invalid without the extra."""
+    """Open brotli content as a file-like object. Raises Invalid if the extra is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -53,7 +55,7 @@ def brotli_of(name: str, content: bytes) -> Any:
 
 @contextmanager
 def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
-    """The lines of the process, which ends with this."""
+    """Start the reader process and yield its output lines. The process ends with this context."""
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)
@@ -61,7 +63,7 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
     command = [sys.executable, "-P", "-m", _CHILD, what, str(most), str(MAX_ROWS), str(MAX_ROW)]
     environment = {
         **{key: os.environ[key] for key in ("PATH", "PYTHONPATH", "TZ") if key in os.environ},
-        "ARROW_DEFAULT_MEMORY_POOL": "system",  # the one that the bound of the process is of
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # only the system allocator respects the memory limit of the process
         "MALLOC_ARENA_MAX": "1",
     }
     with subprocess.Popen(
@@ -74,19 +76,19 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
 
 
 def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
-    """Yield lines until the process ends. Invalid with what it says if it does not end well."""
+    """Yield decoded lines until the process ends. If the process fails, raises Invalid with its message."""
     assert process.stdout is not None and process.stderr is not None
-    count = -1  # without the names
+    count = -1  # the first line holds the column names
     for line in process.stdout:
         yield json.loads(line)
         count += 1
     words = process.stderr.read(1000).decode("utf-8", "replace")
     status = process.wait()
-    if status < 0 or "bad_alloc" in words:  # a library that had no memory left, and no other end
+    if status < 0 or "bad_alloc" in words:  # the library ran out of memory and could not report it otherwise
         words, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
     if status == TOO_LARGE:
-        raise Invalid(f"{name} {words}: import a shorter span, or CSV")
+        raise Invalid(f"{name} {words}; import a shorter span, or CSV")
     if status and count < 0:
-        raise Invalid(f"{name} is no Parquet file: {words or f'its reader ended with {status}'}")
+        raise Invalid(f"{name} is not a Parquet file: {words or f'its reader ended with {status}'}")
     if status:
         raise Invalid(f"{name} is damaged after row {count}: {words or f'its reader ended with {status}'}")

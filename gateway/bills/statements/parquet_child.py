@@ -1,9 +1,9 @@
 """
-The process that reads one Parquet file, from its input: what a few bytes of it unpack to is bounded by the memory of
-this process, whatever the file says of itself.
+A child process that reads one Parquet file from its standard input. Its memory limit bounds the unpacked
+data, so a small file that unpacks to gigabytes cannot exhaust the machine.
 
-It writes a line of JSON with the names of the columns, then one for each row. Cells are text, whatever their type,
-because the readers of reports take what CSV has.
+It writes one JSON line with the column names, then one line per row. All cells are text, because the report
+readers expect CSV cells.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-MEMORY_BYTES: Final = 160 * 1024 * 1024  # of data; Python and the library take a quarter of it
-WRONG: Final = 2  # the exit code for a file that is none, or damaged
-TOO_LARGE: Final = 3  # for one that takes more memory, rows or bytes than may be
-_BATCH_ROWS: Final = 64  # that are objects of Python at once
-_BUFFER_BYTES: Final = 64 * 1024  # a column is read in such pieces, and not as a whole
+MEMORY_BYTES: Final = 160 * 1024 * 1024  # data limit; Python and the library use about a quarter of it
+WRONG: Final = 2  # exit code: the file is not Parquet, or is damaged
+TOO_LARGE: Final = 3  # exit code: the file needs more memory, rows or bytes than allowed
+_BATCH_ROWS: Final = 64  # rows that are Python objects at the same time
+_BUFFER_BYTES: Final = 64 * 1024  # columns are read in pieces of this size
 
 
 def main(what: str, most: int, most_rows: int, longest: int) -> int:
@@ -69,7 +69,7 @@ def _bound_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     except (ImportError, OSError, ValueError):
-        return  # a system without it: the other bounds hold
+        return  # this system has no resource limits; the limits on bytes and rows still apply
 
 
 def _refuse(words: str) -> int:
@@ -82,7 +82,7 @@ def _write(names: list[str]) -> None:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a cell as CSV writes it; None if it is null."""
+    """Return a cell as CSV text, or None if it is null."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -102,7 +102,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a map as an object: pairs are how it is read."""
+    """Convert pyarrow's lists of pairs to an object, because that is how it returns maps."""
     if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
         return {text_of(key): text_of(each) for key, each in value}
     if isinstance(value, list):
@@ -115,4 +115,4 @@ if __name__ == "__main__":
     status = main(sys.argv[1], *map(int, sys.argv[2:]))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # what the library holds need not be let go first
+    os._exit(status)  # skip the library's slow release of memory

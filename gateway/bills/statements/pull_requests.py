@@ -1,4 +1,6 @@
-"""How each source that has an API is asked: address, query, headers, and where the next page is. Pure."""
+"""
+The HTTP requests of each source with an API: address, query, headers, and the position of the next page. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from typing import Any
 from gateway.bills.statements.values import Row
 from spool.errors import Invalid
 
-MOST_DAYS = 31  # of one request
-OPENROUTER_DAYS = 30  # that an answer of OpenRouter has, whatever is asked
-ANALYTICS_ROWS = 1000  # of a page
-CURSOR_ROWS = 500  # of a page
-LITELLM_ROWS = 100  # of a page; versions differ in what they allow at most, and all allow this
+MOST_DAYS = 31  # per request
+OPENROUTER_DAYS = 30  # OpenRouter always answers with this number of days
+ANALYTICS_ROWS = 1000  # rows per page
+CURSOR_ROWS = 500  # rows per page
+LITELLM_ROWS = 100  # rows per page; LiteLLM versions have different maximums, and all of them allow this
 
 Query = Sequence[tuple[str, str]]
 
@@ -23,23 +25,26 @@ Query = Sequence[tuple[str, str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
     """
-    `query` is asked for a span of whole days that have passed (epoch seconds), `span_days` of them at most.
+    How reports of one source are requested. `query` builds the query for a span of past whole days, at most
+    `span_days`. Its arguments are epoch seconds.
 
-    With `posts` it is the JSON body of a POST, its values as numbers.
+    With `posts`, the query is sent as the JSON body of a POST, with numbers as values.
 
-    `whole_pages`: each page holds whole buckets and is kept by itself. Otherwise a day's rows may be in
-    several pages: all pages of a span are one report, which is kept when the last page is there.
-    `tells_nothing_used`: a day without a row in the answer was not billed; otherwise it stays as it was. A
-    report may stand at several `paths`, in which `{account}` is the account of the pull; one that is not
-    there is left out if another one is. `days`: the number of days that it answers, whatever is asked.
+    `whole_pages`: each page has whole buckets and is stored at once. Otherwise the rows of a day may be on
+    several pages, so all pages of a span become one report, which is stored after the last page.
+
+    `tells_nothing_used`: a day without rows counts as not billed. Otherwise the stored day stays unchanged.
+
+    `paths` may hold `{account}` for the pull's account. A path that does not exist is skipped if another one
+    exists. `days` is the number of days that the source always returns.
     """
 
-    base_url: str  # "" if each customer has an address of their own
+    base_url: str  # "" if each customer has an own address
     paths: tuple[str, ...]
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
     next_page: Callable[[Row], str | None]
-    rows_in: str = "data"  # the list that every page has
+    rows_in: str = "data"  # the list that every page must have
     days: int | None = None
     span_days: int = MOST_DAYS
     posts: bool = False
@@ -52,7 +57,7 @@ def bearer(key: str) -> Mapping[str, str]:
 
 
 def basic(key: str) -> Mapping[str, str]:
-    """The key as the name of a user without a password."""
+    """Return a basic authorization header with the key as the user name and no password."""
     return {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
 
 
@@ -65,20 +70,24 @@ def github(key: str) -> Mapping[str, str]:
 
 
 def _next_page(page: Row) -> str | None:
-    """Invalid if it does not tell: what is taken for the last page makes a day's figures whole."""
+    """
+    Return the cursor of the next page, or None. Raises Invalid if the page does not state whether more pages
+    follow, because a missed page would make a day look complete.
+    """
     has_more = page.get("has_more", False)
     found = page.get("next_page")
     if not isinstance(has_more, bool):
         raise Invalid("the answer is not a page of the report: its has_more is neither true nor false")
     if has_more and not (isinstance(found, str) and found):
-        raise Invalid(
-            "the answer is not a page of the report: there are more pages, and next_page names none"
-        )
+        raise Invalid("the answer is not a page of the report: more pages follow, but next_page names none")
     return found if has_more else None
 
 
 def _next_number(page: Row) -> str | None:
-    """After a full page; `total_pages` is not looked at, because LiteLLM stops to count at 10,000 rows."""
+    """
+    Return the next page number after a full page. `total_pages` is ignored, because LiteLLM stops counting
+    at 10,000 rows.
+    """
     rows = page.get("data")
     number = page.get("page")
     size = page.get("page_size")
@@ -89,7 +98,10 @@ def _next_number(page: Row) -> str | None:
 
 
 def _next_current(page: Row) -> str | None:
-    """Cursor numbers its pages from 1. Invalid if it does not tell whether there is one more."""
+    """
+    Return Cursor's next page number; its pages start at 1. Raises Invalid if the page does not state
+    whether one follows.
+    """
     pages = page.get("pagination")
     has_more = pages.get("hasNextPage") if isinstance(pages, dict) else None
     if not isinstance(has_more, bool):
@@ -97,7 +109,7 @@ def _next_current(page: Row) -> str | None:
     number = pages.get("currentPage") if isinstance(pages, dict) else None
     if has_more and (not isinstance(number, int) or isinstance(number, bool)):
         raise Invalid(
-            "the answer is not a page of the report: there are more pages, and currentPage is not a number"
+            "the answer is not a page of the report: more pages follow, but currentPage is not a number"
         )
     return f"{number + 1}" if has_more and number is not None else None
 
@@ -156,7 +168,10 @@ def _github_day(start: int, end: int) -> Query:
 
 
 def _litellm_day(start: int, end: int) -> Query:
-    """To midnight: LiteLLM counts the end in. In order of time, so that rows which come late shift few others."""
+    """
+    Query up to midnight, because LiteLLM includes the end. Rows are sorted by time, so late rows shift few
+    others between pages.
+    """
     span = [
         (name, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}")
         for name, at in (("start_date", start), ("end_date", end))
@@ -196,7 +211,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
         headers=bearer,
-        query=lambda start, end: (),  # the last days that have passed, in one page
+        query=lambda start, end: (),  # always the last days, on one page
         next_page=_no_page,
         days=OPENROUTER_DAYS,
     ),
@@ -226,6 +241,6 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         query=_litellm_day,
         next_page=_next_number,
         span_days=1,
-        tells_nothing_used=False,  # LiteLLM may have deleted the logs of the day
+        tells_nothing_used=False,  # LiteLLM may have deleted the logs of that day
     ),
 }

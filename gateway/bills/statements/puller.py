@@ -1,9 +1,9 @@
 """
-Pulls reports with admin keys. What can be kept by itself, a page of whole days or all pages of a day, is kept
-before more is asked for.
+Pulls of reports with admin keys. Each complete part (a page of whole days, or all pages of a day) is stored
+before the next request.
 
-How far a pull came is kept, too, so that one that was killed goes on where it was. What is asked for twice is
-kept once, because a statement replaces.
+The progress of a pull is stored as well, so that a killed pull continues at the same place. A repeated
+request does no harm, because a statement replaces the stored days.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from spool.statements import DAY_S, Statements, day_of, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
-RETRY_S = 900.0  # after a failure without Retry-After
-LONGEST_WAIT_S = 60.0  # within one pull; a longer one is for the next look
+RETRY_S = 900.0  # wait after a failure without Retry-After
+LONGEST_WAIT_S = 60.0  # longest wait within one pull; the next check handles longer waits
 MOST_RETRIES = 5
-LONGEST_PAUSE_S = float(DAY_S)  # until a failed pull is tried again, whatever the provider names
-LONGEST_CURSOR = 4096  # characters of a page's name: more does not go into an address
+LONGEST_PAUSE_S = float(DAY_S)  # longest wait after a failed pull, even if the provider names a longer one
+LONGEST_CURSOR = 4096  # characters of a page cursor; longer cursors are not put into an address
 STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
@@ -42,9 +42,10 @@ _log = logging.getLogger(__name__)
 
 class PullFailed(Exception):
     """
-    No page came. `retry_after_s`: when the provider wants to be asked again; None: it would say the same.
+    A failure to get a page. `retry_after_s` is the wait before a retry may help; None means that a retry
+    would fail the same way.
 
-    `is_absent`: there is nothing at this address.
+    `is_absent`: this address does not exist at the provider.
     """
 
     def __init__(self, message: str, *, retry_after_s: float | None, is_absent: bool = False) -> None:
@@ -55,8 +56,8 @@ class PullFailed(Exception):
 
 class Fetch(Protocol):
     """
-    Asks for a page with the key of a pull, by a POST if there is a `body`. PullFailed without a page; no
-    message holds the key.
+    Fetches one page with the key of a pull, by POST if there is a `body`. Raises PullFailed if no page
+    arrives; messages never contain the key.
     """
 
     async def __call__(
@@ -68,7 +69,7 @@ class Fetch(Protocol):
     ) -> bytes: ...
 
 
-# Makes the pages of a list the seats of the plan of a pull, and says what is worth saying.
+# Updates the seats of the pull's plan from the pages of a list; returns a message for operators, or "".
 KeepSeats = Callable[[StatementPullSettings, Sequence[Any]], Awaitable[str]]
 
 
@@ -80,7 +81,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullState:
-    """A pull as operators see it; times in epoch seconds."""
+    """A pull's state for operators; times in epoch seconds."""
 
     name: str
     source: str
@@ -94,7 +95,9 @@ class PullState:
 
 
 class StatementPuller:
-    """`settings` are asked before each look, so that a reload is taken over."""
+    """
+    Runs all configured pulls, one at a time. `settings` is called before each check, so a reload takes effect.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class StatementPuller:
         keep_seats: KeepSeats | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """`keep_seats` takes the pages of a list of seats; without it such a pull fails."""
+        """`keep_seats` stores seat lists. Without it, a pull of seats fails."""
         self._keep_seats = keep_seats
         self._table = table
         self._clock = clock
@@ -120,22 +123,26 @@ class StatementPuller:
         return [pull.name for pull in self._settings().pull]
 
     def check(self, name: str) -> None:
-        """NotThere if no pull has this name."""
+        """Raise NotThere if no pull has this name."""
         self._pull_named(name)
 
     async def run(self) -> None:
-        """Pull what is due, again and again."""
+        """Check forever for due pulls, and run them."""
         while True:
             try:
                 await self.pull_due()
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception(
-                    "statements are pulled at the next look", extra={"action": "statements_not_pulled"}
+                    "pulling statements failed; the next check tries again",
+                    extra={"action": "statements_not_pulled"},
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
-        """Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it away."""
+        """
+        Run the due pulls in turn. Each is checked again at its turn, because a command may have pulled it or
+        a reload removed it.
+        """
         for name in self.names:
             async with self._turn:
                 pull = self._found(name)
@@ -146,7 +153,7 @@ class StatementPuller:
         return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
-        """Pull now. What fails is in the state of the pull, and the next one goes on where this one came to."""
+        """Pull now. A failure is stored in the pull's state, and the next pull continues from there."""
         async with self._turn:
             await self._pull(self._pull_named(name))
 
@@ -158,31 +165,33 @@ class StatementPuller:
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
             await self._fail(pull, kept, str(error), hint)
-            _log.warning("a statement was not pulled: %s", error, extra=extra)
-        except SpoolError:  # how far it came is kept
+            _log.warning("pulling a statement failed: %s", error, extra=extra)
+        except SpoolError:  # the progress is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
-            await self._fail(
-                pull, kept, f"an error in Tollhouse, which its log has: {type(error).__name__}", None
-            )
-            _log.exception("a statement was not pulled", extra=extra)
+            await self._fail(pull, kept, f"an internal error; see the log: {type(error).__name__}", None)
+            _log.exception("pulling a statement failed with an internal error", extra=extra)
 
     async def _fail(
         self, pull: StatementPullSettings, kept: dict[str, Any], reason: str, retry_after_s: float | None
     ) -> None:
-        if retry_after_s is None:  # the same page would fail again, for a cursor may have ended: begin anew
+        if (
+            retry_after_s is None
+        ):  # the same page would fail again because its cursor may have expired, so start over
             kept.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
         failed = {**kept, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
         await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
-        """Return the stored progress of a pull; none if it asked for another report, account or address before."""
+        """
+        Return the stored progress of a pull, or nothing if the pull's report, account or address has changed since.
+        """
         kept = dict(await self._table.pull_state(pull.name) or {})
         return kept if kept.get("asks") == _asks(pull) else {}
 
     async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
-        """Ask for span after span. `kept` is how far it came, also when it ends with an error."""
+        """Request all spans in turn. `kept` is the progress, also if this raises."""
         if pull.source in SEAT_SOURCES:
             await self._pull_seats(pull, kept)
             return
@@ -210,7 +219,7 @@ class StatementPuller:
         await self._table.keep_pull_state(pull.name, kept)
 
     async def _pull_seats(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
-        """Ask for all pages of a list of seats; nothing of it is kept before the last one is there."""
+        """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
         seat_pulls = await imported("gateway.bills.statements.seat_pulls")
         request = seat_pulls.SEAT_REQUESTS[pull.source]
         base = (pull.base_url or request.base_url).rstrip("/")
@@ -222,7 +231,7 @@ class StatementPuller:
         try:
             pages = await seat_pulls.all_pages(request, pull.account, ask, most=most)
             if self._keep_seats is None:
-                raise NotAllowed("no plans are kept here")
+                raise NotAllowed("this installation stores no plans")
             told = await self._keep_seats(pull, pages)
         except (Invalid, NotThere) as error:
             raise PullFailed(str(error), retry_after_s=None) from error
@@ -234,7 +243,7 @@ class StatementPuller:
     async def _span(
         self, pull: StatementPullSettings, request: PullRequest, kept: dict[str, Any], asked: tuple[int, int]
     ) -> None:
-        """Keep what the provider says of some days: each page by itself, or all pages together."""
+        """Fetch and store the reports of a span: page by page, or all pages together."""
         reader = self._reader(pull, asked)
         absent = 0
         if request.tells_nothing_used and not request.whole_pages:
@@ -266,7 +275,7 @@ class StatementPuller:
         asked: tuple[str, tuple[int, int]],
         cursor: str,
     ) -> AsyncIterator[tuple[_Page, str | None]]:
-        """Page after page, each with the cursor of the next one."""
+        """Yield each page with the cursor of the next one."""
         (url, span), most = asked, self._settings().max_pages
         for _ in range(most):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
@@ -275,17 +284,17 @@ class StatementPuller:
             page = await asyncio.to_thread(_opened, file, request)
             following = request.next_page(page.document.page())
             if following is not None and following == cursor:
-                raise PullFailed("the next page is the same page again", retry_after_s=None)
+                raise PullFailed("the cursor of the next page is that of the same page", retry_after_s=None)
             if following is not None and len(following) > LONGEST_CURSOR:
-                words = f"the name of the next page has more than {LONGEST_CURSOR} characters"
+                words = f"the cursor of the next page has more than {LONGEST_CURSOR} characters"
                 raise PullFailed(words, retry_after_s=None)
             yield page, following
             if following is None:
                 return
             cursor = following
         raise PullFailed(
-            f"there are more than {most} pages (reconciliation.max_pages): raise it, or import an export "
-            "instead",
+            f"the report has more than {most} pages (reconciliation.max_pages); raise the setting, or "
+            "import an export instead",
             retry_after_s=None,
         )
 
@@ -298,7 +307,7 @@ class StatementPuller:
         *,
         posts: bool = False,
     ) -> bytes:
-        """A page; asked for again after the time that the provider names."""
+        """Fetch one page; retry after the wait that the provider names."""
         body: bytes | None = None
         if posts:
             body = json.dumps({name: int(number) for name, number in query}).encode()
@@ -323,7 +332,7 @@ class StatementPuller:
             await self._table.put(report.statement, actor=PULLER)
         if report.repeated:
             extra = {"pull": pull.name, "rows": report.repeated, "first": report.repeated_named[0]}
-            _log.warning("pages of a statement overlap: rows that came again are counted once", extra=extra)
+            _log.warning("pages of a statement overlap; repeated rows are counted once", extra=extra)
         kept["damaged"] += report.damaged
         kept["named"] = kept["named"] or next(iter(report.named), "")
 
@@ -338,21 +347,24 @@ class StatementPuller:
 
 
 def _is_due(kept: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
-    """Also if it was broken off, and if its time is further away than any pause: the clock was ahead."""
+    """
+    Return whether to pull now: the time has come, the last pull was interrupted, or its next time is too far
+    ahead because the clock was wrong.
+    """
     next_at = float(kept.get("next_at") or 0)
     return kept.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
 
 
 def _asks(pull: StatementPullSettings) -> str:
-    """Whom a pull asks, and for what: another account or address begins anew."""
+    """Return a digest of the source, account and address. If one of them changes, the pull starts over."""
     return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
 
 
 def _goes_on(kept: Mapping[str, Any], today: int) -> bool:
-    """True if a pull that did not end has stored something and goes on behind it."""
+    """Return whether an unfinished pull has progress to continue from."""
     if kept.get("state") not in (RUNNING, FAILED) or "damaged" not in kept:
         return False
-    if kept["end"] > today:  # the clock was ahead
+    if kept["end"] > today:  # the clock was ahead when this was stored
         return False
     return bool(kept.get("cursor")) or kept.get("day", 0) > kept["start"]
 

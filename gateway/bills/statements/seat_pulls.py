@@ -1,4 +1,4 @@
-"""How lists of seats are asked for that vendors have an API for: addresses, headers, and all pages."""
+"""The HTTP requests of vendors' seat lists: addresses, headers and paging."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ import msgspec
 from gateway.bills.statements.pull_requests import Query, anthropic, basic, bearer, github
 from spool.errors import Invalid
 
-GITHUB_ROWS = 100  # of a page, the most that each vendor gives
+GITHUB_ROWS = 100  # rows per page, the maximum at each vendor
 CLAUDE_ROWS = 1000
 CODE_ASSIST_ROWS = 200
 GEMINI_ROWS = 50
-LONGEST_CURSOR = 4096  # characters of a page's name
+LONGEST_CURSOR = 4096  # characters of a page cursor
 
 Page = Mapping[str, Any]
-Ask = Callable[[str, Query], Awaitable[bytes]]  # a path and a query
+Ask = Callable[[str, Query], Awaitable[bytes]]  # fetches a path with a query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatRequest:
     """
-    `paths` have {account} for the account of the pull, in which the characters of `safe` stay. All of them
-    are asked for, each beginning with the query `first`. `following` is the query of the page behind one,
-    the number of which it gets, or None.
+    How one seat list is requested. `{account}` in `paths` is the pull's account; characters in
+    `safe` stay unquoted.
+
+    All `paths` are requested, each starting with the query `first`. `following` gets a page and its number,
+    and returns the query of the next page or None.
     """
 
     base_url: str
@@ -47,12 +49,15 @@ def _of_number(number: int) -> Query:
 
 
 def _github(page: Page, number: int) -> Query | None:
-    """A page with fewer rows is the last one."""
+    """Return the query of the next page. A page with fewer rows than requested is the last one."""
     return _of_number(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 
 def _claude(page: Page, number: int) -> Query | None:
-    """Invalid if a page does not tell: who is on the next one would be taken for gone."""
+    """
+    Return the query of the next page. Raises Invalid if the page does not state whether one follows, because
+    people on a missed page would lose their seats.
+    """
     has_more = page.get("has_more")
     if not isinstance(has_more, bool):
         raise Invalid("the answer is not a page of the list: its has_more is neither true nor false")
@@ -73,7 +78,7 @@ def _google(size: int) -> Callable[[Page, int], Query | None]:
 def _named(page: Page, field: str) -> str:
     name = page.get(field)
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_CURSOR:
-        raise Invalid(f"the answer is not a page of the list: there are more, and {field} names none")
+        raise Invalid(f"the answer is not a page of the list: more pages follow, but {field} names none")
     return name
 
 
@@ -122,19 +127,23 @@ SEAT_REQUESTS: Mapping[str, SeatRequest] = {
 
 
 async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) -> Sequence[Page]:
-    """Return every page of a list. Invalid if an answer is no page, or there are more than `most`."""
+    """
+    Return every page of a list. Raises Invalid if an answer is not a page, or there are more than `most`.
+    """
     pages: list[Page] = []
     for path in request.paths_of(account):
         query: Query | None = request.first
         number = 0
         while query is not None:
             if len(pages) == most:
-                raise Invalid(f"there are more than {most} pages (reconciliation.max_pages): raise it")
+                raise Invalid(
+                    f"the list has more than {most} pages (reconciliation.max_pages); raise the setting"
+                )
             page, number = _page(request, await ask(path, query)), number + 1
             pages.append(page)
             asked, query = query, request.following(page, number)
             if query == asked:
-                raise Invalid("the next page is the same page again")
+                raise Invalid("the cursor of the next page is that of the same page")
     return pages
 
 
@@ -144,7 +153,7 @@ def _page(request: SeatRequest, content: bytes) -> Page:
     except ValueError as error:
         raise Invalid(f"the answer is not JSON: {error}") from error
     if isinstance(page, dict):
-        if not page.keys() - {"nextPageToken"}:  # Google leaves out a list that is empty
+        if not page.keys() - {"nextPageToken"}:  # Google omits the list if it is empty
             return {**page, request.rows_in: []}
         if isinstance(page.get(request.rows_in), list):
             return page

@@ -1,4 +1,6 @@
-"""What a kind of report declares of itself; and reports as pages of buckets of time, OpenAI's and Anthropic's."""
+"""
+What each report source declares, and the reader of reports made of pages and time buckets (OpenAI, Anthropic).
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,21 @@ from gateway.bills.statements.values import Row, moment, objects
 from spool.bounded_reading import BoundedLines
 
 HOUR_S, DAY_S = 3600, 86400
-Add = Callable[[Row, int, int], None]  # a result, with the start and the end of its bucket
+Add = Callable[[Row, int, int], None]  # adds a result, with the start and the end of its bucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A JSON document; of JSON lines, what goes through them."""
+    """A JSON document. For JSON lines, `root` is an iterable of the lines' values."""
 
     root: Any
 
     def page(self) -> Row:
-        """Its object; empty if it is none."""
+        """Return the root object, or an empty one if the root is not an object."""
         return self.root if isinstance(self.root, dict) else {}
 
     def pages(self) -> Iterator[Row]:
-        """The pages of an API that stand in it: one, or a list of them."""
+        """Return the API pages in the document, which is one page or a list of pages."""
         is_one = isinstance(self.root, dict) or not isinstance(self.root, Iterable)
         for each in [self.root] if is_one else self.root:
             if isinstance(each, dict):
@@ -35,12 +37,12 @@ class Document:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """
-    Rows of a CSV file. `columns` are in small letters; `rows` can be read once. `lines` keep what is read open, until
-    whoever opened it closes it.
+    Rows of a CSV file. `columns` are lowercase. `rows` can be read only once. `lines` holds the underlying
+    stream, which the opener closes.
     """
 
     columns: tuple[str, ...]
-    rows: Iterable[tuple[int, Row]]  # with the number of the line
+    rows: Iterable[tuple[int, Row]]  # with line numbers
     lines: BoundedLines | None = None
 
     def has(self, *names: str) -> bool:
@@ -50,11 +52,12 @@ class Table:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSource:
     """
-    `is_document` and `is_table` recognise the report, `read_document` and `read_table` read it into cells.
+    A kind of report. `is_document` and `is_table` recognize it; `read_document` and `read_table` read
+    it into cells.
 
-    `settle_s` after the end of a bucket its figures are taken to be final. `in_parts`: files that are
-    imported together are parts of one report; otherwise each is a report of its own, and the later one
-    replaces the one before. `whole_days`: what the report covers is of whole days, whatever the times in it.
+    `settle_s` after the end of a bucket, its figures count as final. `in_parts`: files that are imported
+    together are parts of one report. Otherwise each file is a report, and a later one replaces the earlier
+    one. `whole_days`: the covered span is rounded to whole days.
     """
 
     name: str
@@ -69,14 +72,16 @@ class ReportSource:
 
 
 class Edges(NamedTuple):
-    """How a report names the start and the end of a bucket."""
+    """The fields that name the start and the end of a bucket."""
 
     start: str
     end: str
 
 
 def any_results(document: Document) -> Iterator[tuple[Row, Row]]:
-    """Each bucket with each of its results, to recognise a report by: what is none of them is passed over."""
+    """
+    Yield each bucket with each of its results, for recognition. Anything else in the document is skipped.
+    """
     for page in document.pages():
         for bucket in page.get("data") or ():
             if isinstance(bucket, dict):
@@ -86,7 +91,10 @@ def any_results(document: Document) -> Iterator[tuple[Row, Row]]:
 
 
 def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> None:
-    """Add every result. A bucket without any is covered all the same; a damaged one or result is left out alone."""
+    """
+    Add every result. A bucket without results still counts as covered. A damaged bucket or result does not
+    affect the others.
+    """
     for number, page in enumerate(document.pages(), start=1):
         for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {place}"

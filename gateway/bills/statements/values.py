@@ -1,4 +1,4 @@
-"""Single values as reports write them: exact numbers, times with their zone, texts. Pure."""
+"""Readers of single report values: exact numbers, times with zones, and texts. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from spool.statements import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
 
-Row = Mapping[str, Any]  # of a report: a line of a table, or an object of a document
+Row = Mapping[str, Any]  # a table line, or a JSON object
 
 MAX_QUANTITY = Decimal(10**18)
 _WIDE = Context(prec=MAX_DIGITS + MAX_DECIMALS, rounding=ROUND_HALF_EVEN)
@@ -22,11 +22,11 @@ _SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})", re.ASCII)
 
 
 class Damaged(Exception):
-    """A row that cannot be read. The message names a field, and no value that could be a secret."""
+    """A row that cannot be read. The message names a field, never a value, which could be a secret."""
 
 
 def number(row: Row, name: str) -> Decimal | None:
-    """Every digit of a number, up to the 27th decimal; None if it is absent or empty."""
+    """Return the exact number, rounded to 27 decimals, or None if it is absent or empty."""
     value = row.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -46,12 +46,12 @@ def number(row: Row, name: str) -> Decimal | None:
 
 
 def kept(value: Decimal) -> Decimal:
-    """The number as it is kept: up to the 27th decimal, without zeros at its end."""
+    """Return the number as it is stored: at most 27 decimals, without trailing zeros."""
     return plain(value if value == value.to_integral_value() else value.quantize(_SMALLEST, context=_WIDE))
 
 
 def count(row: Row, name: str) -> Decimal | None:
-    """A whole number that is not negative, also where it is written as 10.0; None if it is absent or empty."""
+    """Return a whole number of at least 0, or None if it is absent or empty. Accepts 10.0."""
     found = number(row, name)
     if found is not None and (found < 0 or found != found.to_integral_value()):
         raise Damaged(f"{name} is not a count")
@@ -65,12 +65,12 @@ def required(value: Decimal | None, name: str) -> Decimal:
 
 
 def text(row: Row, name: str) -> str | None:
-    """None if it is absent or empty; cut at what is kept."""
+    """Return a text cut to the storable length, or None if it is absent or empty."""
     return (text_of(row, name) or "")[:MAX_TEXT] or None
 
 
 def text_of(row: Row, name: str) -> str | None:
-    """Return a text of any length; None if it is absent or empty."""
+    """Return a text of any length, or None if it is absent or empty."""
     value = row.get(name)
     if value is None:
         return None
@@ -80,7 +80,7 @@ def text_of(row: Row, name: str) -> str | None:
 
 
 def flag(row: Row, name: str) -> bool | None:
-    """Also as TRUE and FALSE in a cell."""
+    """Return a boolean, or None if it is absent or empty. Accepts TRUE and FALSE as text."""
     value = row.get(name)
     if isinstance(value, str):
         value = {"true": True, "false": False, "": None}.get(value.strip().lower(), value)
@@ -90,13 +90,15 @@ def flag(row: Row, name: str) -> bool | None:
 
 
 def moment(row: Row, name: str) -> int:
-    """Epoch seconds of a time: a number of them, RFC 3339, a day, or month/day/year. Without a zone it is UTC."""
+    """
+    Return the epoch seconds of a number, an RFC 3339 time, a day, or month/day/year. The default zone is UTC.
+    """
     value = row.get(name)
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = number(row, name)
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         if not 946684800 <= value < 32503680000:
-            raise Damaged(f"{name} is not of this millennium")
+            raise Damaged(f"{name} is not between the years 2000 and 3000")
         return int(value)
     if not isinstance(value, str) or not value.strip():
         raise Damaged(f"{name} is missing")
@@ -114,12 +116,12 @@ def _seconds(written: str, name: str) -> int:
     except (ValueError, OverflowError) as error:
         raise Damaged(f"{name} is not a time") from error
     if not 946684800 <= seconds < 32503680000:
-        raise Damaged(f"{name} is not of this millennium")
+        raise Damaged(f"{name} is not between the years 2000 and 3000")
     return int(seconds)
 
 
 def objects(value: Any, name: str) -> Sequence[Row]:
-    """A list of JSON objects; an absent one is empty."""
+    """Return a list of JSON objects; empty if it is absent."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -128,12 +130,12 @@ def objects(value: Any, name: str) -> Sequence[Row]:
 
 
 def first_number(row: Row, *names: str) -> Decimal | None:
-    """Return the first of several columns that tells a number."""
+    """Return the first of several columns that has a number."""
     return next((found for name in names if (found := number(row, name)) is not None), None)
 
 
 def object_of(row: Row, name: str) -> Row:
-    """Return a JSON object that a cell has as text; an absent one is empty."""
+    """Return the JSON object that a cell holds as text; empty if it is absent."""
     written = text_of(row, name)
     try:
         found = msgspec.json.decode(written) if written else {}
@@ -143,7 +145,7 @@ def object_of(row: Row, name: str) -> Row:
 
 
 def inner(row: Row, name: str) -> Row:
-    """A JSON object within a row; an absent one is empty."""
+    """Return the JSON object in a field; empty if it is absent."""
     value = row.get(name)
     if value is None:
         return {}

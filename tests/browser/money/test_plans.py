@@ -36,7 +36,7 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     dialog.locator("[name=seats]").fill("ann@example.com")
     assert [] == console.audit(within="dialog")
     dialog.get_by_role("button", name="Create a plan").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("is no seat: write USER,SINCE")
+    expect(dialog.get_by_role("alert")).to_contain_text("is not a seat: write USER,SINCE")
     dialog.locator("[name=seats]").fill(
         f"ann@example.com,{its_first_day()}\nbob@example.com,{its_first_day()},,search"
     )

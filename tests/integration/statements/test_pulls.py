@@ -401,7 +401,7 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
     bad, good = await puller.states()
     assert bad.state == "failed"
     assert good.state == "done"
-    assert "an error in Tollhouse, which its log has: ValueError" == bad.reason
+    assert "an internal error; see the log: ValueError" == bad.reason
     assert (bad.next_at or 0) > house.clock.now()
 
 

@@ -207,12 +207,15 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
     "claude_members": [
         ({"type": "error"}, "it has no list data"),
         ({"data": []}, "its has_more is neither true nor false"),
-        ({"data": [], "has_more": True, "last_id": None}, "there are more, and last_id names none"),
-        ({"data": [], "has_more": True, "last_id": "u1"}, "the next page is the same page again"),
+        ({"data": [], "has_more": True, "last_id": None}, "more pages follow, but last_id names none"),
+        (
+            {"data": [], "has_more": True, "last_id": "u1"},
+            "the cursor of the next page is that of the same page",
+        ),
     ],
     "gemini_licenses": [
         ({"error": {"code": 403}}, "it has no list userLicenses"),
-        ({"userLicenses": [], "nextPageToken": 7}, "there are more, and nextPageToken names none"),
+        ({"userLicenses": [], "nextPageToken": 7}, "more pages follow, but nextPageToken names none"),
         ({"userLicenses": [{"userPrincipal": "ann"}]}, "is not a seat"),
     ],
 }
@@ -223,7 +226,7 @@ async def test_who_comes_and_who_goes(house: House) -> None:
     house.vendor.logins = [f"u{number}" for number in range(GITHUB_ROWS + 3)]
     state = await house.pull()
     assert state.state == DONE
-    assert state.reason == f"{GITHUB_ROWS + 3} seats are new, 0 have ended"
+    assert state.reason == f"{GITHUB_ROWS + 3} seats added, 0 ended"
     assert PAGES[house.source] == house.vendor.asked
     since = {found[0] for found in house.seats.values()}
     assert since == ({"2026-08-04"} if house.source in TELLING else {"2026-11-20"})
@@ -235,7 +238,7 @@ async def test_who_comes_and_who_goes(house: House) -> None:
     house.clock.move(3 * 86400)
     house.vendor.logins = [*house.vendor.logins[2:], "new"]
     state = await house.pull()
-    assert "1 seats are new, 2 have ended" == state.reason
+    assert "1 seats added, 2 ended" == state.reason
     ended = sorted(user.partition("@")[0] for user, (_, until) in house.seats.items() if until)
     assert ["u0", "u1"] == ended
     assert {"2026-11-23"} == {until for _, until in house.seats.values() if until}
@@ -248,7 +251,7 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
     before = house.seats
     house.vendor.logins = []
     state = await house.pull()
-    assert FAILED == state.state and "nothing is changed" in state.reason
+    assert FAILED == state.state and "nothing was changed" in state.reason
     for fault, words in FAULTS.get(house.source, ()):
         house.vendor.fault = fault
         state = await house.pull()

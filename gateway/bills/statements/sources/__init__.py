@@ -1,1 +1,1 @@
-"""One file for each kind of report; `list.py` collects them."""
+"""One module per kind of report; `list.py` lists them all."""

@@ -1,8 +1,8 @@
 """
 Anthropic's Usage & Cost API: pages of `usage_report/messages` and `cost_report`.
 
-Input is without what a cache had. Amounts are cents as text: "123.45" is $1.2345. Calls of the Priority Tier
-are in the usage, and never in the costs.
+Input tokens exclude cache tokens. Amounts are cents as text: "123.45" is $1.2345. Calls of the Priority Tier
+appear in the usage but never in the costs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "s
 
 
 def bucket_of(row: Row, start: int, end: int) -> Bucket:
-    """The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price."""
+    """Return the dimensions of a result. Fast mode replaces the tier, because it sets the price."""
     geo = text(row, "inference_geo")
     tier = text(row, "service_tier")
     return Bucket(

@@ -1,8 +1,8 @@
 """
-Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each group.
+Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, one row per group.
 
-What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete.
-Rows of a group of access rules overlap the others and are left out.
+The difference to list prices becomes a discount. Everything after `data_refreshed_at` is incomplete. Rows
+grouped by access rule (`rbac_group_id`) overlap other rows and are rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> 
                 group = inner(row, "group")
                 if text(group, "rbac_group_id") is not None:
                     raise Damaged(
-                        "rows by rbac_group_id overlap and cannot be added up; group by something else"
+                        "rows by rbac_group_id overlap and cannot be summed; group by another field"
                     )
                 add(row, group)
 

@@ -1,10 +1,10 @@
 """
-AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost
-Explorer, as far as they are of Bedrock.
+AWS reports, limited to Bedrock: lines of a Cost and Usage Report (CUR 2.0, and legacy CUR in both spellings)
+and answers of Cost Explorer.
 
-Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a
-line is told by its service, type of usage and resource. Three generations of names stand beside each other,
-with different units.
+Marketplace models are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line is
+identified by its service, usage type and resource. Three generations of names with different units are in use
+at the same time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EDITION = "(Amazon Bedrock Edition)"
 _MARKETPLACE = "MP:"
 _RESERVED = ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
 _REGION = re.compile(r"^(EU|[A-Z]{2,4}\d)-")
-# Regions as calls name them, by what types of usage begin with.
+# Region names as calls use them, by the prefix of the usage type.
 _REGIONS = {
     "USE1": "us-east-1", "USE2": "us-east-2", "USW1": "us-west-1", "USW2": "us-west-2", "UGE1": "us-gov-east-1",
     "UGW1": "us-gov-west-1", "CAN1": "ca-central-1", "CAN2": "ca-west-1", "SAE1": "sa-east-1", "EU": "eu-west-1",
@@ -62,7 +62,7 @@ _TYPES = {
     "SavingsPlanRecurringFee": _FEE,
     "SavingsPlanUpfrontFee": _FEE,
 }
-_NEGATION = "SavingsPlanNegation"  # takes back what usage would cost that a savings plan covers
+_NEGATION = "SavingsPlanNegation"  # cancels the on-demand cost of usage that a savings plan covers
 _COVERED = {
     "DiscountedUsage": ("reservation_net_effective_cost", "reservation_effective_cost"),
     "SavingsPlanCoveredUsage": (
@@ -85,7 +85,7 @@ def _is_bedrock(*said: str | None) -> bool:
 
 
 class _Usage(NamedTuple):
-    """Usage of one type: how much, in which unit, and what it costs."""
+    """Usage of one type: quantity, unit and cost."""
 
     type: str
     quantity: Decimal | None
@@ -105,7 +105,6 @@ def _beside(usage: _Usage) -> str:
 
 
 def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
-    """Add tokens and money."""
     kind = _token_kind(usage.type)
     if kind is None:
         is_reserved = any(word in usage.type for word in _RESERVED)
@@ -125,7 +124,8 @@ def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
 
 def region_of(usage_type: str) -> str | None:
     """
-    Return the region as calls name it, or as the bill does if it is not known here; `global` for endpoints anywhere.
+    Return the region's name as calls use it, or the bill's prefix if it is unknown. `global` stands
+    for global endpoints.
     """
     if "global" in cloud_meters.words(usage_type):
         return "global"
@@ -134,7 +134,7 @@ def region_of(usage_type: str) -> str | None:
 
 
 def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
-    """Return the model that the resource names, else the service, else the type of usage."""
+    """Return the model named by the resource, else by the service, else by the usage type."""
     found = _MODEL_ARN.search(resource or "")
     if found is not None:
         return found[1]
@@ -193,7 +193,7 @@ def _add_line(row: Row, cells: Cells) -> None:
 
 
 def _product(row: Row) -> str | None:
-    """Return the name of the product, which CUR 2.0 has within a map."""
+    """Return the product name, which CUR 2.0 stores within a map."""
     found = text(row, "product_product_name") or text(row, "product_servicename")
     if found is not None or text(row, "product") is None:
         return found
@@ -202,7 +202,7 @@ def _product(row: Row) -> str | None:
 
 
 def _costs(row: Row) -> tuple[Decimal, Decimal]:
-    """Return what a line costs, and what of it is a discount that the line itself does not show."""
+    """Return the cost of a line, and the discount that its unblended cost does not include."""
     cost = number(row, "line_item_unblended_cost")
     net = number(row, "line_item_net_unblended_cost")
     if net is None:
@@ -229,12 +229,15 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
 
 
 def _of_model(bucket: Bucket) -> Bucket:
-    """A discount is of all usage of a model, whichever line the bill has it on."""
+    """Return the bucket of a discount, which applies to all usage of a model, whichever line carries it."""
     return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
 
 def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
-    """Add a line that is no usage. A fee is on what it covers; what nobody used of it stands apart."""
+    """
+    Add a line that is not usage. The effective cost of a fee is on the usage that it covers; its unused part
+    is a separate cell.
+    """
     (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
     alone = replace(bucket, line_id=text(row, "identity_line_item_id"))
     paid = EXACT.add(cost, discount)
@@ -249,7 +252,7 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
 
 
 def _unused(row: Row, bucket: Bucket) -> Decimal | None:
-    """Return what nobody used of a fee that covers usage; None if the line does not tell."""
+    """Return the unused part of a fee that covers usage, or None if the line does not state it."""
     type = text(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
         return None if bucket.commitment_id is None else _NOTHING
@@ -263,7 +266,7 @@ def _unused(row: Row, bucket: Bucket) -> Decimal | None:
 
 
 def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
-    """Add money that is given back, as what it was paid for. No calls are taken back."""
+    """Add a refund under the kind that it refunds. Token counts are not reduced."""
     cost, discount = _costs(row)
     kind = _token_kind(usage_type) or REFUND
     refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))

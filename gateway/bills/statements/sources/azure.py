@@ -1,8 +1,9 @@
 """
-Azure's cost details: a row for each resource, meter and day, as far as it is of Azure OpenAI or Foundry.
+Azure's cost details, limited to Azure OpenAI and Foundry: one row per resource, meter and day.
 
-The names of columns differ by agreement in their letters. Meters are named by hand, each its own way: words
-are read, and a meter without a known kind is money of no tokens. The finest owner is the resource.
+The case of column names differs between agreements. Meter names follow no scheme, so single words are read. A
+meter without a known token kind counts as money without tokens. The account is the resource, the finest owner
+that the report has.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _REGIONS = {
     "rgnl": "regional",
     "regional": "regional",
 }
-# Words of a meter that are not of the model's name.
+# Words of a meter that are not part of the model's name.
 _NO_MODEL = frozenset({
     *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
     "output", "opt", "outpt", "tokens", "token", "1m", "1k", "shortco", "longco", "aud", "audio", "img", "image",
@@ -90,7 +91,7 @@ def _add(row: Row, cells: Cells) -> None:
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
-        raise Damaged("unitofmeasure does not say how many tokens a unit is")
+        raise Damaged("unitofmeasure does not state the number of tokens per unit")
     quantity = required(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
     cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
@@ -104,7 +105,7 @@ def _is_ai(row: Row, resource: str | None) -> bool:
 
 
 def _refund(row: Row, bucket: Bucket) -> Bucket:
-    """Return the bucket of a refund: of the time of service, if that is told."""
+    """Return the bucket of a refund. It covers the service period if the row states one."""
     if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
         return replace(bucket, line_type=REFUND)
     start = moment(row, "serviceperiodstartdate")
@@ -117,8 +118,8 @@ def _refund(row: Row, bucket: Bucket) -> Bucket:
 
 def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
     """
-    Return the billed amount, its currency, and what it is at list prices; in dollars if those are the
-    currency of prices and the bill is in another one.
+    Return the billed amount, its currency, and the amount at list prices. If the bill is in another currency
+    but prices are in US dollars, all are in US dollars.
     """
     billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
     cost = number(row, "costinbillingcurrency")
@@ -134,7 +135,7 @@ def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
 
 
 def model_of(meter: str) -> str | None:
-    """The words of a meter that are the model's name."""
+    """Return the model's name from a meter, or None."""
     found = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
     return "-".join(found).lower() or None
 

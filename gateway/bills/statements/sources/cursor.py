@@ -1,9 +1,8 @@
 """
-Cursor's usage events: pages of `/teams/filtered-usage-events` of its Admin API, an event for each request.
+Cursor's usage events: pages of `/teams/filtered-usage-events` of its Admin API, one event per request.
 
-What an event is charged holds Cursor's token fee, which is a line of its own here. What a plan includes, and
-what was not charged, has its value and a discount of all of it. Who asked is left out: a user's e-mail address
-stands in no record.
+The charge of an event includes Cursor's token fee, which becomes a line of its own. Usage that is included in
+a plan or not charged gets its value and an equal discount. User e-mail addresses are never stored.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ def _add(event: Row, cells: Cells) -> None:
 
 
 def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
-    """Cents by kind; their sum is what is charged."""
+    """Return cents by kind; their sum is the charge."""
     value = number(usage, "totalCents")
     charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING
     if not _is_charged(event):
         return {"cost": value or _NOTHING, DISCOUNT: -(value or _NOTHING)}
-    if charged is None:  # events of before 2026 have no sum
+    if charged is None:  # events before 2026 have no total
         charged = (value or _NOTHING) + fee
     kind = "cost" if usage else BY_REQUEST
     paid = charged - fee
@@ -71,7 +70,7 @@ def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
 
 
 def _is_charged(event: Row) -> bool:
-    """Older events tell it by their kind alone."""
+    """Return whether the event was charged. Older events state it only by their kind."""
     told = flag(event, "isChargeable")
     if told is not None:
         return told
@@ -80,7 +79,7 @@ def _is_charged(event: Row) -> bool:
 
 
 def _day(event: Row) -> int:
-    """The day (UTC) of a time in milliseconds, which may be a text."""
+    """Return the UTC day of a time in milliseconds, which may be text."""
     milliseconds = number(event, "timestamp")
     if milliseconds is None:
         raise Damaged("timestamp is missing")

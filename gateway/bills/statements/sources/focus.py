@@ -1,9 +1,9 @@
 """
-FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
+FOCUS 1.x, the common cost and usage table of clouds and vendors, limited to AI.
 
-A correction belongs to the bill that it stands in, and is about the calls of its charge period. Charges
-that a seller on a marketplace collects have a billed cost of 0 in AWS's exports: what they cost is in the
-effective cost. Else the effective cost is the bill with fees of commitments on what they cover.
+A correction counts in the bill that contains it, and applies to the calls of its charge period. In AWS's
+exports, marketplace charges have a billed cost of 0, so their effective cost is used. Otherwise, the
+effective cost is the bill with commitment fees moved to the usage that they cover.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _add(row: Row, cells: Cells) -> None:
         quantity = number(row, "pricingquantity")
     size = cloud_meters.unit_size(unit)
     if size is None:
-        raise Damaged("consumedunit does not say how many tokens a unit is")
+        raise Damaged("consumedunit does not state the number of tokens per unit")
     cells.tokens(
         bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
     )
@@ -113,7 +113,10 @@ def _category(row: Row) -> str:
 
 
 def _line_type(row: Row) -> str | None:
-    """Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is corrected."""
+    """
+    Return the line type if the line is more than plain usage, tax or credit. Corrected taxes and fees stay
+    taxes and fees.
+    """
     category = _category(row)
     is_correction = (text(row, "chargeclass") or "").lower() == "correction"
     if is_correction and category in _CORRECTED:
@@ -125,7 +128,8 @@ def _line_type(row: Row) -> str | None:
 
 def _model(row: Row, provider: str, meter: str) -> str | None:
     """
-    Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no model.
+    Return the model as the cloud's own report names it. A SKU id is no substitute, because it names a
+    kind of tokens.
     """
     if provider == aws.PROVIDER:
         return aws.model_of(
@@ -137,7 +141,7 @@ def _model(row: Row, provider: str, meter: str) -> str | None:
 
 
 def _provider(row: Row) -> str | None:
-    """Return the provider that bills; None if the row is not about AI."""
+    """Return the billing provider, or None if the row is not about AI."""
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
     said = next((name for each in names if (name := text(row, each)) is not None), None)
     if said is None:

@@ -1,8 +1,8 @@
 """
 GitHub Copilot's usage in premium requests and AI credits: `/organizations/{org}/settings/billing/...`.
 
-It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. Seats are charged in
-months of users. A report without a day is of its whole month.
+It reports no tokens. The included allowance becomes a discount, so the sum is the net amount that is billed.
+Seats are charged in user months. A report without a day covers its whole month.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> No
         span = start, start + DAY_S
         cells.cover(*span)
     if span is None:
-        raise Damaged("neither the page has a timePeriod nor the item a date")
+        raise Damaged("the page has no timePeriod and the item has no date")
     bucket = Bucket(
         provider="github",
         start=span[0],
@@ -77,7 +77,7 @@ def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> No
 
 
 def _span(period: Row) -> tuple[int, int]:
-    """Return the begin and end of a day, a month, or a year."""
+    """Return the start and the end of a day, a month, or a year."""
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):

@@ -1,11 +1,10 @@
 """
-Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV,
-as far as they are of Vertex AI or the Gemini API.
+Google Cloud's billing export, limited to Vertex AI and the Gemini API: rows of `gcp_billing_export_v1_*` and
+its detailed form, as JSON lines or CSV.
 
-Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row:
-those that are discounts by their type are on the usage of their model. An adjustment is about the calls of
-its time of usage, and stands with the days that the rest of the report is about. Storage of caches is
-hours, which no call shows.
+Thinking has its own SKU, separate from text output. Credits are negative amounts within a row; discount
+credits apply to the usage of the row's model. An adjustment applies to the calls of its usage time, but does
+not extend the days that the report covers. Cache storage is measured in hours, which no call reports.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ _NO_TOKENS = frozenset(
         "file_search",
     }
 )
-# Types of credits that lower a price. All others are given: free tiers, promotions, benefits of
-# subscriptions.
+# Credit types that lower a price. All others are credits: free tiers, promotions, subscription benefits.
 _DISCOUNTS = frozenset(
     {
         "DISCOUNT",
@@ -77,7 +75,7 @@ def _read_table(table: Table, cells: Cells) -> None:
 
 
 def _nested(row: Row) -> dict[str, Any]:
-    """Columns such as `sku.description` or `sku_description` as objects."""
+    """Turn columns such as `sku.description` into nested objects."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         head, separator, rest = name.partition(".")
@@ -85,10 +83,10 @@ def _nested(row: Row) -> dict[str, Any]:
             found.setdefault(head, {})[rest] = value
         else:
             found[name] = value
-    if isinstance(found.get("credits"), dict):  # their sum, as a query of the table names it
+    if isinstance(found.get("credits"), dict):  # a query that selects `credits.amount` returns one sum
         found["credits"] = [{"amount": found["credits"].get("amount")}]
     elif isinstance(found.get("credits"), str):
-        raise Damaged("credits is not a list; export the sum of credits as credits.amount")
+        raise Damaged("credits is not a list; export the sum of the credits as credits.amount")
     return found
 
 
@@ -140,7 +138,10 @@ def _add(row: Row, cells: Cells) -> None:
 
 
 def _kind(said: list[str], unit: str | None) -> str:
-    """Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none."""
+    """
+    Return the kind of a line. Tokens are recognized by the SKU, because their unit is `count` or `requests`.
+    Hours and bytes are never tokens.
+    """
     known = set(said)
     if "storage" in known:
         return "storage"
@@ -155,7 +156,7 @@ def _kind(said: list[str], unit: str | None) -> str:
 
 
 def model_of(sku: str) -> str | None:
-    """The words at the beginning of a SKU that are the model's name."""
+    """Return the model's name from the start of a SKU, or None."""
     found = _MODEL.match(sku)
     return (found[1].strip().lower().replace(" ", "-") if found else "") or None
 

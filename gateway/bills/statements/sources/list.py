@@ -1,4 +1,4 @@
-"""Every kind of report, in the order in which they are recognised."""
+"""All report sources, in the order in which they are tried."""
 
 from __future__ import annotations
 

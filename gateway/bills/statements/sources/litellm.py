@@ -1,7 +1,7 @@
 """
-LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or `LiteLLM_DailyUserSpend`.
+LiteLLM's spend logs and daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2` or `LiteLLM_DailyUserSpend`.
 
-Prompt tokens hold what a cache had. An answer from LiteLLM's own cache was billed by nobody and is left out.
+Prompt tokens include cache tokens. Answers from LiteLLM's own cache are ignored, because nobody billed them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spool import providers
 
 
 def _rows(document: Document) -> Iterator[Row]:
-    """Rows in a list, or in the pages of an API."""
+    """Yield rows of a list, or of API pages."""
     for each in document.pages():
         inside = each.get("data")
         if isinstance(inside, list):
@@ -69,7 +69,7 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
     provider = text(row, "custom_llm_provider")
     if provider is None:
         if not any((count(row, "prompt_tokens"), count(row, "completion_tokens"), number(row, "spend"))):
-            return  # it failed before a provider was chosen
+            return  # the call failed before LiteLLM chose a provider
         raise Damaged("custom_llm_provider is missing")
     bucket = Bucket(
         provider=providers.canonical(provider),
@@ -85,7 +85,7 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
     if whole is not None and (read is not None or written is not None):
         fresh = whole - (read or 0) - (written or 0)
         if fresh < 0:
-            raise Damaged("prompt_tokens is less than what a cache had of them")
+            raise Damaged("prompt_tokens is less than its cached tokens")
         cells.tokens(bucket, "input", fresh)
         cells.tokens(bucket, "cache_read", read)
         cells.tokens(bucket, "cache_write", written)

@@ -1,8 +1,8 @@
 """
-OpenAI's costs: pages of `/v1/organization/costs` and the dashboard's export of them. They agree with the invoice.
+OpenAI's costs, which match the invoice: pages of `/v1/organization/costs` and the dashboard's export of them.
 
-A line item is free text: `MODEL, input` and the like are money for tokens. Its quantities are not read: the
-tokens are those of the usage report.
+A line item is free text: `MODEL, input` and the like are money for tokens. Its quantities are ignored,
+because the usage report has the tokens.
 """
 
 from __future__ import annotations

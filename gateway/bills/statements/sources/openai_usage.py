@@ -2,8 +2,8 @@
 OpenAI's usage: pages of `/v1/organization/usage/completions`, the dashboard's export of them, and
 pages of embeddings.
 
-`input_tokens` hold cached tokens and those written to the cache; audio and images stand apart here. A bucket
-without data is covered all the same.
+`input_tokens` includes cached tokens and cache writes. Audio and image tokens get their own kinds here. A
+bucket without data still counts as covered.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _add(row: Row, start: int, end: int, cells: Cells) -> None:
         output -= said
         cells.tokens(bucket, f"{medium}_output", said)
     if fresh < 0 or output < 0:
-        raise Damaged("the parts of the tokens are more than their sum")
+        raise Damaged("the parts of the tokens exceed their total")
     cells.tokens(bucket, "input", fresh)
     cells.tokens(bucket, "cache_read", read)
     cells.tokens(bucket, "cache_write", written)
@@ -94,7 +94,7 @@ OPENAI_USAGE = ReportSource(
 )
 OPENAI_USAGE_EMBEDDINGS = ReportSource(
     name="openai_usage_embeddings",
-    title="OpenAI usage of embeddings",
+    title="OpenAI embeddings usage",
     settle_s=2 * DAY_S,
     is_document=lambda document: _is_of(document, _EMBEDDINGS),
     read_document=_read_document,

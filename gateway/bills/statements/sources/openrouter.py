@@ -1,8 +1,8 @@
 """
-OpenRouter's activity: `/api/v1/activity`, a row for each day, model and endpoint. Days are UTC, and complete.
+OpenRouter's activity: `/api/v1/activity`, one row per day, model and endpoint. Days are UTC and complete.
 
-It does not tell what a cache had, so input is a whole. What was paid elsewhere with the customer's own key is
-not billed here and is left out.
+Cache tokens are not reported, so all input is one kind. Usage with the customer's own provider key is billed
+elsewhere and is ignored.
 """
 
 from __future__ import annotations

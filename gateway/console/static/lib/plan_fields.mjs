@@ -9,7 +9,7 @@ export const seatLines = (seats) => seats.map((each) => NAMES.map((name) => each
 export function seatsIn(text) {
   return text.split("\n").map((each) => each.trim()).filter(Boolean).map((line) => {
     const cells = line.split(",").map((each) => each.trim());
-    if (cells.length < 2 || cells.length > NAMES.length) throw new Error(`${line} is no seat: write USER,SINCE[,UNTIL[,TEAM]].`);
+    if (cells.length < 2 || cells.length > NAMES.length) throw new Error(`${line} is not a seat: write USER,SINCE[,UNTIL[,TEAM]].`);
     return Object.fromEntries(cells.map((cell, place) => [NAMES[place], cell]));
   });
 }

@@ -194,7 +194,7 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
     assert report.statement.start == day
     assert report.statement.end == day + DAY_S
     assert [(day, Decimal(3))] == [(row.start, row.amount) for row in report.statement.rows]
-    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+    assert ["page 1, item 1: the row covers a longer time than was requested"] == list(report.named)
 
 
 def test_a_month_in_place_of_its_first_day() -> None:
@@ -205,7 +205,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     reader.add(file, open_document(file))
     report = reader.report(account="acme")
-    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+    assert ["page 1, item 1: the row covers a longer time than was requested"] == list(report.named)
     assert () == (report.statement.rows if report.statement else ())
 
 

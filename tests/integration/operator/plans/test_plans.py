@@ -437,16 +437,19 @@ WRONG_PLANS: Sequence[tuple[Any, str]] = [
     ({"name": " "}, "name has 1 to 100"),
     ({"view": "nowhere"}, "view: there is no view"),
     ({"fee": "-1"}, "fee must not be negative"),
-    ({"cycle_day": 0}, "cycle_day is the day of a month"),
-    ({"cycle_day": 32}, "cycle_day is the day of a month"),
+    ({"cycle_day": 0}, "cycle_day must be the day of the month"),
+    ({"cycle_day": 32}, "cycle_day must be the day of the month"),
     ({"fee": "much"}, "fee must be a decimal number"),
     ({"unit": "credits"}, "credit_value is required"),
-    ({"credit_value": "0.01"}, "credit_value is required with the unit credits, and of no other one"),
+    (
+        {"credit_value": "0.01"},
+        "credit_value is required with the unit credits, and is not allowed with another unit",
+    ),
     ({"unit": "credits", "credit_value": "0"}, "credit_value must be more than 0"),
-    ({"seats": [{"user": "ann", "since": "yesterday"}]}, "seats.since is a day"),
+    ({"seats": [{"user": "ann", "since": "yesterday"}]}, "seats.since must be a day"),
     (
         {"seats": [{"user": "ann", "since": "2026-08-02", "until": "2026-08-02"}]},
-        "seats.until is the first day",
+        "seats.until must be after since",
     ),
     ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user has 1 to"),
     (
@@ -512,10 +515,10 @@ async def test_by_command(tmp_path: Path) -> None:
     spend.write_text('{"teamMemberSpend": [{"email": "ann"}], "subscriptionCycleStart": 1708992000000}')
     told = await run("plans", "seats", "team", str(spend), "--dry-run")
     assert (
-        "a billing cycle since 2024-02-27" in told and "--cycle-day 27" in told and "ended: bob" not in told
+        "billing cycle of the list began on 2024-02-27" in told and "--cycle-day 27" in told and "ended: bob" not in told
     )
     assert "write USER,SINCE" in await run("plans", "edit", "team", "--seat", "ann", code=2)
-    assert "say what to change" in await run("plans", "edit", "team", code=2)
+    assert "nothing to change" in await run("plans", "edit", "team", code=2)
     assert "deleted" in await run("plans", "delete", "team")
     assert "Team" not in await run("plans", "list")
 
