@@ -22,6 +22,10 @@ help:  ## list the targets
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
+demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with a month of made-up traffic
+	@test -d tollhouse-demo || $(BIN)/tollhouse demo --data tollhouse-demo --plant all
+	@exec $(BIN)/tollhouse serve --data tollhouse-demo
+
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py
 

@@ -220,7 +220,7 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")
     if link is not None:
-        click.echo(f"\nOpen the console; this link signs in once, within ten minutes:\n\n    {link}\n")
+        click.echo(f"\nOpen the console. This link works once and expires in ten minutes:\n\n    {link}\n")
     if first_key is not None:
         click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
 
@@ -237,23 +237,26 @@ FIRST_SPAN = (
 )
 
 WELCOME = """\
-Created a new data directory. Its first key, shown this once, can only send AI telemetry:
+This is a new data directory. Its first key can only send AI telemetry, and it is shown only now:
 
     {key}
 
-Send a first record:
+Send a first record from a second terminal:
 
 curl {url}/v1/traces \\
   -H "Authorization: {key}" \\
   -H "Content-Type: application/json" \\
   -d '{span}'
 
-Then look at it with `tollhouse spool status`, and point an OpenTelemetry exporter here:
+The record appears in the console after ten seconds. To send your own calls, set two variables for any OpenTelemetry exporter:
 
     OTEL_EXPORTER_OTLP_ENDPOINT={url}
     OTEL_EXPORTER_OTLP_HEADERS=Authorization={key}
 
-Further keys come from `tollhouse keys create`. To forward, name an upstream in tollhouse.toml (`tollhouse init`).
+Next steps:
+    tollhouse report        show what your AI calls cost
+    tollhouse keys create   create a key for each sender
+    tollhouse init          write tollhouse.toml, for example to forward records to your cost service
 """
 
 

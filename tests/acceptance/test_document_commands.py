@@ -16,7 +16,7 @@ from tests.processes.copied import command_in
 
 DOCUMENTS = (
     "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
-    "docs/roles.md", "docs/billed-costs.md", "docs/connect/index.md",
+    "docs/roles.md", "docs/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
 )  # fmt: skip
 # Pages whose commands are followed by another test: they want a store, a broker, another program or a booted machine.
 ELSEWHERE = {
