@@ -18,8 +18,8 @@ SPIKE = {
     "cost_impact": "800.00",
     "link": "https://wiki.example/spend",
 }
-GAP = {"title": "No price is known for toll-1", "category": "prices", "cost_impact": "12.50"}
-STUCK = {"title": "The route archive is parked", "category": "delivery", "cost_impact": "9504"}
+GAP = {"title": "No price for toll-1", "category": "prices", "cost_impact": "12.50"}
+STUCK = {"title": "The route archive is paused", "category": "delivery", "cost_impact": "9504"}
 
 
 @pytest.fixture

@@ -341,7 +341,7 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
     """Exit code 1 and the word; a finding of the same detector about something else is not it."""
     assert ["spike", "idle-key"] == missed(
         ["spike", "no-owner", "idle-key"],
-        {"spend_spike": ["Team Support spent"], "no_owner": ["$4 belong to nobody"]},
+        {"spend_spike": ["Team Support spent"], "no_owner": ["$4 from a has no team or user"]},
     )
     assert [] == missed(["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]})
     monkeypatch.setattr(filling, "add_samples", _no_samples)

@@ -46,7 +46,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     listed = (await server.ask("GET", "/insights", sort_key="cost_impact")).payload
     [item] = listed["insights"]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
-    assert item["title"] == f"The route {ROUTE} is parked"
+    assert item["title"] == f"The route {ROUTE} is paused"
     assert item["category"] == "delivery"
     assert item["status"] == "new"
     path = f"/insights/{item['id']}"
@@ -96,8 +96,8 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         await deliveries.set_aside(delivery, error="too old", status="422")
     await inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]
-    assert [f"{ROUTE} refused 2 records within a day"] == [
-        item["title"] for item in items if "refused" in item["title"]
+    assert [f"{ROUTE} rejected 2 records within a day"] == [
+        item["title"] for item in items if "rejected" in item["title"]
     ]
     assert "2.50" in {item["cost_impact"] for item in items}
 

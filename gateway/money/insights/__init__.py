@@ -1,1 +1,3 @@
-"""Insights: detectors read the facts of the last weeks and report what an organization should change."""
+"""
+Insights. Detectors read the facts of the last weeks and report problems that an organization should fix.
+"""

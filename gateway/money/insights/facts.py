@@ -1,5 +1,5 @@
 """
-What detectors read: the ledger's sums, the newest records, routes, keys and devices, as values of one moment.
+The facts that detectors read, as of one moment: totals, newest records, routes, keys and devices.
 
 `gathering.py` reads them from storage.
 """
@@ -35,7 +35,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One period and one set of dimensions of the ledger; None is unknown, or was not asked for."""
+    """Totals of one period and one set of dimensions. None means unknown or not grouped."""
 
     start: float
     source: str | None = None
@@ -49,7 +49,7 @@ class Spend:
     unpriced: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: Decimal = Decimal(0)  # what counts: reported, else estimated
+    cost: Decimal = Decimal(0)  # real cost in dollars: reported, otherwise estimated
 
     @property
     def tokens(self) -> int:
@@ -58,7 +58,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpend:
-    """What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension."""
+    """The cost of a view by start of day (epoch seconds) and by value of the view's principal dimension."""
 
     view: View
     days: Mapping[float, Mapping[str | None, Decimal]]
@@ -66,7 +66,7 @@ class ViewSpend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedShape:
-    """Attribute names of items that look like AI and that no dialect took."""
+    """The attribute names of telemetry that looks like AI calls and that no dialect reads."""
 
     names: Sequence[str]
     count: int
@@ -75,7 +75,7 @@ class UnrecognisedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDeadLetters:
-    """The dead letters of a route. `recent`: those of the last day; `words`: the newest error."""
+    """The dead letters of a route: all, those of the last day (`recent`), and the newest error (`words`)."""
 
     route: str
     count: int
@@ -87,48 +87,53 @@ class RouteDeadLetters:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything, at one moment. A detector takes what it needs."""
+    """All facts as of `now`."""
 
     now: float
-    days: Sequence[Spend] = ()  # six weeks by day and team, by model where a team's day is one of a spike
-    views: Sequence[ViewSpend] = ()  # six weeks of each view whose anomalies are looked for
-    # Seven days and today by day, source, provider and model. Of calls without team and user by key, too; all others
-    # bear a team or a user that stands for many.
+    days: Sequence[Spend] = ()  # six weeks by day and team; also by model on the days of a team's spike
+    views: Sequence[ViewSpend] = ()  # six weeks of each view with anomaly detection
+    # Seven days and today by day, source, provider and model. Calls without a team and a user also have their
+    # key. All other calls have OTHER as their team or user.
     week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
-    # Of that week: what has no rate, decimal text by currency.
+    unpriced: Sequence[Spend] = ()  # successful calls of that week without a price
+    # amounts of that week without an exchange rate, as decimal text by currency
     unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # three days by hour, source, model and team
-    failed: Sequence[Spend] = ()  # of these hours: failed calls alone
-    recent: Sequence[Inference] = ()  # the newest records of a week, no shadows, in order of arrival
+    failed: Sequence[Spend] = ()  # only the failed calls of these hours
+    # newest records of a week in order of arrival, without duplicates kept for reference
+    recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
-    read_otherwise: Sequence[ReadOtherwise] = ()  # with the compiled module than without it, since this start
-    late_reports: Sequence[LateReports] = ()  # of a week, by source
-    unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
-    series: int = 0  # cumulative counters that are known
+    read_otherwise: Sequence[
+        ReadOtherwise
+    ] = ()  # spans that the compiled module read differently, since this start
+    late_reports: Sequence[LateReports] = ()  # last seven days, by source
+    unmapped: Sequence[EventType] = ()  # event types that no stream is set for
+    series: int = 0  # number of known cumulative counters
     max_series: int = 0
-    repeated_ids: int = 0  # in the duplicate window more than once
-    missed_records: int = 0  # numbers that the ledger has passed over
-    differing_periods: int = 0  # hours and days of the ledger that are not what the log keeps of them
-    clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
-    node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
-    # of anybody in the database that they share; None: not known, or none
+    repeated_ids: int = 0  # ids that are recorded more than once, too far apart in time for a lookup
+    missed_records: int = 0  # record numbers that the totals skipped
+    differing_periods: int = 0  # hours and days whose totals differ from the log
+    clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time in use
+    node_settings: Sequence[
+        NodeSettings
+    ] = ()  # gateways that share storage; empty if their settings are equal
+    # Of any client of the shared database. None if unknown or if no transaction is open.
     oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
-    shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all
-    silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
+    shares: Sequence[KeyShare] = ()  # keys that nearly use up their share of a common limit
+    silent_clusters: Sequence[Cluster] = ()  # `last_seen` is when the cluster or its device last reported
     unapplied_configs: Sequence[UnappliedConfig] = ()
-    reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
+    reconciled: Sequence[ReconciledMonth] = ()  # this month and last month, of providers with bills
     lakes: Sequence[LakeState] = ()
-    arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind
-    estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
+    arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
+    estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # estimated cost of a call
 
 
 class Detector(Protocol):
-    """A function that finds everything of one kind, the most costly first. Its name is that of the kind."""
+    """A function that returns all findings of one kind, the most costly first. Its name is the kind."""
 
     __name__: str
 

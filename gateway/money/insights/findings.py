@@ -1,4 +1,4 @@
-"""Builds findings: bounded names, exact amounts, and a key that stays the same for the same subject."""
+"""Builders of findings, with bounded names, exact amounts and keys that stay the same for a subject."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from spool.printable import printable
 from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
-MAX_ROWS = 12  # that an insight lists
-MAX_FINDINGS = 20  # of one detector in one run: the most costly ones are kept
+MAX_ROWS = 12  # rows that an insight lists
+MAX_FINDINGS = 20  # per detector and run; the most costly findings are kept
 
 
 def finding(
@@ -30,7 +30,9 @@ def finding(
     channels: tuple[str, ...] = (),
     concerns: Concerned | None = None,
 ) -> Finding:
-    """Builds a finding. `subject` identifies it among those of its detector, also when found again."""
+    """
+    Build a finding. `subject` identifies it within its detector, so later runs recognize the same finding.
+    """
     digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
     draft = Draft(
         title=title,
@@ -45,7 +47,7 @@ def finding(
 
 
 def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
-    """Returns the rows of one cause, a line each, the first of them where they are many; "" for one alone."""
+    """Format the first rows of a finding as a list. Return "" for fewer than two rows."""
     if len(rows) < 2:
         return ""
     more = [f"- and {len(rows) - most} more"] if len(rows) > most else []
@@ -53,12 +55,11 @@ def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
 
 
 def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
-    """Returns the most costly findings first."""
     return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:most]
 
 
 def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:
-    """Returns a name that a sender chose, or a text with one, shortened and printable."""
+    """Shorten a name that a sender chose, and make it printable."""
     if not value:
         return unknown
     text = printable(value)

@@ -1,4 +1,4 @@
-"""Reads the facts that detectors need from storage: a bounded number of rows and records."""
+"""Reads the facts for detectors from storage, with a bounded number of rows and records."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gateway.normalise.memory.learning import ReadOtherwise
     from gateway.service.monitoring.late_reports import KeptLateReports
 
-RECENT = 20_000  # records: some tens of megabytes for the time of a look
+RECENT = 20_000  # records; some tens of megabytes while the detectors run
 STEP = 4096
-MAX_DEAD = 5_000  # letters of a route that are read; beyond that their number has to do
+MAX_DEAD = 5_000  # dead letters that are read per route; the others are only counted
 
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
@@ -62,7 +62,7 @@ async def _no_arrivals() -> Sequence[Arrival]:
 
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
-    """Where the facts are read."""
+    """Where the facts come from."""
 
     ledger: Ledger
     log: Log
@@ -76,7 +76,7 @@ class FactSources:
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
-    late_reports: KeptLateReports | None = None  # while the registry is damaged
+    late_reports: KeptLateReports | None = None  # None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
@@ -85,7 +85,7 @@ class FactSources:
 
 
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
-    """Reads the facts, with every record that is closed by now."""
+    """Read all facts, including every record that is closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.soundness()
@@ -139,7 +139,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
 
 
 async def gather_states(sources: FactSources, *, now: float) -> Facts:
-    """Reads what detectors of states take, and nothing of calls."""
+    """Read only the facts about routes, keys, devices and clusters, not those about calls."""
     return Facts(
         now=now,
         routes=await sources.deliveries.routes(),
@@ -161,7 +161,7 @@ async def _shapes(log: Log) -> list[UnrecognisedShape]:
 
 
 class SpendReader:
-    """The ledger up to now, asked for rows as detectors want them."""
+    """Reads the totals up to now as `Spend` rows."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
         self._ledger = ledger
@@ -170,7 +170,7 @@ class SpendReader:
         self._until = end_of_hour(now)
 
     async def days(self, since: float) -> list[Spend]:
-        """Spend by day and team; by model, too, where a day of a team is one of a spike."""
+        """Return spend by day and team. On the days of a team's spike, split it also by model."""
         found = await self.rows(since, "daily", ("team",))
         spikes = await asyncio.to_thread(_spikes, found, self._now)
         for start, teams in spikes.items():
@@ -180,7 +180,9 @@ class SpendReader:
         return found
 
     async def week(self, since: float) -> list[Spend]:
-        """Spend by day, source and model: of calls that name nobody by key, too, of all others together."""
+        """
+        Return spend by day, source, provider and model. Calls without a team and a user are also split by key.
+        """
         nobody = {"team": ("",), "user": ("",)}
         of_users = await self.rows(since, "daily", _WHAT, include={"team": ("",)}, exclude={"user": ("",)})
         of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
@@ -213,7 +215,7 @@ class SpendReader:
         return await asyncio.to_thread(_spends, query.group_by, await self._ledger.costs(query))
 
     async def unconverted(self, since: float) -> Mapping[str, str]:
-        """Return the amounts that no rate is known for, by currency."""
+        """Return the amounts without an exchange rate, as decimal text by currency."""
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(since=start, until=self._until, granularity=TOTAL, measures=("cost",))
         return next((row.unconverted for row in await self._ledger.costs(query)), {})
@@ -233,7 +235,7 @@ class SpendReader:
 
 
 def _spikes(found: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
-    """Return the teams of the newest spikes by the days of these."""
+    """Return the teams with a recent spike, by start of day."""
     spikes: dict[float, set[str | None]] = defaultdict(set)
     for team, streak in newest_streaks(found, now):
         for spike in streak:
@@ -242,7 +244,7 @@ def _spikes(found: Sequence[Spend], now: float) -> Mapping[float, set[str | None
 
 
 def _beside(found: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
-    """Return what is not of a day of these teams."""
+    """Return the rows without those of these teams on the given day."""
     is_all = EVERYBODY in teams
     return [each for each in found if each.start != start or not (is_all or each.team in teams)]
 
@@ -273,7 +275,10 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
 
 
 async def recent_calls(log: Log, since: float) -> list[Inference]:
-    """The newest calls, RECENT records at most, none that began before `since`; no shadows."""
+    """
+    Return up to RECENT of the newest closed calls that began at `since` or later, without duplicates
+    kept for reference.
+    """
     below = log.closed_below(AI_TELEMETRY)
     found: list[Inference] = []
     for first in range(max(1, below - RECENT), below, STEP):

@@ -1,4 +1,4 @@
-"""Runs every detector and keeps what they find: in the background, and when an operator asks."""
+"""Runs all detectors in the background or on request, and stores their findings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
-STATES_EVERY_S = 60.0  # whether a state has ended
+STATES_EVERY_S = 60.0  # how often to check whether a reported state has ended
 _log = logging.getLogger(__name__)
 
-# In the order in which their findings are listed.
+# Findings are listed in this order.
 DETECTORS: tuple[Detector, ...] = (
     spending.spend_spike,
     spending.view_anomaly,
@@ -56,7 +56,7 @@ DETECTORS: tuple[Detector, ...] = (
     records.late_reports,
 )
 
-# These find a state of the moment: a route, a key, a device. Its end is noticed within a minute.
+# Detectors of a current state of a route, a key or a device. Its end is noticed within a minute.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
     records.unknown_arrival,
@@ -71,7 +71,9 @@ OF_STATES: tuple[Detector, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
-    """What the detectors found, which of them ran, which may have found more than they tell, and which failed."""
+    """
+    The findings, and the names of the detectors that ran, that may have found more (`cut`), and that failed.
+    """
 
     findings: Sequence[Finding]
     looked_for: Sequence[str]
@@ -80,7 +82,7 @@ class DetectorRun:
 
 
 def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
-    """Runs the detectors. Pure and slow: call it outside of the event loop."""
+    """Run the detectors. Slow, so call it outside the event loop."""
     findings: list[Finding] = []
     looked_for = []
     cut = []
@@ -90,7 +92,8 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
             new = detector(facts)
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
             _log.exception(
-                "a detector failed", extra={"action": "detector_failed", "detector": detector.__name__}
+                "a detector failed, so its findings stay as they were",
+                extra={"action": "detector_failed", "detector": detector.__name__},
             )
             failed.append(detector.__name__)
         else:
@@ -103,15 +106,13 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionReport:
-    """What a run of the detectors changed, and the detectors that failed."""
+    """The changes that a run made, and the names of the detectors that failed."""
 
     merged: Merged
     failed: Sequence[str]
 
 
 class Inspector:
-    """Runs the detectors, one run at a time."""
-
     def __init__(self, sources: FactSources, table: InsightTable, clock: Clock) -> None:
         self._sources = sources
         self._table = table
@@ -119,7 +120,6 @@ class Inspector:
         self._turn = asyncio.Lock()
 
     async def inspect(self) -> InspectionReport:
-        """Runs the detectors once and keeps what they found."""
         async with self._turn:
             step_s, _ = doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
@@ -128,7 +128,9 @@ class Inspector:
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def has_ended(self) -> bool:
-        """True if a route, a key or a device has left the state that an insight is about. It reads no calls."""
+        """
+        Return whether a route, a key or a device has left a state that an insight reports. Reads no calls.
+        """
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.__name__ for detector in OF_STATES}
         known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}
@@ -141,9 +143,8 @@ class Inspector:
 
     async def run(self) -> None:
         """
-        Runs the detectors again and again, and at once when a state that was found has ended.
-
-        A failure is logged and left to the next run.
+        Run the detectors periodically, and earlier if a reported state has ended. Log failures and continue
+        with the next run.
         """
         due = self._clock.monotonic()
         while True:
@@ -152,5 +153,8 @@ class Inspector:
                     due = self._clock.monotonic() + EVERY_S
                     await self.inspect()
             except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("insights wait for the next look", extra={"action": "inspection_put_off"})
+                _log.exception(
+                    "the insights could not be updated; the next run tries again",
+                    extra={"action": "inspection_put_off"},
+                )
             await asyncio.sleep(min(STATES_EVERY_S, EVERY_S))

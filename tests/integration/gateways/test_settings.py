@@ -42,7 +42,7 @@ async def test_what_they_have_of_each_other(
         assert not report.failed
         found.append({each.title: each.description for each in await table.found() if each.present})
         monkeypatch.undo()
-    told = found[0].pop("Gateways work with different settings")
+    told = found[0].pop("Gateways use different settings")
     assert "privacy.emails: one | other." in told
     assert {"A transaction in the database does not end"} == found[0].keys()
     assert {} == found[1]

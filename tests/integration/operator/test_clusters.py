@@ -58,7 +58,7 @@ async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
     assert await insights(server) == []
     await server.ask("PATCH", ONE, {"enabled": True})
     assert {"heard": 0, "silent": 1, "disabled": 0} == clusters.counts()
-    assert ["The cluster mill reports no more"] == await insights(server)
+    assert ["The cluster mill has stopped reporting"] == await insights(server)
 
 
 async def insights(server: OperatorServer) -> list[str]:

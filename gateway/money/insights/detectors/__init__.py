@@ -1,1 +1,1 @@
-"""One module a detector: a NAME and a pure function `find`, which reads the facts and returns findings."""
+"""Detectors. Each function reads the facts and returns findings of one kind, and is pure."""

@@ -1,4 +1,4 @@
-"""Calls that nobody owns, that count twice, or that fail and are repeated."""
+"""Detectors of calls without an owner, calls that count twice, and calls that fail and are repeated."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gateway.money.insights.findings import finding, hour, money, named, ordered
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
-# no_owner
-LEAST_OWNERLESS_SHARE = Decimal("0.05")  # of all spend of the week
+# Limits of no_owner.
+LEAST_OWNERLESS_SHARE = Decimal("0.05")  # share of the week's spend
 LEAST_OWNERLESS = Decimal(1)  # dollars
-# doubled_source
+# Limits of doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
-LEAST_PAIRED_SHARE = 0.2  # of the calls of the source that has fewer
+LEAST_PAIRED_SHARE = 0.2  # share of the calls of the smaller source
 LEAST_TOKENS = 50  # shorter calls look alike by chance
-# repeated_ids
+# Limits of repeated_ids.
 LEAST_REPEATED = 10
-# retry_storm
-LEAST_ERRORS = 30  # in an hour
+# Limits of retry_storm.
+LEAST_ERRORS = 30  # per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
@@ -30,7 +30,7 @@ Client = tuple[str | None, str | None, str | None]  # source, model, team
 
 
 def no_owner(facts: Facts) -> Sequence[Finding]:
-    """Find spend that names neither a team nor a user: nobody can be asked about it."""
+    """Find spend that names neither a team nor a user."""
     total = sum((spend.cost for spend in facts.week), Decimal(0))
     sources: dict[str | None, list[Spend]] = defaultdict(list)
     for spend in facts.week:
@@ -46,11 +46,16 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
             finding(
                 "no_owner",
                 (source,),
-                title=f"{money(cost)} of {named(source)} belong to nobody",
-                seen=f"{percent(cost, total)} of a week's spend came from {named(source)} without team and user "
-                f"({', '.join(keys)}).",
-                advice="Label the Tollhouse key of that sender (`tollhouse keys edit NAME --label team=...`), or add "
-                "an [[attribution]] rule for its api_key or service.",
+                title=f"{money(cost)} from {named(source)} has no team or user",
+                seen=(
+                    f"{percent(cost, total)} of a week's spend came from {named(source)} without a team "
+                    f"or a user (keys: {', '.join(keys)})."
+                ),
+                advice=(
+                    "Label the Tollhouse key of that sender (`tollhouse keys edit NAME --label "
+                    "team=...`), or add an [[attribution]] rule that matches the api_key or the service "
+                    "of these calls."
+                ),
                 category="attribution",
                 effort=LOW,
                 impact=cost,
@@ -62,10 +67,10 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
 
 def doubled_source(facts: Facts) -> Sequence[Finding]:
     """
-    Find calls that seem to arrive twice: two sources report the same model and tokens, with starts
-    within five seconds.
+    Find pairs of calls from two sources with the same model and tokens whose starts are at most five seconds apart.
 
-    Their ids do not match, so both count; this detector reports the suspicion and changes nothing.
+    The ids of the two calls do not match, so both calls count. The finding is only a suspicion and
+    changes no total.
     """
     calls = [call for call in facts.recent if _is_told(call)]
     by_source = Counter(call.source for call in calls)
@@ -86,7 +91,7 @@ def _is_told(call: Inference) -> bool:
 
 
 def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
-    """Each call in at most one pair, with the nearest call before it that fits."""
+    """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
     alike: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:
         alike[_model(call), call.input_tokens, call.output_tokens].append(call)
@@ -107,7 +112,7 @@ def _start(call: Inference) -> int:
 
 
 def _model(call: Inference) -> str:
-    """Return the model without the prefix that gateways put before it: `openai/gpt-4o` is `gpt-4o`."""
+    """Return the model without the prefix of a gateway. For example, `openai/gpt-4o` becomes `gpt-4o`."""
     return (call.request_model or call.response_model or "").lower().rpartition("/")[2]
 
 
@@ -121,10 +126,15 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
         "doubled_source",
         (one, other),
         title=f"{named(one)} and {named(other)} seem to report the same calls",
-        seen=f"{len(pairs):,} of the newest calls ({percent(len(pairs), fewer)} of the smaller source) have a twin in "
-        f"the other source: same model, same tokens, starts within 5 s. {money(twice)} may count twice.",
-        advice="Decide which of the two counts, and set count = false for the other, as in "
-        f'[sources."{named(other)}"]: its records are then kept and shown, and not summed.',
+        seen=(
+            f"{len(pairs):,} of the newest calls ({percent(len(pairs), fewer)} of the smaller source) "
+            "have a twin in the other source. Model and tokens are the same, and the calls start within "
+            f"5 s. {money(twice)} may count twice."
+        ),
+        advice=(
+            "Decide which source should count. For the other source, set count = false, as in "
+            f'[sources."{named(other)}"]. Its records are then stored and shown, but not summed.'
+        ),
         category="duplicates",
         effort=LOW,
         impact=twice,
@@ -134,8 +144,10 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
 
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
-    Find calls whose ids came again later than any lookup covers: a cache that answers with the first call's id and
-    does not say so, or a sender that repeats what is hours old under a new time.
+    Find ids that are used again so late that duplicate detection no longer recognizes them.
+
+    A cache may answer with the id of the first call and not report that the answer is cached. Or a sender may
+    repeat hours-old calls with a new time.
     """
     if facts.repeated_ids < LEAST_REPEATED:
         return []
@@ -145,11 +157,17 @@ def repeated_ids(facts: Facts) -> Sequence[Finding]:
         finding(
             "repeated_ids",
             (),
-            title=f"{facts.repeated_ids:,} calls came again hours later under the id of an earlier one",
-            seen="The ids of providers' answers are in the duplicate window more than once, at times too far apart to "
-            "be taken for a repeat. They count each time; the impact is what as many calls usually cost.",
-            advice="Look for a cache between client and provider that repeats whole answers, and have it report them "
-            "with status cached; or for an importer that sends old calls with the time of the import.",
+            title=f"{facts.repeated_ids:,} calls reuse the id of a call that is hours older",
+            seen=(
+                "Some response ids of providers are recorded more than once. The calls are too far apart "
+                "in time to be recognized as repeats, so each of them counts. The impact assumes the "
+                "average cost per call."
+            ),
+            advice=(
+                "Look for a cache between the client and the provider that repeats whole responses, and "
+                "have it report them with the status cached. Also look for an importer that sends old "
+                "calls with the time of the import."
+            ),
             category="duplicates",
             effort=MEDIUM,
             impact=facts.repeated_ids * cost / calls if calls else Decimal(0),
@@ -158,7 +176,7 @@ def repeated_ids(facts: Facts) -> Sequence[Finding]:
 
 
 def retry_storm(facts: Facts) -> Sequence[Finding]:
-    """Find hours in which most calls of a client failed, and it went on calling."""
+    """Find clients that kept calling in hours in which most of their calls failed."""
     storms: dict[Client, list[Spend]] = defaultdict(list)
     for spend in facts.hours:
         if spend.errors >= max(LEAST_ERRORS, LEAST_FAILED_SHARE * spend.calls):
@@ -184,12 +202,19 @@ def _storm(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
     return finding(
         "retry_storm",
         client,
-        title=f"{errors:,} of {calls:,} calls of {named(model, 'a model without a name')} failed within "
-        f"{len(hours)} {'hour' if len(hours) == 1 else 'hours'}",
-        seen=f"Calls that {named(source)} reports for team {named(team)} failed and were repeated, most of all "
-        f"{hour(worst.start)}: {worst.errors:,} failures. The failed calls cost {money(cost)}.",
-        advice="Look at the error types with `tollhouse report --by status,model`; let the client wait longer after "
-        "each failure and give up after a few.",
+        title=(
+            f"{errors:,} of {calls:,} calls of {named(model, 'a model without a name')} failed within "
+            f"{len(hours)} {'hour' if len(hours) == 1 else 'hours'}"
+        ),
+        seen=(
+            f"{named(source)} reports failed and repeated calls for team {named(team)}. The worst hour "
+            f"was {hour(worst.start)}, with {worst.errors:,} failures. The failed calls cost "
+            f"{money(cost)}."
+        ),
+        advice=(
+            "Look at the error types with `tollhouse report --by status,model`. Have the client wait "
+            "longer after each failure and stop after a few failures."
+        ),
         category="reliability",
         effort=MEDIUM,
         impact=cost,

@@ -1,4 +1,6 @@
-"""Costs that are wrong or unknown: no price, no rate, or a report that differs from the price book."""
+"""
+Detectors of costs that are wrong or unknown, because a price or a rate is missing or a source reports another cost.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,16 @@ from gateway.money.insights.findings import finding, money, named, ordered, perc
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# missing_price
+# Limits of missing_price.
 LEAST_UNPRICED = 5  # calls
-# cost_gap
+# Limits of cost_gap.
 LEAST_CALLS = 20
-LEAST_GAP = Decimal("0.15")  # of the larger of the two
+LEAST_GAP = Decimal("0.15")  # share of the larger cost
 LEAST_APART = Decimal(1)  # dollars
 
 
 def missing_price(facts: Facts) -> Sequence[Finding]:
-    """Find models that are used and that no price is known for: what they cost is in no sum."""
+    """Find models with calls but without a price. Their cost is missing from every total."""
     models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
     for spend in facts.unpriced:
         if spend.unpriced and spend.tokens:
@@ -35,14 +37,14 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
 
 
 def _usual_price(week: Sequence[Spend]) -> Decimal:
-    """Return the mean price of a token, over all models that have a price."""
+    """Return the mean price per token of all models that have a price."""
     priced = [spend for spend in week if spend.cost]
     tokens = sum(spend.tokens for spend in priced)
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
 
 
 def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
-    """Make one finding for a provider; its models are rows."""
+    """Build one finding for a provider, with one row per model."""
     spends = [spend for each in models.values() for spend in each]
     calls = sum(spend.unpriced for spend in spends)
     tokens = sum(spend.tokens for spend in spends)
@@ -58,10 +60,16 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
     return finding(
         "missing_price",
         (provider,),
-        title=f"No price is known for {what} of {named(provider, 'no provider')}",
-        seen=f"{calls:,} calls with {tokens:,} tokens in a week, reported by {sources}, count as if they cost nothing. "
-        f"The impact is what as many tokens cost with the models that have a price.{rows_of(rows)}",
-        advice="Give each a price in [[prices.override]] (0 on hardware of your own), then `tollhouse ledger reprice`.",
+        title=f"No price for {what} of {named(provider, 'no provider')}",
+        seen=(
+            f"{calls:,} calls with {tokens:,} tokens in a week count as $0, because the price list has no "
+            f"price for them. They were reported by {sources}. The impact assumes the average price per "
+            f"token of the other models.{rows_of(rows)}"
+        ),
+        advice=(
+            "Give each model a price in [[prices.override]] (0 for your own hardware), then run "
+            "`tollhouse ledger reprice`."
+        ),
         category="prices",
         effort=LOW,
         impact=tokens * usual,
@@ -70,7 +78,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
 
 
 def missing_rate(facts: Facts) -> Sequence[Finding]:
-    """Find amounts in a currency that no rate is known for: one finding for each currency."""
+    """Find currencies without an exchange rate, one finding per currency."""
     return [
         _unconverted(currency, amount, facts.now) for currency, amount in sorted(facts.unconverted.items())
     ]
@@ -80,9 +88,12 @@ def _unconverted(currency: str, amount: str, now: float) -> Finding:
     return finding(
         "missing_rate",
         (currency,),
-        title=f"No rate is known for amounts in {currency}",
-        seen=f"{amount} {currency} of the last week are in no sum of dollars: they stand as `unconverted` next to it.",
-        advice="Name a file of rates in [currency] rates_file, or a rate of your own in [[currency.rate]].",
+        title=f"No exchange rate for {currency}",
+        seen=(
+            f"{amount} {currency} of the last week is missing from the totals in dollars. Reports show "
+            "the amount as `unconverted`."
+        ),
+        advice="Set a file of rates in [currency] rates_file, or add a rate in [[currency.rate]].",
         category="prices",
         effort=LOW,
         impact=Decimal(0),
@@ -92,7 +103,7 @@ def _unconverted(currency: str, amount: str, now: float) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gap:
-    """What calls of one model of a source cost by its report and by the price book."""
+    """The reported and the estimated cost of the calls of one source and model."""
 
     provider: str | None
     model: str | None
@@ -113,7 +124,10 @@ class _Gap:
 
 
 def cost_gap(facts: Facts) -> Sequence[Finding]:
-    """Find calls whose reported and estimated costs differ: a wrong price, a contract, or a mistake of the source."""
+    """
+    Find calls whose reported and estimated costs differ. Causes are a wrong price, a contract, or a mistake
+    of the source.
+    """
     calls: dict[tuple[str, str | None, str | None], list[Inference]] = defaultdict(list)
     for call in facts.recent:
         if call.status == "ok" and call.cost is not None and call.estimated_cost is not None:
@@ -133,7 +147,7 @@ def _dearest(gap: _Gap) -> tuple[Decimal, str]:
 
 
 def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
-    """Make one finding for a source, whose table of prices is the cause; its models are rows."""
+    """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))
     apart = sum((gap.apart for gap in gaps), Decimal(0))
@@ -142,12 +156,19 @@ def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
     return finding(
         "cost_gap",
         (source,),
-        title=f"{named(source)} reports {money(reported)} for {models}, list prices say {money(estimated)}",
-        seen=f"{count:,} of the newest calls of {models} have both costs, and they are "
-        f"{percent(apart, max(reported, estimated))} apart. What is reported "
-        f"counts.{rows_of([g.row for g in gaps])}",
-        advice="Compare one call with the provider's invoice. If the report is right (a contract), put its "
-        "prices in [[prices.override]]; if not, correct the price table of the source.",
+        title=(
+            f"{named(source)} reports {money(reported)} for {models}, but list prices give {money(estimated)}"
+        ),
+        seen=(
+            f"{count:,} of the newest calls of {models} have both a reported and an estimated cost. The "
+            f"two differ by {percent(apart, max(reported, estimated))}. The reported cost "
+            f"counts.{rows_of([g.row for g in gaps])}"
+        ),
+        advice=(
+            "Compare one call with the provider's invoice. If the reported cost is right, for example "
+            "because of a contract, put its prices in [[prices.override]]. Otherwise, correct the price "
+            "table of the source."
+        ),
         category="prices",
         effort=MEDIUM,
         impact=apart,

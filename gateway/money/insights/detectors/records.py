@@ -1,7 +1,4 @@
-"""
-Records that come in and are not understood, are understood otherwise, or come too late; and those that do not arrive
-where they are to go, or did not stay there.
-"""
+"""Detectors of records that are not understood, arrive too late, or are missing at a destination."""
 
 from __future__ import annotations
 
@@ -24,19 +21,31 @@ if TYPE_CHECKING:
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6
+STATES = {PARKED: "paused", REFUSING: "rejected", ORPHANED: "without a destination", RUNNING: "stuck"}
 ADVICE = {
-    PARKED: "The key or the address is wrong, the data is safe: `tollhouse check` says which key covers what. The "
-    "route goes on by itself once the secret or the configuration is right.",
-    REFUSING: "The destination refuses every record: look at its words in `tollhouse spool status`, and at one of "
-    "the records with `tollhouse tail`.",
-    ORPHANED: "Its destination left the configuration: put it back, or let go with `tollhouse spool route drop`.",
-    RUNNING: "One record met server errors while others passed: tell the destination's operator which, from "
-    "`tollhouse spool status`.",
+    PARKED: (
+        "The key or the address is wrong. No data is lost. `tollhouse check` shows the scopes of each "
+        "key. The route resumes by itself when the secret or the configuration is right."
+    ),
+    REFUSING: (
+        "The destination rejects every record. See its response in `tollhouse spool status`, and look at "
+        "one of the records with `tollhouse tail`."
+    ),
+    ORPHANED: (
+        "The destination of this route is no longer configured. Add it to the configuration again, or "
+        "delete the route with `tollhouse spool route drop`."
+    ),
+    RUNNING: (
+        "The destination answered one record with server errors and accepted others. Report this record "
+        "to the operator of the destination. `tollhouse spool status` shows which one it is."
+    ),
 }
 
 
 def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
-    """Find items that look like AI calls and that no dialect understands: their cost is in no sum."""
+    """
+    Find telemetry that looks like AI calls and that no dialect reads. Its cost is missing from every total.
+    """
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
     return [_unrecognised(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
 
@@ -51,10 +60,13 @@ def _unrecognised(shape: UnrecognisedShape) -> Finding:
     return finding(
         "unrecognised_shape",
         tuple(shape.names),
-        title=f"{shape.count:,} items look like AI calls and are not understood",
-        seen=f"Items with the attributes {names}{more} came in and were ignored; what they cost is not counted.",
-        advice="Look at `tollhouse spool ignored`. Switch that instrumentation to the OpenTelemetry GenAI conventions, "
-        "or report the shape so that a dialect can learn it.",
+        title=f"{shape.count:,} items look like AI calls but are unrecognized",
+        seen=f"Items with the attributes {names}{more} were received and ignored. Their cost is not counted.",
+        advice=(
+            "Look at the items with `tollhouse spool ignored`. Switch the instrumentation to the "
+            "OpenTelemetry GenAI conventions, or report the shape to the Tollhouse project so that a "
+            "dialect can be added."
+        ),
         category="coverage",
         effort=HIGH,
         newest=shape.last_seen,
@@ -63,8 +75,9 @@ def _unrecognised(shape: UnrecognisedShape) -> Finding:
 
 def read_otherwise(facts: Facts) -> Sequence[Finding]:
     """
-    Find spans that the memory of the compiled module reads otherwise than the rules: one finding for each product
-    and instrumentation. Fields are named, their values are not.
+    Find spans that the compiled module reads differently from the Python rules.
+
+    There is one finding per product and instrumentation. It names the fields that differ, but not their values.
     """
     found = {(each.source, each.scope): each for each in facts.read_otherwise}
     return ordered(_otherwise(each) for each in found.values())
@@ -76,18 +89,26 @@ def _otherwise(each: ReadOtherwise) -> Finding:
     return finding(
         "read_otherwise",
         (each.source, each.scope),
-        title=f"Spans of {who} were read otherwise with the compiled module than without it",
-        seen=f"A span of {named(each.scope)} was read both ways, and these fields differ: {fields}. What the rules "
-        "said is kept, and spans of this shape are the rules' alone until the next start. Earlier ones may be wrong.",
-        advice="Set `server.native = false` and restart, until a release mends it. Please report the fields, the "
-        "instrumentation and its version.",
+        title=f"The compiled module reads spans of {who} differently from the Python rules",
+        seen=(
+            f"The compiled module and the Python rules read the same span of {named(each.scope)}, and "
+            f"these fields differ: {fields}. The result of the rules was stored. Until the next start, "
+            "only the rules read spans of this shape. Earlier spans may be wrong."
+        ),
+        advice=(
+            "Set `server.native = false` and restart, until a release fixes the difference. Please "
+            "report the fields, the instrumentation and its version."
+        ),
         category="reliability",
         effort=LOW,
     )
 
 
 def late_reports(facts: Facts) -> Sequence[Finding]:
-    """Find reports that came too late for their calls: costs and owners lack what they would have added."""
+    """
+    Find reports that arrived after the records of their calls were closed, so that their costs or
+    owners are missing.
+    """
     return ordered(_late(each) for each in facts.late_reports)
 
 
@@ -95,39 +116,53 @@ def _late(each: LateReports) -> Finding:
     seen = []
     if each.late:
         seen.append(
-            f"{each.late:,} of them would have added to a call after its record closed. Only a cost or a count can "
-            "still be corrected then, not a user, a team, a status or a tag."
+            f"{each.late:,} of them would have added values to a call whose record was already "
+            "closed. A closed record can still get a correction of a cost or a count, but not a "
+            "user, a team, a status or a tag."
         )
     if each.uncompared:
         seen.append(
-            f"{each.uncompared:,} of them repeat calls whose records are out of reach. They may be plain repeats; what "
-            "they add to a call is not counted."
+            f"{each.uncompared:,} of them repeat calls whose records are deleted or too old to "
+            "compare. They may be plain duplicates. Any values they add to a call are not counted."
         )
     return finding(
         "late_reports",
         (each.source,),
-        title=f"{each.late + each.uncompared:,} reports of {named(each.source)} came too late for their calls",
-        seen=f"In the last seven days. {' '.join(seen)}",
-        advice="Set `spool.hold` to more than the time between a call and its later report. If records are removed "
-        "before their reports come, raise `spool.late_window`, `spool.retention` or `spool.max_bytes`.",
+        title=(
+            f"{each.late + each.uncompared:,} reports of {named(each.source)} came too late for their calls"
+        ),
+        seen=f"This happened in the last seven days. {' '.join(seen)}",
+        advice=(
+            "Set `spool.hold` to more than the time between a call and its later report. If records are "
+            "deleted before their reports arrive, raise `spool.late_window`, `spool.retention` or "
+            "`spool.max_bytes`."
+        ),
         category="reliability",
         effort=MEDIUM,
     )
 
 
 def many_series(facts: Facts) -> Sequence[Finding]:
-    """Find cumulative counters that nearly fill their table: soon those that were silent longest are forgotten."""
+    """
+    Find a table of cumulative counters that is nearly full. When it is full, the counters that were idle
+    longest are forgotten.
+    """
     if not facts.max_series or facts.series < NEARLY_FULL * facts.max_series:
         return []
     return [
         finding(
             "many_series",
             (),
-            title=f"{facts.series:,} cumulative counters nearly fill {MAX_SERIES}",
-            seen=f"At most {facts.max_series:,} are known. Beyond, those that were silent longest are forgotten. If "
-            "one is reported again, what it grew by meanwhile is not counted.",
-            advice=f"Raise {MAX_SERIES}. If some senders make a counter for each request, such as one with an id among "
-            "its attributes, let them send deltas or fewer attributes.",
+            title=f"{facts.series:,} cumulative counters nearly reach the limit {MAX_SERIES}",
+            seen=(
+                f"At most {facts.max_series:,} counters are remembered. Above the limit, the counters "
+                "that were idle longest are forgotten. If a forgotten counter is reported again, its "
+                "increase in the meantime is not counted."
+            ),
+            advice=(
+                f"Raise {MAX_SERIES}. If some senders create a counter per request, for example with an "
+                "id among its attributes, have them send deltas or fewer attributes."
+            ),
             category="reliability",
             effort=LOW,
         )
@@ -135,35 +170,39 @@ def many_series(facts: Facts) -> Sequence[Finding]:
 
 
 def stuck_route(facts: Facts) -> Sequence[Finding]:
-    """Find routes that deliver nothing now: parked, refusing, orphaned, or with a record that does not go through."""
+    """
+    Find routes that deliver nothing now: paused, rejected, without a destination, or stuck at one record.
+    """
     usual = _usual_cost(facts.week)
     return ordered(_stuck(route, usual) for route in facts.routes if route.state != RUNNING or route.stuck)
 
 
 def _usual_cost(week: Sequence[Spend]) -> Decimal:
-    """Return the mean cost of one call."""
     calls = sum(spend.calls for spend in week)
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 
 
 def _stuck(route: RouteState, usual: Decimal) -> Finding:
-    state = route.state if route.state != RUNNING else "stuck"
     reason = f" ({named(route.reason)})" if route.reason else ""
     return finding(
         "stuck_route",
         (route.name,),
-        title=f"The route {named(route.name)} is {state}",
-        seen=f"{route.queued:,} records wait for {named(route.name)}{reason}. The impact is about what they cost: "
-        "spend that is not shown there yet.",
+        title=f"The route {named(route.name)} is {STATES[route.state]}",
+        seen=(
+            f"{route.queued:,} records wait for {named(route.name)}{reason}. The impact is their "
+            f"approximate cost, which {named(route.name)} does not show yet."
+        ),
         advice=ADVICE[route.state],
         category="delivery",
-        effort=MEDIUM if state == REFUSING else LOW,
+        effort=MEDIUM if route.state == REFUSING else LOW,
         impact=route.queued * usual,
     )
 
 
 def unknown_arrival(facts: Facts) -> Sequence[Finding]:
-    """Find deliveries whose arrival is unknown: they wait for a person, whatever the route does now."""
+    """
+    Find deliveries that were sent without a clear answer. They wait for a decision in any state of the route.
+    """
     return ordered(_unknown(route) for route in facts.routes if route.unknown)
 
 
@@ -172,17 +211,21 @@ def _unknown(route: RouteState) -> Finding:
         "unknown_arrival",
         (route.name,),
         title=f"{named(route.name)} may or may not have {route.unknown:,} records",
-        seen=f"{named(route.name)} gave no clear answer to requests with {route.unknown:,} records. They would be "
-        "summed twice if they were sent again, so they wait.",
-        advice="Compare the records of `tollhouse streams list --unknown` with those at the destination, then settle "
-        "each delivery with `tollhouse streams resolve ID sent` or `unsent`.",
+        seen=(
+            f"{named(route.name)} gave no clear answer to requests with {route.unknown:,} records. The "
+            "records wait, because a second delivery might count them twice."
+        ),
+        advice=(
+            "Compare the records of `tollhouse streams list --unknown` with those at the destination. "
+            "Then resolve each delivery with `tollhouse streams resolve ID sent` or `unsent`."
+        ),
         category="delivery",
         effort=MEDIUM,
     )
 
 
 def dead_letters(facts: Facts) -> Sequence[Finding]:
-    """Find dead letters that grow: records that a destination refused, and that are missing there."""
+    """Find routes with new dead letters. These are records that a destination rejected and does not have."""
     return ordered(_dead(dead) for dead in facts.dead if dead.recent)
 
 
@@ -190,10 +233,12 @@ def _dead(dead: RouteDeadLetters) -> Finding:
     return finding(
         "dead_letters",
         (dead.route,),
-        title=f"{named(dead.route)} refused {dead.recent:,} records within a day",
-        seen=f"{dead.count:,} dead letters wait there. The newest was refused with: {named(dead.words)}. The impact is "
-        "what their calls cost.",
-        advice="Look at them with `tollhouse spool dead list`, then retry or discard them.",
+        title=f"{named(dead.route)} rejected {dead.recent:,} records within a day",
+        seen=(
+            f"{dead.count:,} rejected records (dead letters) are set aside. The destination rejected the "
+            f"newest one with: {named(dead.words)}. The impact is the cost of their calls."
+        ),
+        advice="Look at the records with `tollhouse spool dead list`, then retry or discard them.",
         category="delivery",
         effort=MEDIUM,
         impact=dead.cost,
@@ -203,8 +248,9 @@ def _dead(dead: RouteDeadLetters) -> Finding:
 
 def refused_records(facts: Facts) -> Sequence[Finding]:
     """
-    Find records that a destination rejected in answers that accepted others: it lacks them, and they are
-    not sent again.
+    Find records that a destination rejected while it accepted others in the same request.
+
+    The destination does not have these records, and they are not sent again.
     """
     return ordered(_refused(route) for route in facts.routes if route.refused_recently)
 
@@ -216,10 +262,15 @@ def _refused(route: RouteState) -> Finding:
         "refused_records",
         (route.name,),
         title=f"{name} rejected {route.refused_recently:,} records within a day",
-        seen=f"The destination of {name} answered success, rejected {route.refused_recently:,} records within 24 hours "
-        f"and accepted others.{words} It lacks the rejected records, and they are not sent again.",
-        advice="List the requests with `tollhouse spool refused`. Repair the cause, then send the time range again "
-        "with `tollhouse spool replay`.",
+        seen=(
+            f"The destination of {name} answered with success, but rejected {route.refused_recently:,} "
+            f"records within 24 hours and accepted the others.{words} The destination does not have the "
+            "rejected records, and they are not sent again."
+        ),
+        advice=(
+            "List the requests with `tollhouse spool refused`. Fix the cause, then send the time range "
+            "again with `tollhouse spool replay`."
+        ),
         category="delivery",
         effort=MEDIUM,
     )
@@ -227,7 +278,8 @@ def _refused(route: RouteState) -> Finding:
 
 def lake_differs(facts: Facts) -> Sequence[Finding]:
     """
-    Find a lake, a topic or a table that is not what its manifests and the books say: one finding for each route.
+    Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting, one
+    finding per route.
     """
     verdicts = [state.verdict for state in facts.lakes if state.verdict is not None]
     return ordered(_differing(verdict) for verdict in verdicts if verdict.differences)
@@ -240,9 +292,15 @@ def _differing(verdict: LakeVerdict) -> Finding:
         "lake_differs",
         (verdict.route,),
         title=f"The lake of {route} differs from what was sent",
-        seen=f"{kinds}. The first: {named(verdict.words, most=300)}. Sums over the lake are not those of the reports.",
-        advice="`tollhouse lake verify` names every difference. Put back what somebody removed or changed, and take "
-        "away what is foreign. The lake is looked at again within an hour.",
+        seen=(
+            f"Differences: {kinds}. The first one: {named(verdict.words, most=300)}. Totals over the lake "
+            "differ from the reports."
+        ),
+        advice=(
+            "Run `tollhouse lake verify` to list every difference. Restore files or rows that were "
+            "removed or changed, and remove those that Tollhouse did not write. Tollhouse checks the "
+            "lake again within an hour."
+        ),
         category="delivery",
         effort=MEDIUM,
         newest=verdict.at,
@@ -250,7 +308,9 @@ def _differing(verdict: LakeVerdict) -> Finding:
 
 
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
-    """Find usage events that stay here because the upstream takes no events and no stream is set for their type."""
+    """
+    Find usage events that are not delivered, because the upstream accepts no events and their type has no stream.
+    """
     recent = [seen for seen in facts.unmapped if facts.now - seen.last_seen <= RECENT_S]
     recent.sort(key=lambda seen: (-seen.count, seen.type))
     return [_unmapped(seen) for seen in recent[:MAX_FINDINGS]]
@@ -260,11 +320,15 @@ def _unmapped(seen: EventType) -> Finding:
     return finding(
         "unmapped_events",
         (seen.type,),
-        title=f"{seen.count:,} usage events of the type {named(seen.type)} are unmapped",
-        seen="The upstream takes no usage events, and no unit-cost stream is set for this type: its events are kept "
-        "here and not sent.",
-        advice="Give the type a stream in [upstream.events], or mark this insight as ignored. "
-        "`tollhouse events types` lists every type.",
+        title=f"{seen.count:,} usage events of the type {named(seen.type)} have no stream",
+        seen=(
+            "Your cost service accepts no usage events, and no unit-cost stream is set for this type. "
+            "The events are stored here and not sent."
+        ),
+        advice=(
+            "Give the type a stream in [upstream.events], or mark this insight as ignored. `tollhouse "
+            "events types` lists every type."
+        ),
         category="delivery",
         effort=LOW,
         newest=seen.last_seen,

@@ -1,6 +1,8 @@
 """
-Keys that nobody uses, that may do too much, that expire, or that nearly fill a bound; devices and clusters that report
-less than they did, or run other settings than they should.
+Detectors of keys, devices and clusters.
+
+They find keys that are unused, have unneeded scopes, expire soon or nearly fill a limit. They also find
+devices and clusters that stopped reporting or run outdated settings.
 """
 
 from __future__ import annotations
@@ -39,16 +41,19 @@ _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
 SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
-AGENT_READS = "insights:read_insights"  # the container agent's check of its key at startup
+AGENT_READS = "insights:read_insights"  # used by the container agent to check its key at startup
 SOON_S = 14 * DAY_S
 _GIVES_WAY = {
-    MAX_SENDERS: "beyond, its oldest are forgotten, and counters that come later count beside their calls",
-    COUNTED_ITEMS: "beyond, its oldest stay counted, whatever calls come that they repeat",
+    MAX_SENDERS: (
+        "above the limit, its oldest senders are forgotten, and counters that they send later may be "
+        "counted in addition to their calls"
+    ),
+    COUNTED_ITEMS: "above the limit, its oldest counters stay counted, even if calls arrive that they duplicate",
 }
 
 
 def mute_device(facts: Facts) -> Sequence[Finding]:
-    """Find devices that are alive and say nothing of AI any more: their spend is missing, not gone."""
+    """Find devices that send heartbeats but no AI calls any more, so that their spend is missing."""
     mute = [
         device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)
     ]
@@ -60,21 +65,26 @@ def _is_alive(device: Device, now: float) -> bool:
 
 
 def _mute(device: Device) -> Finding:
-    last = "never" if device.last_telemetry is None else f"on {day(device.last_telemetry)} for the last time"
+    last = "never" if device.last_telemetry is None else f"last on {day(device.last_telemetry)}"
     return finding(
         "mute_device",
         (device.id,),
-        title=f"The device {named(device.id)} is alive and reports no AI calls",
-        seen=f"Its heartbeats come; telemetry came {last}. It belongs to {named(device.user, 'nobody by name')}.",
-        advice="See on the device whether its coding assistants still export to the local agent (`tollhouse doctor` "
-        "there), or whether an update reset their settings.",
+        title=f"The device {named(device.id)} sends heartbeats but no AI calls",
+        seen=(
+            f"Heartbeats arrive. Telemetry arrived {last}. The device belongs to "
+            f"{named(device.user, 'no named user')}."
+        ),
+        advice=(
+            "On the device, run `tollhouse doctor` to check whether its coding assistants still export "
+            "to the local agent. An update may have reset their settings."
+        ),
         category="coverage",
         effort=LOW,
     )
 
 
 def silent_cluster(facts: Facts) -> Sequence[Finding]:
-    """Find clusters whose agent reports no more: what runs there is missing from their bill, not gone."""
+    """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda each: (-each.last_seen, each.id))
     return [_silent(cluster) for cluster in silent[:MAX_FINDINGS]]
 
@@ -84,10 +94,13 @@ def _silent(cluster: Cluster) -> Finding:
     return finding(
         "silent_cluster",
         (cluster.id,),
-        title=f"The cluster {named(cluster.display_name or cluster.name)} reports no more",
-        seen=f"Its agent was heard on {day(cluster.last_seen)} for the last time. It runs for {place}.",
-        advice="See whether the agent's pods run and reach this Tollhouse under a valid key. If the cluster is gone, "
-        f"forget it: `tollhouse clusters delete {cluster.id} --confirm {cluster.id}`.",
+        title=f"The cluster {named(cluster.display_name or cluster.name)} has stopped reporting",
+        seen=f"Its agent last reported on {day(cluster.last_seen)}. The cluster runs for {place}.",
+        advice=(
+            "Check whether the agent's pods run and reach this Tollhouse with a valid key. If the "
+            f"cluster no longer exists, delete it: `tollhouse clusters delete {cluster.id} --confirm "
+            f"{cluster.id}`."
+        ),
         category="coverage",
         effort=LOW,
         newest=cluster.last_seen,
@@ -95,7 +108,7 @@ def _silent(cluster: Cluster) -> Finding:
 
 
 def unapplied_config(facts: Facts) -> Sequence[Finding]:
-    """Find clusters whose agent does not run the configuration that was set for it a day ago."""
+    """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [each for each in facts.unapplied_configs if facts.now - each.since >= DAY_S]
     waiting.sort(key=lambda each: (each.since, each.cluster.id))
     return [_unapplied(each) for each in waiting[:MAX_FINDINGS]]
@@ -108,9 +121,12 @@ def _unapplied(each: UnappliedConfig) -> Finding:
         "unapplied_config",
         (cluster.id,),
         title=f"The cluster {named(cluster.display_name or cluster.name)} does not run its configuration",
-        seen=f"The configuration that was set is {each.state} since {day(each.since)}.{why}",
-        advice="Nothing applies it by itself where the agent reads Helm values: apply it by hand or by your GitOps "
-        f"(`tollhouse clusters config {cluster.id} --format configmap`), and let what applies it say so.",
+        seen=f"The assigned configuration has had the state {each.state} since {day(each.since)}.{why}",
+        advice=(
+            "If the agent reads Helm values, apply the configuration by hand or with your GitOps tool "
+            f"(`tollhouse clusters config {cluster.id} --format configmap`), and have that tool report "
+            "the result."
+        ),
         category="coverage",
         effort=LOW,
         newest=each.since,
@@ -118,13 +134,12 @@ def _unapplied(each: UnappliedConfig) -> Finding:
 
 
 def idle_key(facts: Facts) -> Sequence[Finding]:
-    """Find enabled keys that are not used."""
     open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
     return ordered(_idle(key) for key in open_keys if facts.now - _last(key) >= IDLE_S)
 
 
 def _last(key: Key) -> float:
-    """The last sign of life; a key that was changed may be about to be used."""
+    """Return when the key was last used or changed. A changed key may be about to be used."""
     return max(key.last_modified, key.last_accessed or 0.0)
 
 
@@ -134,16 +149,21 @@ def _idle(key: Key) -> Finding:
         "idle_key",
         (str(key.id),),
         title=f"The API key {named(key.name)} is not in use",
-        seen=f"It was used {since} and has {key.scope_count} scopes. Nobody would notice if it leaked.",
-        advice=f"Ask {named(key.created_by)}, who made it; disable it with `tollhouse keys disable`, and delete it "
-        "if it is not missed.",
+        seen=f"It was used {since} and has {key.scope_count} scopes. A leak of this key would go unnoticed.",
+        advice=(
+            f"Ask {named(key.created_by)}, who created the key. Disable it with `tollhouse keys disable`, "
+            "and delete it if nobody misses it."
+        ),
         category="keys",
         effort=LOW,
     )
 
 
 def wide_key(facts: Facts) -> Sequence[Finding]:
-    """Find keys that send and may also read or change things, so that a leak from a client exposes data."""
+    """
+    Find keys that both send telemetry and have scopes to read or change data, which a leak from a
+    client would expose.
+    """
     open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
     sending = [key for key in open_keys if key.granted & SENDING]
     beyond = [(key, _beyond(key)) for key in sending]
@@ -151,7 +171,7 @@ def wide_key(facts: Facts) -> Sequence[Finding]:
 
 
 def _beyond(key: Key) -> frozenset[str]:
-    """Return the scopes that a key which sends does not need."""
+    """Return the scopes that the key does not need for sending."""
     needed = SENDING | {AGENT_READS} if key.granted & _AGENT else SENDING
     return key.granted - needed
 
@@ -162,17 +182,18 @@ def _wide(key: Key, beyond: frozenset[str]) -> Finding:
     return finding(
         "wide_key",
         (str(key.id),),
-        title=f"The API key {named(key.name)} sends, and may do {len(beyond)} other things",
-        seen=f"Beside what it sends with, it opens {names}{more}.",
-        advice="Give the sender a key of its own with a managed use case (`tollhouse keys create --use-case ...`), and "
-        "take the scopes for sending from this one.",
+        title=f"The API key {named(key.name)} sends telemetry and has {len(beyond)} other scopes",
+        seen=f"Besides the scopes for sending, it has {names}{more}.",
+        advice=(
+            "Give the sender its own key with a managed use case (`tollhouse keys create --use-case "
+            "...`), and remove the scopes for sending from this key."
+        ),
         category="keys",
         effort=LOW,
     )
 
 
 def expiring_key(facts: Facts) -> Sequence[Finding]:
-    """Find keys in use that expire soon."""
     return ordered(_expiring(key, key.expires_at) for key in facts.keys if _expires_soon(key, facts.now))
 
 
@@ -186,33 +207,43 @@ def _expiring(key: Key, at: float | None) -> Finding:
         "expiring_key",
         (str(key.id),),
         title=f"The API key {named(key.name)} expires soon",
-        seen=f"It expires at {moment(at)}. From then on what comes with it is refused as under an unknown key.",
-        advice="Give its senders another key, or move the date with `tollhouse keys edit --expires-at`.",
+        seen=(
+            f"It expires at {moment(at)}. Afterwards, requests with this key are refused like requests "
+            "with an unknown key."
+        ),
+        advice="Give its senders another key, or change the date with `tollhouse keys edit --expires-at`.",
         category="keys",
         effort=LOW,
     )
 
 
 def crowding_key(facts: Facts) -> Sequence[Finding]:
-    """Find keys that hold nearly what they may of what all keys share: soon they are refused, and others are not."""
+    """
+    Find keys that nearly use up their share of a limit that all keys have in common. Soon their
+    requests are refused.
+    """
     shares = sorted(facts.shares, key=lambda each: (-each.held / each.most, each.limit, each.key))
     return [_crowding(share) for share in shares[:MAX_FINDINGS]]
 
 
 def _crowding(share: KeyShare) -> Finding:
-    rule = "no key gets more than it leaves free for others"
+    rule = "a key gets at most half of what the other keys leave free"
     if share.gives_way:
         rule = _GIVES_WAY.get(
-            share.limit, "beyond, its oldest are put on record early, without what they wait for"
+            share.limit,
+            ("above the limit, its oldest records are closed early, before the reports they wait for arrive"),
         )
-    who = f"The key {named(share.key)}" if share.key else "What comes without a key"
+    who = f"The key {named(share.key)}" if share.key else "The group of senders without a key"
     return finding(
         "crowding_key",
         (share.limit, share.key),
         title=f"{who} nearly fills its share of {share.limit}",
-        seen=f"It holds {share.held} of the {share.most} that it may: {rule}.",
-        advice=f"See whether it should make that many. If so, raise {share.limit} where that is a setting, or give a "
-        "part of its senders a key of their own; if not, delete what it made, and disable the key.",
+        seen=f"It uses {share.held} of at most {share.most}: {rule}.",
+        advice=(
+            f"Check whether this amount is expected. If so, raise {share.limit} if it is a setting, or "
+            "give some of its senders their own key. Otherwise, delete the items that the key created, "
+            "and disable the key."
+        ),
         category="keys",
         effort=LOW,
     )

@@ -1,4 +1,4 @@
-"""The state of the gateways themselves: ledger, clock, settings and database."""
+"""Detectors of problems of the gateways themselves: totals, clock, settings and database."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from gateway.money.insights.findings import finding, named
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 
-DIFFERENT_AFTER_S = 600.0  # a new configuration reaches all gateways before that
+DIFFERENT_AFTER_S = 600.0  # longer than a new configuration takes to reach all gateways
 MOST_SETTINGS = 10
-OLD_AFTER_S = 600.0  # as the alert TollhouseOldTransaction
+OLD_AFTER_S = 600.0  # same threshold as the alert TollhouseOldTransaction
 
 
 def missed_records(facts: Facts) -> Sequence[Finding]:
-    """Find records that are in no report: the ledger passed over their numbers, or differs from the log."""
+    """
+    Find records that are missing from the reports, because the totals skipped their numbers or differ
+    from the log.
+    """
     return list(_missed(facts))
 
 
@@ -25,11 +28,16 @@ def _missed(facts: Facts) -> Iterator[Finding]:
         yield finding(
             "missed_records",
             (),
-            title=f"{facts.missed_records:,} records are in no report",
-            seen="The ledger has passed over their numbers, because there was no record under them when it counted. "
-            "`tollhouse ledger status` says which hours may lack them (whole since).",
-            advice="The ledger looks for them by itself, and counts what is kept; what is gone by then stays missing. "
-            "`tollhouse spool verify` compares the two now.",
+            title=f"{facts.missed_records:,} records are missing from all reports",
+            seen=(
+                "When the totals were counted, the log had no records with these numbers, so they were "
+                "skipped. `tollhouse ledger status` shows which hours may be incomplete (whole since)."
+            ),
+            advice=(
+                "Tollhouse looks for the records by itself and counts those that still exist. Records "
+                "that were deleted by then stay missing. `tollhouse spool verify` compares the totals "
+                "with the log now."
+            ),
             category="reliability",
             effort=LOW,
         )
@@ -37,18 +45,27 @@ def _missed(facts: Facts) -> Iterator[Finding]:
         yield finding(
             "missed_records",
             ("differing",),
-            title=f"Reports of {facts.differing_periods:,} hours or days differ from the records that are kept",
-            seen="The ledger was compared with the log. What it lacked and could count again it has counted; damaged "
-            "or removed records may belong to the others, or they have more calls than are kept.",
-            advice="Run `tollhouse spool verify`: it names them. `tollhouse ledger rebuild` counts them again from "
-            "what is kept; then records that cannot be read any more are in no report.",
+            title=f"Reports of {facts.differing_periods:,} hours or days differ from the stored records",
+            seen=(
+                "The totals were compared with the log, and missing records were counted where possible. "
+                "The periods that still differ may have damaged or deleted records, or more calls than "
+                "are stored."
+            ),
+            advice=(
+                "Run `tollhouse spool verify` to list these periods. `tollhouse ledger rebuild` counts "
+                "them again from the stored records. After a rebuild, records that can no longer be read "
+                "are missing from all reports."
+            ),
             category="reliability",
             effort=LOW,
         )
 
 
 def moved_clock(facts: Facts) -> Sequence[Finding]:
-    """Find a wall clock that was moved: until it is believed, time goes on as before."""
+    """
+    Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock runs
+    on as before.
+    """
     if not facts.clock_step_s:
         return []
     way = "ahead of" if facts.clock_step_s > 0 else "behind"
@@ -56,12 +73,16 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
         finding(
             "moved_clock",
             (),
-            title="The clock of this machine was moved",
-            seen=f"It is {abs(facts.clock_step_s):,.0f} s {way} the time at which records are kept. Until it has stood "
-            "for an hour it is not followed, so that no record counts on a wrong day and nothing is removed "
-            "too early.",
-            advice="Look at the time service of the machine. If the new time is right, say so with "
-            "`tollhouse spool accept-clock`.",
+            title="The clock of this machine was changed",
+            seen=(
+                f"It is {abs(facts.clock_step_s):,.0f} s {way} the time that Tollhouse uses. Tollhouse "
+                "follows the new time only after an hour. Until then, no record counts on a wrong day "
+                "and nothing is deleted too early."
+            ),
+            advice=(
+                "Check the time service of the machine. If the new time is right, accept it with "
+                "`tollhouse spool accept-clock`."
+            ),
             category="reliability",
             effort=LOW,
         )
@@ -70,8 +91,8 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
 
 def different_settings(facts: Facts) -> Sequence[Finding]:
     """
-    Find gateways on one storage that work with different settings: what becomes of a call depends on the gateway
-    that it reaches.
+    Find gateways that share storage but use different settings, so that the result of a call depends
+    on its gateway.
     """
     since = _differing(facts.node_settings)
     old = sorted(name for name, at in since.items() if facts.now - at > DIFFERENT_AFTER_S)
@@ -84,12 +105,16 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
         finding(
             "different_settings",
             (),
-            title="Gateways work with different settings",
-            seen=f"For {minutes:,.0f} minutes settings have differed (gateways with the same value stand together): "
-            f"{shown}{more}.",
-            advice="Give all gateways the same configuration file and price file, then `tollhouse reload` or restart "
-            "those that are behind. Until then what a call costs, or whose it is, depends on the gateway it "
-            "reaches.",
+            title="Gateways use different settings",
+            seen=(
+                f"Settings have differed for {minutes:,.0f} minutes. `|` separates gateways with "
+                f"different values: {shown}{more}."
+            ),
+            advice=(
+                "Give all gateways the same configuration file and price file, then run `tollhouse "
+                "reload` or restart the outdated gateways. Until then, the cost and the owner of a call "
+                "depend on the gateway that receives it."
+            ),
             category="reliability",
             effort=LOW,
         )
@@ -97,9 +122,7 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
 
 
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
-    """
-    Return since when each setting differs between two gateways; a setting that one of them lacks does not differ.
-    """
+    """Return since when each setting differs. Settings that one of two gateways lacks are not compared."""
     since: dict[str, float] = {}
     for one, other in combinations(nodes, 2):
         at = max(one.since, other.since)
@@ -110,7 +133,7 @@ def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
 
 
 def _nodes_by_value(setting: str, nodes: Sequence[NodeSettings]) -> str:
-    """The gateways, those with the same value together."""
+    """Return the gateways, grouped by their value of the setting."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         if setting in node.digests:
@@ -124,9 +147,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
 
 
 def old_transaction(facts: Facts) -> Sequence[Finding]:
-    """
-    Find a transaction that somebody left open in the database of several gateways: small tables grow until it ends.
-    """
+    """Find a long transaction in the shared PostgreSQL database. Until it ends, small tables grow."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:
         return []
     return [
@@ -134,11 +155,16 @@ def old_transaction(facts: Facts) -> Sequence[Finding]:
             "old_transaction",
             (),
             title="A transaction in the database does not end",
-            seen=f"The oldest one has been open for {facts.oldest_transaction_s / 60:,.0f} minutes; those of Tollhouse "
-            "end within seconds. PostgreSQL keeps every row that was replaced since: small tables grow and "
-            "get slow.",
-            advice="Look for the oldest xact_start in pg_stat_activity, or in pg_prepared_xacts, and end it. "
-            "The runbook of the alert TollhouseOldTransaction has the statements.",
+            seen=(
+                f"The oldest transaction has been open for {facts.oldest_transaction_s / 60:,.0f} "
+                "minutes. Transactions of Tollhouse end within seconds. Until it ends, PostgreSQL cannot "
+                "delete replaced rows, so small tables grow and become slow."
+            ),
+            advice=(
+                "Find the oldest xact_start in pg_stat_activity, or the transaction in "
+                "pg_prepared_xacts, and end it. The runbook of the alert TollhouseOldTransaction has the "
+                "statements."
+            ),
             category="reliability",
             effort=LOW,
         )

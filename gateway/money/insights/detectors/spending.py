@@ -1,4 +1,4 @@
-"""Days on which a team, everybody together, or a view spent far more than before."""
+"""Detectors of days on which a team, the whole organization or a view spent far more than before."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from gateway.money.insights.findings import day, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
-TOLD = 7  # days in which a spike is reported
-LOOK_BACK = 2 * TOLD  # to find where it began
-TOGETHER = 3  # days from one spike to the next that belongs to it: a weekend may lie between
+REPORTED_DAYS = 7  # days for which a spike is reported
+LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # enough days to find the start of a spike
+STREAK_GAP_DAYS = 3  # maximum days between two spikes of one streak, so that a weekend does not split it
 WEEKS = 4
 ENOUGH_WEEKS = 3
 ENOUGH_DAYS = 7
-TIMES = 2  # what is expected
-SPREADS = Decimal("6") * Decimal("1.4826")  # deviations, from the median deviation
-LEAST = Decimal(1)  # dollars over what is expected
-LEAST_SHARE = Decimal("0.1")  # of the whole spend of a usual day
-EVERYBODY = "*"  # no team of its own
+TIMES = 2  # multiple of the expected spend
+SPREADS = Decimal("6") * Decimal("1.4826")  # times the median deviation, scaled to standard deviations
+LEAST = Decimal(1)  # dollars above the expected spend
+LEAST_SHARE = Decimal("0.1")  # share of the organization's median spend per day
+EVERYBODY = "*"  # stands for the whole organization; no team has this name
 
 Days = Mapping[int, Decimal]  # day number -> spend
 
 
 class Spike(NamedTuple):
-    """A day that stands out."""
+    """A day with far more spend than expected, in dollars."""
 
     number: int
     spent: Decimal
@@ -37,13 +37,17 @@ class Spike(NamedTuple):
 
 
 def spend_spike(facts: Facts) -> Sequence[Finding]:
-    """Find days on which a team, or everybody together, spent far more than on days like them."""
+    """Find days on which a team, or the whole organization, spent far more than on comparable days."""
     found = newest_streaks(facts.days, facts.now)
     return ordered(_spike(facts, streak, team) for team, streak in found)
 
 
 def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
-    """Return the streaks of each team, and of EVERYBODY, that ended within the last days."""
+    """
+    Return the spikes per team and for EVERYBODY that ended within REPORTED_DAYS.
+
+    The days of the whole organization leave out days that a spike of a team explains.
+    """
     teams: dict[str | None, dict[int, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     total: dict[int, Decimal] = defaultdict(Decimal)
     for spend in spends:
@@ -61,7 +65,7 @@ def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None
         found += [(team, streak) for streak in streaks(spikes)]
     spikes = [spike for spike in spikes_of(total, first, today, least) if spike.number not in explained]
     found += [(EVERYBODY, streak) for streak in streaks(spikes)]
-    return [(team, streak) for team, streak in found if streak[-1].number >= today - TOLD]
+    return [(team, streak) for team, streak in found if streak[-1].number >= today - REPORTED_DAYS]
 
 
 def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
@@ -80,10 +84,15 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     return finding(
         "spend_spike",
         (day(first), team),
-        title=f"{who} spent {money(spent)} {when}, {money(expected)} was expected",
-        seen=f"{who} cost {money(spent)} {when}; days like it cost {money(expected)} before. The largest part was "
-        f"{named(model, 'a model without a name')} with {money(models[model])}.",
-        advice="Look at that time with `tollhouse report --per hourly --by user,api_key,model`, and ask who leads it.",
+        title=f"{who} spent {money(spent)} {when}, but {money(expected)} was expected",
+        seen=(
+            f"{who} cost {money(spent)} {when}. Comparable days cost {money(expected)} before. The "
+            f"largest part was {named(model, 'a model without a name')} with {money(models[model])}."
+        ),
+        advice=(
+            "Look at that time with `tollhouse report --per hourly --by user,api_key,model`, and ask the "
+            "owner of the largest share."
+        ),
         category="spend",
         effort=MEDIUM,
         impact=spent - expected,
@@ -94,14 +103,18 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
 
 def view_anomaly(facts: Facts) -> Sequence[Finding]:
     """
-    Find days on which a view spent far more than before: than on days like them, or by a percentage that the view sets
-    than on the day before.
+    Find days on which a view spent far more than before.
+
+    By default, a day is compared with similar days. A view may instead set a percentage, which compares a day
+    with the day before.
     """
     today = int(facts.now // DAY_S)
     found = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
-    since = (today - TOLD) * DAY_S
-    told = [each for each in found if each.newest is not None and each.newest >= since]
-    return ordered(told, most=len(told))  # people chose the views, so none of them hides another
+    since = (today - REPORTED_DAYS) * DAY_S
+    recent = [each for each in found if each.newest is not None and each.newest >= since]
+    return ordered(
+        recent, most=len(recent)
+    )  # people chose these views, so no finding is dropped for a more costly one
 
 
 def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
@@ -116,8 +129,10 @@ def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
 
 
 def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
-    """The days that cost so much more than the day before. The first day of a view has none."""
-    for number in range(max(first + 1, today - TOLD), today + 1):
+    """
+    Yield days that cost at least `percent` more than the day before. The view's first day with cost is skipped.
+    """
+    for number in range(max(first + 1, today - REPORTED_DAYS), today + 1):
         before = days.get(number - 1, Decimal(0))
         spent = days.get(number, Decimal(0))
         if spent - before >= max(LEAST, before * percent / 100):
@@ -137,20 +152,26 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     }
     largest = max(costs, key=lambda part: (costs[part], part or ""))
     when = f"on {day(first)}" if first == last else f"on {len(streak)} days from {day(first)} to {day(last)}"
-    usual = "on the day before" if view.anomalies.threshold_type == PERCENT else "on days like it"
+    usual = "on the day before" if view.anomalies.threshold_type == PERCENT else "on comparable days"
     return finding(
         "view_anomaly",
         (view.id, day(first)),
-        title=f"The view {named(view.name)} spent {money(spent)} {when}, {money(expected)} was expected",
-        seen=f"The view {named(view.name)} cost {money(spent)} {when}, and {money(expected)} {usual}. The largest part "
-        f"was the {view.principal_dimension} {named(largest)} with {money(costs[largest])}.",
-        advice="Look at that time with `tollhouse report --view` and `--per hourly --by user,api_key,model`, and ask "
-        "who leads it. `tollhouse views edit` changes what counts as far more.",
+        title=f"The view {named(view.name)} spent {money(spent)} {when}, but {money(expected)} was expected",
+        seen=(
+            f"The view {named(view.name)} cost {money(spent)} {when}, and {money(expected)} {usual}. The "
+            f"largest part was the {view.principal_dimension} {named(largest)} with "
+            f"{money(costs[largest])}."
+        ),
+        advice=(
+            "Look at that time with `tollhouse report --view` and `--per hourly --by "
+            "user,api_key,model`, and ask the owner of the largest share. `tollhouse views edit` changes "
+            "the threshold of a view."
+        ),
         category="spend",
         effort=MEDIUM,
         impact=spent - expected,
         newest=last,
-        # What was over before anybody wanted the view is no news.
+        # No alert for days before the view existed.
         channels=view.channels if last + DAY_S > view.created else (),
         concerns=Concerned(include=view.include, exclude=view.exclude),
     )
@@ -158,12 +179,13 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
 
 def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spike]:
     """
-    Yield the newest days that cost far more than days like them: the same weekday in the weeks before, or the days
-    before. Today so far is compared with whole days.
+    Yield recent days that cost far more than comparable days.
 
-    Medians, so that neither the rhythm of the week nor an earlier spike moves what is expected.
+    Comparable days are the same weekday in the weeks before, or all earlier days if there are too few weeks.
+    Today's spend so far is compared with whole days. Medians keep weekly patterns and earlier spikes from
+    changing the expected cost.
     """
-    for number in range(today - LOOK_BACK, today + 1):
+    for number in range(today - LOOK_BACK_DAYS, today + 1):
         before = _before(days, number, first)
         if not before or not (expected := median(before)):
             continue
@@ -174,7 +196,7 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
 
 
 def _before(days: Days, number: int, first: int) -> list[Decimal]:
-    """Returns the days to compare a day with; none if there is too little history."""
+    """Return the costs of the comparable days, or an empty list if there is too little history."""
     same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
     weeks = [days.get(each, Decimal(0)) for each in same_weekdays if each >= first]
     if len(weeks) >= ENOUGH_WEEKS:
@@ -184,10 +206,10 @@ def _before(days: Days, number: int, first: int) -> list[Decimal]:
 
 
 def streaks(spikes: Sequence[Spike]) -> list[list[Spike]]:
-    """Spikes that follow each other are one: what lasts for a week is told once."""
+    """Group spikes at most STREAK_GAP_DAYS days apart, so that a week-long increase is reported once."""
     streaks: list[list[Spike]] = []
     for spike in spikes:
-        if streaks and spike.number - streaks[-1][-1].number <= TOGETHER:
+        if streaks and spike.number - streaks[-1][-1].number <= STREAK_GAP_DAYS:
             streaks[-1].append(spike)
         else:
             streaks.append([spike])

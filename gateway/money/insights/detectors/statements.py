@@ -1,4 +1,4 @@
-"""Statements of providers that differ from what was counted, or that no longer come."""
+"""Detectors of provider bills that differ from the counted costs or no longer arrive."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, n
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# coverage_drop
+# Limits of coverage_drop.
 RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7  # settled days
-POINTS = Decimal(5)  # of a hundred
-# statement_stale
-MONTHLY = 2  # months that were imported make it a habit
-FORGOTTEN_S = 100 * DAY_S  # who has imported nothing for so long does not import any more
+POINTS = Decimal(5)  # percentage points
+# Limits of statement_stale.
+MONTHLY = 2  # months of imports that show a monthly habit
+FORGOTTEN_S = 100 * DAY_S  # after this time without an import, no further import is expected
 MAX_FAILURE = 300
 
-Amounts = Callable[[Line], tuple[int, int]]  # what is in both, and what was billed
+Amounts = Callable[[Line], tuple[int, int]]  # returns (counted, billed) of a line
 
 
 def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
-    """Find settled days on which a provider billed something else than was counted, beyond the tolerance."""
+    """
+    Find settled days on which the billed and the counted costs of a provider differ by more than the tolerance.
+    """
     findings = []
     for each in facts.reconciled:
         for found in each.providers:
@@ -62,10 +64,12 @@ def _difference(month: str, found: Reconciliation, differing: Sequence[Line]) ->
     return finding(
         "reconciliation_difference",
         (found.provider, month),
-        title=f"{named(found.provider)} billed {money(billed)} where {money(counted)} was counted, on {count}",
-        seen=f"{count}, the last of them {day(newest)}, differ beyond the tolerance.{why}{rows_of(rows)}",
-        advice=f"{cause.advice if cause else 'Look at the days.'} `tollhouse reconcile report --month {month} "
-        f"--provider {named(found.provider)}` has every day, model and cause.",
+        title=f"{named(found.provider)} billed {money(billed)}, but {money(counted)} was counted, on {count}",
+        seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
+        advice=(
+            f"{cause.advice if cause else 'Look at these days.'} `tollhouse reconcile report --month "
+            f"{month} --provider {named(found.provider)}` shows every day, model and cause."
+        ),
         category="prices",
         effort=MEDIUM,
         impact=abs(billed - counted),
@@ -78,13 +82,15 @@ class _Drop:
     measure: str
     before: Decimal
     now: Decimal
-    first: int  # the first of the newest days
+    first: int  # start of the first recent day
     last: int
-    missing: int  # of the money of the newest days
+    missing: int  # billed minus counted money of the recent days
 
 
 def coverage_drop(facts: Facts) -> Sequence[Finding]:
-    """Find providers of whose bill less is counted than before: somebody's calls are no longer reported."""
+    """
+    Find providers with a smaller counted share of the bill than before. Some calls are probably no longer reported.
+    """
     found: dict[str, list[Reconciliation]] = {}
     for month in facts.reconciled:
         for each in month.providers:
@@ -95,7 +101,7 @@ def coverage_drop(facts: Facts) -> Sequence[Finding]:
 
 
 def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
-    """The larger drop of the two measures, if there is one."""
+    """Yield the larger drop of tokens and money, if either dropped."""
     measures: list[tuple[str, Amounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]
@@ -110,7 +116,9 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 
 
 def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
-    """Compare the newest billed days with those before them; None if the rate fell by no more than POINTS."""
+    """
+    Compare the recent billed days with those before. Return None if the counted share fell by POINTS or less.
+    """
     lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
     newest = lines[-RECENT:]
     older = lines[:-RECENT]
@@ -131,7 +139,7 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
 
 
 def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
-    """Return the counted share of the billed amounts in percent."""
+    """Return the counted share of the billed amounts, in percent."""
     both, billed = (sum(amounts(line)[place] for line in lines) for place in (0, 1))
     return Decimal(100) * both / billed
 
@@ -148,11 +156,15 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
         "coverage_drop",
         (provider,),
         title=f"The counted share of the {drop.measure} that {named(provider)} billed fell {rates}",
-        seen=f"From {day(drop.first)} to {day(drop.last)}, {RECENT} settled days, {drop.now:.1f}% was counted; on the "
-        f"days before it was {drop.before:.1f}%. {money(missing)} of these days was billed and not "
-        f"counted.{why}",
-        advice=f"{cause.advice if cause else 'Look whose calls stopped to be reported.'} `tollhouse reconcile report "
-        f"--month {month} --provider {named(provider)} --by key` shows whose calls are missing.",
+        seen=(
+            f"From {day(drop.first)} to {day(drop.last)} ({RECENT} settled days), {drop.now:.1f}% was "
+            f"counted. On the days before, {drop.before:.1f}% was counted. {money(missing)} of the recent "
+            f"days was billed but not counted.{why}"
+        ),
+        advice=(
+            f"{cause.advice if cause else 'Find out who stopped reporting calls.'} `tollhouse reconcile "
+            f"report --month {month} --provider {named(provider)} --by key` shows whose calls are missing."
+        ),
         category="coverage",
         effort=MEDIUM,
         impact=missing,
@@ -161,7 +173,7 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
 
 
 def statement_stale(facts: Facts) -> Sequence[Finding]:
-    """Find reports of providers that no longer come: a pull that fails, or a month that nobody imported."""
+    """Find provider bills that no longer arrive, because a pull fails or nobody imported the month."""
     return [*_stale(facts)][:MAX_FINDINGS]
 
 
@@ -175,7 +187,7 @@ def _stale(facts: Facts) -> Iterator[Finding]:
 
 
 def _pull_is_stale(each: Arrival, now: float) -> bool:
-    """A pull that began just now has nothing yet; one that failed at once never will."""
+    """Return whether a pull's bills are overdue. A pull without any bill yet is overdue only if it failed."""
     if each.until is None:
         return bool(each.failure)
     return each.until < now - each.settle_s - each.every - DAY_S
@@ -194,19 +206,25 @@ def _month_start(now: float) -> float:
 
 
 def _of_pull(each: Arrival) -> Finding:
-    since = "has never come" if each.until is None else f"ends with {day(each.until - DAY_S)}"
+    since = "has never arrived" if each.until is None else f"ends with {day(each.until - DAY_S)}"
     why = (
         f" The pull failed: {named(each.failure, most=MAX_FAILURE)}."
         if each.failure
-        else " No pull ended since."
+        else " No pull has finished since."
     )
     return finding(
         "statement_stale",
         (each.source, each.account, each.pull),
         title=f"The report {named(each.source)} that {named(each.pull)} pulls {since}",
-        seen=f"What {_whose(each)} was billed since is not known, and is not compared.{why}",
-        advice="`tollhouse reconcile pulls` shows the state. See that the key of `[[reconciliation.pull]]` is still an "
-        f"admin key, then pull it: `tollhouse reconcile pull --name {named(each.pull)}`.",
+        seen=(
+            f"Later bills of {_whose(each)} are unknown, so they are not compared with the counted "
+            f"costs.{why}"
+        ),
+        advice=(
+            "`tollhouse reconcile pulls` shows the state. Check that the key of "
+            "`[[reconciliation.pull]]` is still an admin key. Then pull the report with `tollhouse "
+            f"reconcile pull --name {named(each.pull)}`."
+        ),
         category="coverage",
         effort=LOW,
         newest=each.until,
@@ -218,11 +236,16 @@ def _of_import(each: Arrival, until: float, now: float) -> Finding:
     return finding(
         "statement_stale",
         (each.source, each.account),
-        title=f"The report {named(each.source)} was not imported for the whole of {month}",
-        seen=f"What {_whose(each)} was billed is known until {day(until - DAY_S)}; {len(each.months)} months were "
-        "imported before. What came later is not compared.",
-        advice="Import the report (`tollhouse reconcile import FILE`), or let it be pulled with an admin key: "
-        "`[[reconciliation.pull]]`.",
+        title=f"The report {named(each.source)} does not cover the whole of {month}",
+        seen=(
+            f"The bills of {_whose(each)} are known until {day(until - DAY_S)}. Reports for "
+            f"{len(each.months)} months were imported before. Later days are not compared with the "
+            "counted costs."
+        ),
+        advice=(
+            "Import the report (`tollhouse reconcile import FILE`), or set up a pull with an admin key "
+            "in `[[reconciliation.pull]]`."
+        ),
         category="coverage",
         effort=LOW,
         newest=until,

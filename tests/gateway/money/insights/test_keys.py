@@ -62,7 +62,7 @@ def test_wide_keys(fields: dict[str, Any], told: int) -> None:
 def test_a_wide_key_names_what_is_beyond() -> None:
     """The first few scopes, in words an operator can act on."""
     [finding] = found(wide_key, keys=[key(scopes=(INGEST, *GROUPS["Views"]))])
-    assert "The API key ci sends, and may do 5 other things" == finding.draft.title
+    assert "The API key ci sends telemetry and has 5 other scopes" == finding.draft.title
     assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (
         finding.draft.description
     )
@@ -71,10 +71,15 @@ def test_a_wide_key_names_what_is_beyond() -> None:
 @pytest.mark.parametrize(
     ("limit", "key", "title", "rule"),
     [
-        (MAX_SENDERS, "fleet", "The key fleet", "counters that come later count beside their calls"),
-        (MAX_SENDERS, "", "What comes without a key", "counters that come later count beside their calls"),
-        (COUNTED_ITEMS, "fleet", "The key fleet", "its oldest stay counted"),
-        ("spool.pending_items", "fleet", "The key fleet", "put on record early"),
+        (MAX_SENDERS, "fleet", "The key fleet", "counters that they send later may be counted"),
+        (
+            MAX_SENDERS,
+            "",
+            "The group of senders without a key",
+            "counters that they send later may be counted",
+        ),
+        (COUNTED_ITEMS, "fleet", "The key fleet", "its oldest counters stay counted"),
+        ("spool.pending_items", "fleet", "The key fleet", "closed early"),
     ],
 )
 def test_a_table_that_forgets_by_number_is_told_before_it_is_full(

@@ -9,7 +9,7 @@ from tests.gateway.money.insights.examples import found
 def test_many_series_are_an_insight_before_one_is_forgotten() -> None:
     """From 80 % on; nothing where the log has no bound."""
     [insight] = found(many_series, series=800_000, max_series=1_000_000)
-    assert insight.draft.title == "800,000 cumulative counters nearly fill spool.max_series"
-    assert "what it grew by meanwhile is not counted" in insight.draft.description
+    assert insight.draft.title == "800,000 cumulative counters nearly reach the limit spool.max_series"
+    assert "its increase in the meantime is not counted" in insight.draft.description
     assert not found(many_series, series=799_999, max_series=1_000_000)
     assert not found(many_series)

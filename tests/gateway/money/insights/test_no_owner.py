@@ -14,9 +14,12 @@ def test_spend_without_team_and_user() -> None:
     """Told by source, with its keys and its share."""
     nobody = spend(team=None, user=None, source="helicone", api_key="ci", cost=Decimal(10))
     [finding] = found(no_owner, week=[OWNED, nobody])
-    assert finding.draft.title == "$10.00 of helicone belong to nobody"
+    assert finding.draft.title == "$10.00 from helicone has no team or user"
     assert finding.draft.cost_impact == "10.00"
-    assert "17% of a week's spend came from helicone without team and user (ci)" in finding.draft.description
+    assert (
+        "17% of a week's spend came from helicone without a team or a user (keys: ci)"
+        in finding.draft.description
+    )
 
 
 def test_a_user_or_a_team_is_an_owner() -> None:

@@ -20,7 +20,7 @@ def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
     """110,000 tokens cost $0.35 with a priced model, so 220,000 of an unpriced one are worth $0.70."""
     [finding] = found(missing_price, week=[spend()], unpriced=[unpriced(), unpriced(days_ago=0)])
     assert "0.70" == finding.draft.cost_impact
-    assert "No price is known for acme-large of acme" == finding.draft.title
+    assert "No price for acme-large of acme" == finding.draft.title
     assert TODAY == finding.newest
 
 
@@ -35,8 +35,8 @@ def test_the_models_of_a_provider_are_one_finding() -> None:
     """With a row for each; those without a name are of no provider."""
     rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
     findings = {each.draft.title: each for each in found(missing_price, unpriced=rows)}
-    several = "No price is known for acme-large and 1 more models of acme"
-    assert {several, "No price is known for calls without a model of no provider"} == set(findings)
+    several = "No price for acme-large and 1 more models of acme"
+    assert {several, "No price for calls without a model of no provider"} == set(findings)
     assert "- other: 80 calls" in findings[several].draft.description
 
 
@@ -50,12 +50,12 @@ def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
     ]
     calls += [call(cost="2", estimated_cost="1", source="otel") for _ in range(20)]
     first, second = found(cost_gap, recent=calls)
-    assert "litellm reports $2,380.00 for 14 models, list prices say $280.00" == first.draft.title
+    assert "litellm reports $2,380.00 for 14 models, but list prices give $280.00" == first.draft.title
     rows = [line for line in first.draft.description.splitlines() if line.startswith("- ")]
     assert len(rows) == 13
     assert rows[-1] == "- and 2 more"
     assert rows[0].startswith("- model-13 (openai): reported $300.00, list prices $20.00, 20 calls")
-    assert "otel reports $40.00 for gpt-4o, list prices say $20.00" == second.draft.title
+    assert "otel reports $40.00 for gpt-4o, but list prices give $20.00" == second.draft.title
 
 
 def test_a_gap_between_report_and_estimate() -> None:
@@ -63,7 +63,7 @@ def test_a_gap_between_report_and_estimate() -> None:
     calls = [call(cost="0.2", estimated_cost="0.1") for _ in range(30)]
     [finding] = found(cost_gap, recent=calls)
     assert "3.00" == finding.draft.cost_impact
-    assert "litellm reports $6.00 for gpt-4o, list prices say $3.00" == finding.draft.title
+    assert "litellm reports $6.00 for gpt-4o, but list prices give $3.00" == finding.draft.title
 
 
 def test_small_gaps_and_few_calls_are_silent() -> None:

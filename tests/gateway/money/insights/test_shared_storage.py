@@ -21,7 +21,7 @@ def test_settings_that_differ_are_an_insight() -> None:
         node("c", AFTER_S + 60, hold="x2", prices="y2", retention="z1"),
     ]
     [one] = found(different_settings, node_settings=nodes)
-    assert "For 11 minutes" in one.draft.description
+    assert "for 11 minutes" in one.draft.description
     assert "hold: a, b | c; prices: a, b | c." in one.draft.description
     assert "retention" not in one.draft.description
     assert not any(digest in one.draft.description for digest in ("x1", "x2", "y1", "y2"))

@@ -33,7 +33,7 @@ def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
     """A Friday of $45 where Fridays cost $10; other teams stay out of it."""
     [spike] = found(spend_spike, days=[*weeks(), *weeks(team="docs"), spend(3, cost=Decimal(35), model="o3")])
     assert "35.00" == spike.draft.cost_impact
-    assert "Team search spent $45.00 on 2026-09-18, $10.00 was expected" == spike.draft.title
+    assert "Team search spent $45.00 on 2026-09-18, but $10.00 was expected" == spike.draft.title
     assert "The largest part was o3" in spike.draft.description
     assert TODAY - 3 * DAY_S == spike.newest
 

@@ -45,14 +45,14 @@ def test_a_pull_that_brings_nothing_new() -> None:
     assert "tollhouse reconcile pull --name costs" in finding.draft.description
     [silent] = found(statement_stale, arrivals=[pulled(edge - 1)])
     assert finding.key == silent.key
-    assert "No pull ended since." in silent.draft.description
+    assert "No pull has finished since." in silent.draft.description
 
 
 def test_a_pull_that_never_brought_anything() -> None:
     """It is told when it failed; one that begins just now has its time."""
     assert [] == found(statement_stale, arrivals=[pulled(None)])
     [finding] = found(statement_stale, arrivals=[pulled(None, failure="404")])
-    assert "has never come" in finding.draft.title
+    assert "has never arrived" in finding.draft.title
 
 
 def test_each_pull_has_its_own_settle_time() -> None:
@@ -69,7 +69,7 @@ def test_a_month_that_was_not_imported() -> None:
     month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
     assert [] == found(statement_stale, arrivals=[imported(MONTH)])
     [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
-    assert f"The report openai_costs was not imported for the whole of {month}" == finding.draft.title
+    assert f"The report openai_costs does not cover the whole of {month}" == finding.draft.title
     settles = NOW - MONTH
     assert [] == found(statement_stale, arrivals=[imported(MONTH - DAY_S, settle_s=settles + 1)])
     assert 1 == len(found(statement_stale, arrivals=[imported(MONTH - DAY_S, settle_s=settles)]))

@@ -105,7 +105,5 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
 async def test_an_insight_names_what_has_no_rate() -> None:
     """One for a currency."""
     found = missing_rate(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
-    assert ["No rate is known for amounts in CHF", "No rate is known for amounts in JPY"] == [
-        each.draft.title for each in found
-    ]
+    assert ["No exchange rate for CHF", "No exchange rate for JPY"] == [each.draft.title for each in found]
     assert "3 CHF" in found[0].draft.description
