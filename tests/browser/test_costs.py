@@ -461,7 +461,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     page.get_by_role("button", name="Calculate").click()
     section = page.get_by_role("region", name="As if", exact=True)
     expect(section).to_contain_text("a month at this rate")
-    expect(section).to_contain_text("The other model needs as many tokens.")
+    expect(section).to_contain_text("The other model needs the same number of tokens.")
     told = console.ask(f"/what-if?model=gpt-4o-mini&by=team&from={since(console)}")
     total = section.locator("tfoot td[title]")
     assert [f"${told['total'][name]}" for name in ("cost", "as_if", "saves")] == [

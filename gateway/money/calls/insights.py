@@ -1,4 +1,4 @@
-"""The calls of the operator API on insights: list them, change their status, comment, and run the detectors."""
+"""Operator API of insights: list them, change their status, comment, and run the detectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 
 
 class InsightStatus(RequestBody):
-    """What is left out stays as it is."""
+    """Changes to an insight. Omitted fields stay as they are."""
 
     status: str | None = None
     effort: str | None = None
@@ -42,11 +42,14 @@ class InsightComment(RequestBody):
 
 
 class Inspection(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 def inspector(services: OperatorServices) -> Inspector:
-    """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
+    """
+    Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because it
+    stores the findings.
+    """
     registry = services.installation.require_registry()
     devices = services.senders.devices
 
@@ -94,9 +97,11 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     )
 
 
-@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Look with every detector now")
+@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")
 async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
-    """Run all detectors before answering, so that they are done when a command without a server ends."""
+    """
+    Run all detectors before answering, so that a command without a server does not exit before they finish.
+    """
     try:
         async with request.audited("insights.run", "insights", {}):
             done = await inspector(request.services).inspect()
@@ -118,7 +123,7 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
 @call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     given = request.body
-    if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
+    if given.status is not None:  # check the request first, so that its errors are reported for every insight
         check_status(given.status)
     changes: dict[str, Any] = {} if given.effort is None else {"effort": check_effort(given.effort)}
     id, table = (await _insight(request)).id, request.registry.insights
@@ -162,7 +167,9 @@ async def delete_insight_comment(request: OperatorRequest[InstallationServices, 
 
 
 async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
-    """Return the insight of the path. NotThere if there is none that the person sees."""
+    """
+    Return the insight of the path. Raises NotThere if it does not exist or is not visible to this person.
+    """
     insight = await request.registry.insights.get(request.word("id"))
     if not (await request.reads.visible()).insight(insight):
         raise NotThere("there is no insight with this id")

@@ -1,8 +1,8 @@
 """
-The published list of insights (part 4.1), and one insight, its status and its comments beside it.
+The published API of insights (part 4.1): the list, one insight, its status and its comments.
 
-Each method has a scope of its own. All but the list speaks as the service's own clients do: 200 also for what
-is new, a comment's `message`, and things named by `{"id"}`.
+Each method has its own scope. Except for the list, the forms are those of the service's own clients: 200 also
+after a creation, a comment's text as `message`, and references as `{"id"}`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOTHING = ("",)  # a status and a category that no insight has
 ABOUT = "about"
 MONEY, OPERATION = "money", "operation"
 
-# What these find is no money that somebody could save: their impact is the spend that is concerned.
+# The impact of findings in these categories is the affected spend, not money that can be saved.
 _OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
 
 
@@ -58,8 +58,10 @@ def describe(insight: Insight) -> dict[str, object]:
 
 def describe_for_people(insight: Insight) -> dict[str, object]:
     """
-    `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise. `about`:
-    money, or the operation of Tollhouse and its senders.
+    Describe an insight with the fields that only people see.
+
+    `gone` means that a detector no longer finds the problem. The insight is then addressed, unless a person
+    set another status. `about` is money, or the operation of Tollhouse and its senders.
     """
     added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
     return {**describe(insight), **added}
@@ -86,7 +88,7 @@ INSIGHTS: List[Insight] = List(
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
         "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
-        "cost_impact": Sort(  # to sort by; what is shown is exact
+        "cost_impact": Sort(  # only for sorting; the response has the exact value
             field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
         ),
         "effort": Sort(
@@ -101,7 +103,7 @@ INSIGHTS: List[Insight] = List(
     default_sort=("status", "asc"),
     filters={
         "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
-        # Of the service's own client. "false" leaves nothing out.
+        # Set by the service's own client. "false" hides nothing.
         HIDE_RESOLVED: Filter(
             holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
             valid_values=YES_NO,
@@ -138,7 +140,7 @@ _EVERY = ListQuery(
 
 
 class InsightRows:
-    """Insights in the storage, which knows of statuses and categories alone."""
+    """Stored insights. The storage filters only by status and category, so other filters are translated."""
 
     def __init__(self, registry: Registry) -> None:
         self._table = registry.insights
@@ -153,7 +155,7 @@ class InsightRows:
         if len(asked) != 1:
             return await self._stored.page(listed, replace(wanted, filters=filters))
         known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
-        if not known:  # so many that they are not told
+        if not known:  # too many categories, so the storage does not list them
             return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
         of_operation = asked == {OPERATION}
         chosen = tuple(each for each in known if (each in _OF_OPERATION) == of_operation)
@@ -168,12 +170,12 @@ def insight_rows(registry: Registry) -> InsightRows:
 
 
 async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:
-    """NotThere when there is no such insight."""
+    """Return the comments on an insight. Raises NotThere if there is no such insight."""
     return MemoryRows(await registry.insights.comments(insight))
 
 
 class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`cost_impact` is a decimal number of dollars, as text or as a number."""
+    """A new insight. `cost_impact` is a decimal number of dollars, as text or as a number."""
 
     title: str
     description: str = ""
@@ -185,7 +187,7 @@ class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class InsightChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """Changes to an insight. Omitted fields stay as they are."""
 
     title: str | None = None
     description: str | None = None
@@ -201,7 +203,7 @@ class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class InsightItem(msgspec.Struct, kw_only=True):
-    """An insight as it is answered; times are epoch seconds as text."""
+    """One insight in a response. Times are epoch seconds as text."""
 
     id: str
     title: str
@@ -241,14 +243,12 @@ class OneComment(msgspec.Struct, kw_only=True):
 
 
 class DeletedComment(msgspec.Struct, kw_only=True):
-    """What is gone."""
+    """The id of the deleted comment and of its insight."""
 
     comment: CommentName
 
 
 class Deleted(msgspec.Struct, kw_only=True):
-    """What is gone."""
-
     insight: InsightName
     comments: list[CommentName]
 
@@ -355,7 +355,7 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     return {"comment": describe_comment(comment)}
 
 
-# The catalogue has no scope of its own for this.
+# The catalogue of scopes has none for deleting a comment.
 @_call(
     "DELETE",
     _COMMENTS + "/{comment}",
@@ -378,7 +378,7 @@ def comment_number(text: str) -> int:
 
 
 def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
-    """The registry. RegistryDamaged while its file is."""
+    """Return the registry. Raises RegistryDamaged if its file is damaged."""
     registry = request.services.registry
     if registry is None:
         raise RegistryDamaged("registry.sqlite cannot be read")

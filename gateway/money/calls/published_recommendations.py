@@ -1,7 +1,7 @@
 """
-Savings recommendations, their types and comments, for keys. Each method has a scope of its own.
+API of savings recommendations, their types and comments, for keys. Each method has its own scope.
 
-No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of insights.
+There are no published paths for these scopes, so Tollhouse defines the addresses and fields, similar to insights.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ShownType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDimension:
-    """A dimension by which recommendations are filtered, with the values that they have in it."""
+    """A dimension to filter recommendations by, and the values that recommendations have in it."""
 
     id: str
     values: Sequence[str]
@@ -110,7 +110,10 @@ def describe_type(row: ShownType) -> dict[str, object]:
 
 
 def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
-    """Every dimension of the ledger is a filter: one passes if it concerns one of the values."""
+    """
+    Define the list of recommendations. Each dimension of the totals is a filter: a recommendation matches if
+    it concerns one of the values.
+    """
     filters: dict[str, Filter[Recommendation]] = {
         "type": Filter(
             values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)
@@ -129,7 +132,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         show=describe_recommendation,
         identity=Sort(value=lambda row: row.id),
         sorts={
-            # to sort by; shown exactly
+            # only for sorting; the response has the exact value
             "savings": Sort(value=lambda row: float(Decimal(row.saving.monthly_savings))),
             "last_updated": Sort(value=lambda row: row.last_updated),
             "status": Sort(value=lambda row: STATUSES.index(row.status)),
@@ -189,7 +192,7 @@ async def recommendation_rows(registry: Registry) -> MemoryRows[Recommendation]:
 
 
 async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows[RecommendationComment]:
-    """NotThere when there is no such recommendation."""
+    """Return the comments on a recommendation. Raises NotThere if there is no such recommendation."""
     return MemoryRows(await registry.recommendations.comments(id))
 
 
@@ -199,7 +202,6 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
 
 
 def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
-    """List the dimensions with the values that open recommendations have."""
     found = [each.saving.dimensions for each in kept if each.is_open]
     values = {
         name: sorted({value for each in found for value in each.get(name, ())})
@@ -213,7 +215,7 @@ def _settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
 
 
 class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """Changes to recommendations. Omitted fields stay as they are."""
 
     ids: list[str]
     status: Status | None = None
@@ -221,14 +223,16 @@ class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=
 
 
 class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Decimal numbers, as text or as numbers: dollars a month, and percent of everything that was spent."""
+    """
+    Minimum savings as decimal numbers, as text or as numbers: dollars a month, and percent of all spend.
+    """
 
     least_savings: str | float | None = None
     least_share: str | float | None = None
 
 
 class TypeChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """Changes to a type. Omitted fields stay as they are."""
 
     enabled: bool | None = None
     thresholds: LeastSavings | None = None
@@ -246,7 +250,10 @@ class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown value."""
+    """
+    A request to look for savings. `filter` maps dimensions to values as for costs: `!` before a dimension
+    excludes its values, and null is the unknown value.
+    """
 
     type: str | None = None
     filter: dict[str, list[str | None]] = {}
@@ -316,7 +323,9 @@ _TYPES = "/recommendation_types"
 
 
 def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served], Served]:
-    """Give a handler its row, whose scope and name are the handler's."""
+    """
+    Register the handler under its path. The scope and the name of the call come from the handler's name.
+    """
 
     def give(handler: Served) -> Served:
         name = handler.__name__
@@ -337,7 +346,7 @@ def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served]
 @_call(
     "GET",
     _ALL,
-    "List what would have cost less",
+    "List recommendations",
     lists=recommendation_list((*DIMENSIONS,)),
     item=RECOMMENDATION,
 )
@@ -350,7 +359,7 @@ async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Resu
 @_call(
     "PATCH",
     _ALL,
-    "Set the status or the assignee of several",
+    "Set the status or the assignee of several recommendations",
     gives={JSON: closed({"recommendations": array(_CHANGED)})},
 )
 async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
@@ -366,7 +375,9 @@ async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result
     }
 
 
-@_call("GET", _COMMENTS, "The comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT)
+@_call(
+    "GET", _COMMENTS, "List the comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT
+)
 async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("recommendation_id")
     page = await request.list(
@@ -378,7 +389,7 @@ async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
 @_call(
     "POST",
     _COMMENTS,
-    "Add a comment, or several, to a recommendation",
+    "Add one or more comments to a recommendation",
     gives={JSON: closed({"comments": array(_COMMENT)})},
 )
 async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
@@ -411,7 +422,13 @@ async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"comment": {"id": str(number)}}
 
 
-@_call("GET", _TYPES, "List the types, with how each is calculated", lists=RECOMMENDATION_TYPES, item=_TYPE)
+@_call(
+    "GET",
+    _TYPES,
+    "List the types of recommendations and their formulas",
+    lists=RECOMMENDATION_TYPES,
+    item=_TYPE,
+)
 async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
 
@@ -424,7 +441,7 @@ async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> R
 @_call(
     "PATCH",
     _TYPES + "/{type}",
-    "Switch a type on or off, or set the least that it reports",
+    "Switch a type on or off, or set its minimum savings",
     gives={JSON: closed({"recommendation_type": _TYPE})},
 )
 async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
@@ -434,7 +451,7 @@ async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChan
 @_call(
     "GET",
     "/dimensions",
-    "What recommendations can be filtered by, with the values of those that are open",
+    "List the dimensions to filter recommendations by, with the values of open ones",
     lists=RECOMMENDATION_DIMENSIONS,
     item=closed({"id": TEXT, "values": array(TEXT)}),
 )
@@ -448,14 +465,19 @@ async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> 
 @_call(
     "POST",
     "/check",
-    "Look for savings now, and keep nothing",
+    "Look for savings now, without storing them",
     gives={JSON: closed({"check": _CHECK})},
     in_turn=True,
 )
 async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
     money = request.services
     if money.require_adviser().is_busy:
-        raise Refusal(429, "busy", "Savings are being looked for; one look at a time.", retry_after_s=BUSY_S)
+        raise Refusal(
+            429,
+            "busy",
+            "Another search for savings is running. Try again when it has finished.",
+            retry_after_s=BUSY_S,
+        )
     return await check_savings(money, request.shared.people, request.body)
 
 
@@ -463,8 +485,9 @@ async def change_recommendations(
     registry: Registry, given: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
 ) -> Result:
     """
-    The answer has a result for each id, in the order in which they were given. What is `hidden` from the
-    actor is answered as if it were not there.
+    Change recommendations, and return a result for each id in the given order.
+
+    `hidden` ids are answered as if they did not exist, because the actor may not see them.
     """
     table = registry.recommendations
     changed = await table.update(
@@ -504,7 +527,9 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
 async def check_savings(
     money: MoneyServices, people: People, given: SavingsCheck, may_see: Chosen = lambda _: True
 ) -> Result:
-    """Count the savings, by type, that a run over the visible calls would find now; nothing is stored."""
+    """
+    Return the number and sum of savings by type that a run over the visible calls would find now. Stores nothing.
+    """
     if given.type is not None:
         check_type(given.type)
     filters = people.asked(_check_filter(given.filter, money.ledger.own_dimensions()))
@@ -512,7 +537,7 @@ async def check_savings(
         result = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(
-            503, "unavailable", "The price card cannot be read; the operator finds why in the log."
+            503, "unavailable", "The price card cannot be read. The log of the gateway has the reason."
         ) from None
     amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in result.savings]
     by_type: dict[str, list[Decimal]] = defaultdict(list)
@@ -534,7 +559,7 @@ async def check_savings(
 
 def check_type(name: str) -> None:
     if name not in BY_NAME:
-        raise NotThere(f"there is no such type of recommendations; there are {', '.join(BY_NAME)}")
+        raise NotThere(f"there is no such type of recommendations; the types are {', '.join(BY_NAME)}")
 
 
 def comment_number(text: str) -> int:
@@ -546,7 +571,7 @@ def comment_number(text: str) -> int:
 def _check_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
     for name, values in given.items():
         if name.removeprefix(EXCLUDES) not in known:
-            raise Invalid(f"filter may name {', '.join(known)}")
+            raise Invalid(f"filter accepts only the dimensions {', '.join(known)}")
         if not values:
             raise Invalid(f"filter: {name} needs at least one value")
     return {name: [value or "" for value in values] for name, values in given.items()}

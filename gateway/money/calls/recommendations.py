@@ -1,4 +1,4 @@
-"""The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand."""
+"""Operator API of recommendations, with the same values and rules as for keys, and a search on request."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from spool.registry.recommendations import Recommendation
 
 
 class SavingsLook(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 @call(
     "GET",
     "/recommendations",
     VIEW_RECOMMENDATIONS,
-    "List what would have cost less",
+    "List recommendations",
     lists=recommendation_list((*DIMENSIONS,)),
     shows=SLICED,
 )
@@ -78,7 +78,7 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
 
 @call("POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now")
 async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
-    """Look before answering, so that it is done when a command without a server ends."""
+    """Look before answering, so that a command without a server does not exit before the search finishes."""
     try:
         async with request.audited("recommendations.run", "recommendations", {}):
             done = await request.services.require_adviser().look()
@@ -183,7 +183,7 @@ async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]
     "PATCH",
     "/recommendation-types/{type}",
     WORK_ON_INSIGHTS,
-    "Switch a type of recommendations, or set the least that it reports",
+    "Switch a type of recommendations on or off, or set its minimum savings",
 )
 async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
     return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
@@ -193,7 +193,7 @@ async def change_recommendation_type(request: OperatorRequest[MoneyServices, Typ
     "GET",
     "/recommendation-dimensions",
     VIEW_RECOMMENDATIONS,
-    "List what recommendations can be filtered by",
+    "List the dimensions to filter recommendations by",
     lists=RECOMMENDATION_DIMENSIONS,
     shows=SLICED,
 )
@@ -207,13 +207,13 @@ async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices,
     "GET",
     "/recommendation-check",
     VIEW_RECOMMENDATIONS,
-    "Look for savings now, and keep nothing",
+    "Look for savings now, without storing them",
     optional=("type", "filter"),
     shows=SLICED,
     in_turn=True,
 )
 async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Count the savings that a run would find; `filter` is JSON as in the body of the check for keys."""
+    """Return the savings that a run would find. `filter` is JSON, as in the request body for keys."""
     query = request.http.query
     try:
         wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
@@ -237,7 +237,9 @@ async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:
 
 
 async def _found(request: OperatorRequest[MoneyServices, Any], visible: Visible) -> Recommendation:
-    """Return the recommendation of the path. NotThere if there is none that the person sees."""
+    """
+    Return the recommendation of the path. Raises NotThere if it does not exist or is not visible to this person.
+    """
     found = await request.registry.recommendations.get(request.word("id"))
     if not visible.recommendation(found):
         raise NotThere("there is no recommendation with this id")

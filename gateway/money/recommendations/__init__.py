@@ -1,1 +1,3 @@
-"""What the same work could have cost less: arithmetic on the ledger's tokens and the price book."""
+"""
+Recommendations: how the same work could have cost less, computed from the tokens in the totals and the price list.
+"""

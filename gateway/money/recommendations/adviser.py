@@ -1,4 +1,4 @@
-"""Looks for savings and keeps what is found: in the background, when an operator asks, and without keeping it."""
+"""Looks for savings in the background and on request, and stores what it finds. A check stores nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from spool.registry.tables.recommendations import RecommendationTable
 EVERY_S = 3600.0
 
 _log = logging.getLogger(__name__)
-LEAST_DAYS = 14  # whole days after the one on which it was addressed
+LEAST_DAYS = 14  # whole days after the day on which the recommendation was addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a look changed, and the types that failed."""
+    """The changes that a run made, and the types that failed."""
 
     merged: Merged
     failed: Sequence[str]
@@ -36,7 +36,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What would be found now. `spent` is what all the tokens cost that were looked at, as decimal text."""
+    """
+    The savings that would be found now. `spent` is the cost of all tokens that were examined, as decimal text.
+    """
 
     savings: Sequence[Saving]
     spent: str
@@ -44,8 +46,6 @@ class Check:
 
 
 class Adviser:
-    """Looks for savings, one look at a time."""
-
     def __init__(self, sources: Sources, table: RecommendationTable, clock: Clock) -> None:
         self._sources = sources
         self._table = table
@@ -57,7 +57,7 @@ class Adviser:
         return self._turn.locked()
 
     async def look(self) -> Look:
-        """Looks once, with every type that is switched on, and keeps what is found."""
+        """Look for savings of every enabled type, and store them."""
         async with self._turn:
             now = self._clock.now()
             known = await self._known()
@@ -78,8 +78,8 @@ class Adviser:
         may_see: Chosen = lambda _: True,
     ) -> Check:
         """
-        Find the savings of one type, or of all, among the calls that pass the filters and are visible;
-        nothing is stored.
+        Find the savings of one type, or of all types, among the visible calls that match the
+        filters. Stores nothing.
         """
         async with self._turn:
             known = await self._known()
@@ -90,12 +90,15 @@ class Adviser:
             return Check(savings=found, spent=money.text(evaluation.spent), failed=evaluation.failed)
 
     async def run(self) -> None:
-        """Looks again and again. A failure is logged and left to the next look."""
+        """Look for savings periodically. Log failures and continue with the next run."""
         while True:
             try:
                 await self.look()
             except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("recommendations wait for the next look", extra={"action": "look_put_off"})
+                _log.exception(
+                    "the recommendations could not be updated; the next run tries again",
+                    extra={"action": "look_put_off"},
+                )
             await asyncio.sleep(EVERY_S)
 
     async def _known(self) -> Known:
@@ -118,11 +121,11 @@ class Adviser:
 
 async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Realized | None:
     """
-    Return the money that an addressed recommendation saved, over thirty days at most: the cost of an answered call
-    before and after, on the calls after. None if it is not addressed, is about seats, or it is too early to say.
+    Return the money that an addressed recommendation saved within at most thirty days.
 
-    It is measured on the work as a whole, whatever its model is now, and never more than what was promised
-    for as many calls.
+    The mean cost of a successful call before and after is compared, for the calls after. All calls of the work
+    count, whichever model they use now. The result never exceeds the promised savings for the same number of
+    calls. Returns None if the recommendation is not addressed, is about seats, or was addressed too recently.
     """
     if each.addressed_at is None or each.promised is None or not each.saving.measured_by:
         return None
@@ -139,8 +142,8 @@ async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Reali
 
 def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
     """
-    Return the saved amount in units of money; 0 if there is nothing to compare, or an answered call costs
-    more than before.
+    Return the saved amount in units of money. It is 0 if there is nothing to compare, or if a successful call
+    now costs more.
     """
     if before is None or after is None:
         return 0

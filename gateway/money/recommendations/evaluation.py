@@ -1,4 +1,7 @@
-"""Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow."""
+"""
+Runs all types over the facts, removes overlaps between their opportunities, and builds the savings to store.
+Pure and slow.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,9 @@ from spool.ledger import money
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
-MOST = 20  # of one type: the largest
-MOST_VALUES = 50  # of one dimension of a recommendation: those that save most
-# What was addressed is told again for what happens later than this: a change needs some time until it is in
-# force.
+MOST = 20  # largest opportunities per type
+MOST_VALUES = 50  # values per dimension of a recommendation, those with the largest savings
+# An addressed recommendation counts again only for later events, because a change takes some time to take effect.
 GRACE_S = 3 * 86400.0
 
 _log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is kept already: the settings of types, and the recommendations by key."""
+    """The stored settings of types, and the stored recommendations by key."""
 
     settings: Mapping[str, TypeSettings] = field(default_factory=dict)
     recommendations: Mapping[str, Recommendation] = field(default_factory=dict)
@@ -47,7 +49,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What was found, the types that ran, those that failed, and what the facts cost in units of money."""
+    """
+    The opportunities without overlaps, the types that ran and that failed, and the cost of all uses in
+    units of money.
+    """
 
     settled: Sequence[Settled]
     looked_for: Sequence[str]
@@ -56,14 +61,17 @@ class Evaluation:
 
 
 def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
-    """Runs the types. Call it outside of the event loop."""
+    """Run the types over the facts. Slow, so call it outside the event loop."""
     candidates: list[tuple[str, Opportunity]] = []
     looked_for, failed = [], []
     for type in types:
         try:
             opportunities = [_counted(facts, each, type.NAME, known) for each in type.find(facts)]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
-            _log.exception("a type failed", extra={"action": "recommendation_type_failed", "type": type.NAME})
+            _log.exception(
+                "a type of recommendations failed, so its recommendations stay as they were",
+                extra={"action": "recommendation_type_failed", "type": type.NAME},
+            )
             failed.append(type.NAME)
         else:
             looked_for.append(type.NAME)
@@ -93,12 +101,11 @@ def key_of(type: str, opportunity: Opportunity) -> str:
 def savings(
     facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
 ) -> list[Saving]:
-    """Return the settled findings as they are stored and shown."""
     return [_saving(facts, each, dimensions, price_book) for each in evaluation.settled]
 
 
 def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
-    """The opportunity, without what happened before it was addressed and some time after."""
+    """Return the opportunity without uses and seats from before GRACE_S after it was addressed."""
     kept = known.recommendations.get(key_of(type, opportunity))
     if kept is None or kept.addressed_at is None:
         return opportunity
@@ -117,8 +124,9 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross:
         description += (
-            f"\n\nAlone it would save {format_dollars(opportunity.gross)}; {format_dollars(settled.saving)} are "
-            "left after larger recommendations on the same tokens."
+            f"\n\nOn its own, it would save {format_dollars(opportunity.gross)}. "
+            f"{format_dollars(settled.saving)} remain after larger recommendations for the same "
+            "tokens."
         )
     return Saving(
         key=key_of(settled.type, opportunity),
@@ -152,7 +160,7 @@ def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
 
 
 def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]:
-    """The known values of a dimension among the uses, those with the largest savings first."""
+    """Return the known values of a dimension, those with the largest savings first."""
     amounts: dict[str, int] = defaultdict(int)
     for place, claim in found.claims.items():
         amounts[value_of(facts.uses[place].dimensions, dimension)] += claim
@@ -168,7 +176,7 @@ def _day(at: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """An opportunity, what its tokens cost, and what is left of its savings."""
+    """An opportunity, the cost of its tokens, and its savings without overlaps."""
 
     type: str
     opportunity: Opportunity
@@ -184,13 +192,11 @@ def settle(
     is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
 ) -> list[Settled]:
     """
-    Reduce overlapping savings of (type, opportunity), and leave out those below the `least` of their type.
+    Remove overlaps between opportunities, and drop those below the minimum of their type.
 
-    Each token is saved once: recommendations on the same tokens are taken one after the other, the largest
-    first. What one leaves of a use's cost is what the next can take its share of, so all of them together
-    never save more than was spent.
-
-    Opportunities that are `is_last` take nothing from others: nobody is going to act on them.
+    Each token is saved only once. The opportunities are applied one after the other, the largest first. Each
+    takes its share of the cost that the earlier ones left, so all together never save more than was spent.
+    Opportunities that are `is_last` reduce no others, because nobody will act on them.
     """
     left = [use.cost for use in uses]
     settled = []
@@ -202,8 +208,8 @@ def settle(
             for place, claim in opportunity.claims.items()
             if uses[place].cost
         }
-        # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain
-        # here.
+        # A negative claim (a use that would cost more) shrinks if an earlier opportunity claimed part of the
+        # use. The cap keeps the sum from exceeding the gross savings.
         saving = min(opportunity.gross, sum(taken.values()) + opportunity.fees)
         if saving <= 0 or saving < least(type):
             continue

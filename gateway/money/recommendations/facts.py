@@ -1,7 +1,7 @@
 """
-What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one moment.
+The facts that types of recommendations read, as of one moment: the priced tokens of a month and the newest calls.
 
-Amounts are integers in units of `spool.ledger.money`, so that every sum is exact.
+Amounts are integers in units of `spool.ledger.money`, so every sum is exact.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spool.record import Inference
 from spool.registry.recommendations import Processing
 
 DAY_S = 86400
-DAYS = 30  # a month, of which savings are told
+DAYS = 30  # savings are stated per month of 30 days
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one day and one set of dimensions: what they cost, and what the price book says they should."""
+    """Calls of one day and one set of dimensions, with their real cost and their cost at list prices."""
 
-    day: int  # epoch seconds
+    day: int  # start of the day, epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     cost: int
@@ -40,7 +40,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(NamedTuple):
-    """What one program does with one model; "" is unknown."""
+    """The work of one program with one model. "" is unknown."""
 
     source: str
     provider: str
@@ -50,12 +50,12 @@ class Work(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name for a title: the service, else the team, else the source."""
+        """Return the service, else the team, else the source."""
         return self.service or self.team or self.source
 
     @property
     def measured_by(self) -> dict[str, str]:
-        """The dimensions that stay when the model changes."""
+        """The dimensions that stay the same when the model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
     def processing(self, mode: str | None = None) -> Processing:
@@ -63,13 +63,12 @@ class Work(NamedTuple):
 
     @property
     def values(self) -> dict[str, str]:
-        """All of it, by dimension."""
         return {**self.measured_by, "provider": self.provider, "model": self.model}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentCall:
-    """One of the newest calls. `place` is that of its use in `SavingFacts.uses`."""
+    """One of the newest calls. `place` is the index of its use in `SavingFacts.uses`."""
 
     call: Inference
     place: int
@@ -78,14 +77,11 @@ class RecentCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedSeat:
-    """
-    A seat of a plan without a call in a billing cycle that is over (epoch seconds), and the fee that
-    giving it back saves.
-    """
+    """A seat without a call in a finished billing cycle, and its fee. Days are epoch seconds."""
 
     plan: str
     user: str
-    person: str  # the user as records carry it
+    person: str  # the user as in records
     team: str
     fee: int
     first_day: int
@@ -94,25 +90,25 @@ class UnusedSeat:
 
 @dataclass(frozen=True, kw_only=True)
 class SavingFacts:
-    """Everything, at one moment. A type takes what it needs."""
+    """All facts as of `now`."""
 
     now: float
     uses: Sequence[Use] = ()
-    recent: Sequence[RecentCall] = ()  # of a week at most, in order of time
+    recent: Sequence[RecentCall] = ()  # calls of at most a week, in order of time
     hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)  # calls without a user, by hour
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
-    newer: Callable[[str], Sequence[str]] = lambda _: ()  # the models that follow on one, the newest first
+    newer: Callable[[str], Sequence[str]] = lambda _: ()  # successors of a model, the newest first
     seats: Sequence[UnusedSeat] = ()
-    seats_cost: int = 0  # of all seats, in the last calendar month
+    seats_cost: int = 0  # cost of all seats in the last calendar month
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
-        Return how much less a use would have cost with other tokens or prices; negative if more, None if a
-        price is unknown.
+        Return the saving if these tokens were priced as `instead`. It is negative if they would cost more,
+        and None if a price is unknown.
 
-        A source that reports less than the price book says saves as much less; one that reports more
-        saves no more.
+        If the source reports less than list prices, the saving shrinks in proportion. If it reports more, the
+        saving does not grow.
         """
         price = self.estimate(instead)
         if price is None or not use.estimate:
@@ -123,11 +119,11 @@ class SavingFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opportunity:
     """
-    What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of
-    a use; of a type that is about seats there are `seats` in their place.
+    One opportunity to save, found by a type.
 
-    `formula` says how the sum of the claims was reached, with its numbers. `work` is the one that all texts
-    and numbers are of, None if they are of others, too.
+    `subject` identifies the opportunity within its type. `claims` maps the index of a use to its saving;
+    opportunities about seats have `seats` instead. `formula` shows how the sum of the claims was calculated.
+    `work` is the only work that the texts and numbers describe, or None if they describe several.
     """
 
     subject: Sequence[str]
@@ -153,8 +149,10 @@ class Opportunity:
     @property
     def concerns(self) -> Mapping[str, str]:
         """
-        Return the values of dimensions that all of it has of which texts and numbers are, empty if they
-        are of others, too. The seats of one opportunity are of one team.
+        Return the dimension values that everything in this opportunity shares, or none if it
+        describes several works.
+
+        The seats of one opportunity belong to one team.
         """
         if self.seats:
             return {"team": self.seats[0].team}
@@ -162,7 +160,7 @@ class Opportunity:
 
 
 class RecommendationType(Protocol):
-    """A module with these names."""
+    """A module that finds opportunities of one type."""
 
     NAME: str
     TITLE: str
@@ -177,29 +175,28 @@ class RecommendationType(Protocol):
 
 
 def share_of(amount: int, cost: int, estimate: int) -> int:
-    """The part of an amount at list prices that was paid: never more than all of it."""
+    """Scale an amount at list prices by the share of list prices that was paid, which is at most 1."""
     return amount * min(cost, estimate) // estimate
 
 
 def recommendation_dimensions(dimensions: Iterable[str]) -> list[str]:
-    """The dimensions of the ledger that recommendations have: all that say whose calls of what they are about."""
+    """Return the dimensions that recommendations have: all except the status and the cost source."""
     return [name for name in dimensions if name not in ("status", "cost_source")]
 
 
 def service_of(tags: str) -> str:
-    """The service that the kept tags name."""
     return _tags(tags).get("service", "")
 
 
 def value_of(dimensions: Dimensions, name: str) -> str:
-    """The value of a dimension as costs name it; "" if it is unknown."""
+    """Return the value of a dimension. "" is unknown."""
     if name.startswith(TAG):
         return _tags(dimensions.tags).get(name.removeprefix(TAG), "")
     return str(getattr(dimensions, name) or "")
 
 
 def seat_value(user: str, team: str, name: str) -> str:
-    """A fee is like a call of which the user and the team are known, and nothing else."""
+    """Return the value of a dimension for a seat fee, for which only the user and the team are known."""
     return {"user": user, "team": team}.get(name, "")
 
 

@@ -1,4 +1,6 @@
-"""Reads the facts that types of recommendations need: thirty days of the ledger, a bounded number of sums a day."""
+"""
+Reads the facts for types of recommendations: thirty days of totals, with a bounded number of sums per day.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")  # the fields of Work
-# the most costly sums of each day: what is left out is not advised on, and counts as no saving
+# Only the most expensive sums of each day are read. The others get no recommendation and count as no saving.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]
@@ -43,19 +45,19 @@ Chosen = Callable[[Dimensions], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where the facts are read."""
+    """Where the facts come from."""
 
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
-    registry: Registry | None = None  # without one there are no plans
+    registry: Registry | None = None  # None: no plans are read
 
 
 async def gather(
     sources: Sources, *, now: float, chosen: Chosen = lambda _: True
 ) -> tuple[SavingFacts, PriceBook]:
     """
-    The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced with.
+    Return the facts of the last thirty days for the matching uses, and the price book that they are priced with.
     """
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)
@@ -82,10 +84,10 @@ async def gather(
 
 
 async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
-    """Return the seats that nobody used, and what all seats cost in the last month."""
+    """Return the unused seats and the cost of all seats in the last month."""
     if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
-    from gateway.money.recommendations.seats import unused_seats  # only where there are plans
+    from gateway.money.recommendations.seats import unused_seats  # imported only if there are plans
 
     return await unused_seats(sources.ledger, sources.registry, now)
 
@@ -106,7 +108,8 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
     return [
         Use(
             day=each.day,
-            dimensions=known.setdefault(each.dimensions, each.dimensions),  # days share their texts
+            # share equal dimensions between days to save memory
+            dimensions=known.setdefault(each.dimensions, each.dimensions),
             tokens=each.tokens,
             cost=each.cost,
             estimate=estimate(each.tokens),
@@ -116,7 +119,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
 
 
 async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
-    """The calls of seven whole days that name no user, by work and hour."""
+    """Return the calls without a user of the last seven whole days, by work and hour."""
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.own_dimensions()
     query = CostQuery(
@@ -140,7 +143,7 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
 
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
-    """The calls that cost something and whose use is known, in order of time."""
+    """Return the calls whose use is known, in order of time."""
     places = {(use.day, use.dimensions): place for place, use in enumerate(uses)}
     sums = HourlySums(tags)
     found = []
@@ -172,7 +175,9 @@ def _units(amount: str | None) -> int | None:
 
 
 def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
-    """Return a test of dimensions by a filter as views have it; "" stands for unknown."""
+    """
+    Return a predicate that tests dimensions against a filter like that of a view. "" is the unknown value.
+    """
 
     def is_chosen(dimensions: Dimensions) -> bool:
         return all(

@@ -1,4 +1,4 @@
-"""The types of recommendations, the exact ones first and the weak ones last."""
+"""All types of recommendations, in order of confidence."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ TYPES: tuple[RecommendationType, ...] = (
     response_cache,
 )
 BY_NAME = {type.NAME: type for type in TYPES}
-OF_SEATS = frozenset({idle_seat.NAME})  # the least share of these is a share of what seats cost
+OF_SEATS = frozenset({idle_seat.NAME})  # for these types, the minimum share is a share of the cost of seats

@@ -1,7 +1,4 @@
-"""
-Prices the same tokens in another way: each use is priced again, and uses of one work add up; and amounts in the words
-of a recommendation.
-"""
+"""Prices the same tokens in another way, sums the savings by work, and formats amounts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from spool.registry.insights import dollars
 
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
-    """The uses of one work with a price in another way; what they cost, and what they would have cost less."""
+    """The uses of one work that have another price, their cost, and their savings."""
 
     uses: list[Use] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
@@ -33,14 +30,15 @@ class PricedWork:
         return sum(use.tokens.calls for use in self.uses)
 
     def sum(self, count: str) -> int:
-        """The sum of one of the counts of tokens."""
         return sum(getattr(use.tokens, count) for use in self.uses)
 
 
 def repriced(
     facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
 ) -> Iterator[tuple[Work, PricedWork]]:
-    """The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out."""
+    """
+    Yield each work that would have cost less if its uses were priced as `instead` returns. None leaves a use out.
+    """
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
     for place, use in enumerate(facts.uses):
         tokens = instead(use)
@@ -57,12 +55,12 @@ def repriced(
 
 
 def format_dollars(units: int) -> str:
-    """Dollars to the cent, for sentences; what is answered beside them is exact."""
+    """Format dollars to the cent, for sentences. The response has the exact amount in another field."""
     return f"${Decimal(dollars(Decimal(money.text(units)))):,}"
 
 
 def exact(units: int) -> str:
-    """Dollars with every digit, for formulas."""
+    """Format dollars with every digit, for formulas."""
     return f"${money.text(units)}"
 
 

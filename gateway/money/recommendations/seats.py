@@ -1,4 +1,6 @@
-"""The seats that nobody used in the newest billing cycle that is over, nor since, with their fees in dollars."""
+"""
+Finds seats without a call since the start of the newest finished billing cycle, with their fees in dollars.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from spool.registry.roles import LedgerSlice
 from spool.statements import day_from, day_text
 
 _EVERY_CALL = LedgerSlice(parts=((),))
-_Key = tuple[str, str]  # the name of a plan, and a user
+_Key = tuple[str, str]  # plan name and user
 
 
 async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[UnusedSeat], int]:
     """
-    Return the seats that are still held and had no call since the newest cycle that is over began, and
-    what all seats cost in the last month.
+    Return the current seats without a call since the newest finished cycle began, and the cost of all seats
+    in the last month.
     """
     month = CalendarMonth.at(now)
     last = await _costs(ledger, registry, month.previous, now)
@@ -46,7 +48,7 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
 
 
 def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
-    """Return the first day of the newest cycle that is over: it ended in this month or in the one before."""
+    """Return the first day of the newest finished cycle. It ended in this month or in the previous one."""
     over = [each for each in cycles(plan.cycle_day, month.previous.start, month.end) if each.end <= now]
     return over[-1].start
 
@@ -65,7 +67,7 @@ async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: 
 
 
 def _held(costs: PlanCosts, today: str) -> set[_Key]:
-    """Return the seats of a running month that are held today."""
+    """Return the seats of the running month that somebody holds today."""
     rows = (row for row in costs.rows if row.since <= today)
     return {_key(row) for row in rows if row.until is None or today < row.until}
 

@@ -1,6 +1,5 @@
 """
-What calls would have cost with another model: the arithmetic of the recommendation `cheaper_model`, for
-whatever model somebody asks about.
+The cost of calls if they had used another model. Uses the arithmetic of the recommendation `cheaper_model`.
 """
 
 from __future__ import annotations
@@ -27,18 +26,20 @@ from spool.processing import STANDARD
 from spool.record import NS, Inference
 
 ASSUMPTIONS = (
-    "The other model needs as many tokens.",
-    "The other model is paid at its list price of today, in the proportion in which list prices are paid now.",
+    "The other model needs the same number of tokens.",
+    "The other model costs its current list price, scaled by the share of list prices that these calls paid.",
 )
 Group = tuple[str | None, ...]
 _Named = tuple[str | None, str | None, str | None, str, int]  # provider, models, mode, and time (ns)
-DAYS_AT_ONCE = 6  # their sums are in memory together, and others wait while they are read
-DAYS_OF_CHOSEN = 2  # the same where all sums of a day are read
+DAYS_AT_ONCE = 6  # days whose sums are in memory at once; other queries wait while they are read
+DAYS_OF_CHOSEN = 2  # the same, if all sums of a day are read
 
 
 @dataclass(slots=True)
 class Instead:
-    """In units of money. `unchanged` is the cost of calls that have no list price now: it stays."""
+    """
+    Amounts in units of money. `unchanged` is the cost of calls without a list price, which stays the same.
+    """
 
     calls: int = 0
     cost: int = 0
@@ -53,7 +54,6 @@ class Instead:
 
     @classmethod
     def together(cls, several: Collection[Instead]) -> Instead:
-        """The sum of several."""
         return cls(
             calls=sum(each.calls for each in several),
             cost=sum(each.cost for each in several),
@@ -68,19 +68,19 @@ class Instead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """By group, and of all."""
+    """The result by group, and in total."""
 
     groups: Mapping[Group, Instead]
     total: Instead = field(default_factory=Instead)
 
 
 def check_model(book: PriceBook, model: str, now: float) -> None:
-    """Invalid if no list price is known for it."""
+    """Raise Invalid if no list price is known for the model."""
     one = Inference(
         id=b"", source="", response_model=model, start_time=int(now) * NS, input_tokens=1, output_tokens=1
     )
     if book.estimate(one) is None:
-        raise Invalid(f"no list price is known for the model {model!r}: write its name as the list prices do")
+        raise Invalid(f"no list price is known for the model {model!r}; use its name from the list prices")
 
 
 async def what_if(
@@ -94,8 +94,10 @@ async def what_if(
     now: float,
 ) -> WhatIf:
     """
-    Calls of days (epoch seconds of their begin, UTC) that are chosen, None: all; of each day the dearest sums.
-    AskedTooMuch as of a question to the ledger.
+    Price the calls of these days as if they had used `model`.
+
+    `days` are starts of days in epoch seconds (UTC). `chosen` selects calls; None selects all. Only the most
+    expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its limits, like a cost query.
     """
     found: dict[Group, Instead] = defaultdict(Instead)
     limit = limit_of_question()
@@ -118,7 +120,7 @@ async def what_if(
 
 
 class _Savings:
-    """What sums would save with another model, at its price of one time (ns). Remembers their rates."""
+    """Savings of sums with another model at its price at one time (ns). Caches the rates."""
 
     def __init__(self, book: PriceBook, model: str, time: int) -> None:
         self._book = book
@@ -128,8 +130,9 @@ class _Savings:
 
     def of(self, one: DaySum) -> int | None:
         """
-        Return the saving of the same tokens in the same processing; in the standard one if the other model has no
-        price for that. None if a price is unknown.
+        Return the saving with the other model in the same processing mode.
+
+        If the other model has no price in that mode, the standard mode applies. Returns None if a price is unknown.
         """
         tokens = one.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)
@@ -142,7 +145,7 @@ class _Savings:
         return None if price is None else share_of(estimate - price, one.cost, estimate)
 
     def _price(self, tokens: TokenSum, named: _Named) -> int | None:
-        """Return what tokens cost in units as those of another model, mode and time."""
+        """Return the price of tokens in units of money, as if they had this model, mode and time."""
         if tokens.meters:
             text = self._book.estimate_sum(_renamed(tokens, named))
             return None if text is None else money.units(text)
@@ -162,5 +165,5 @@ def _renamed(tokens: TokenSum, named: _Named) -> TokenSum:
 
 
 def days_within(since: float, until: float) -> range:
-    """The days of UTC that a time touches."""
+    """Return the starts of all UTC days that the time range touches."""
     return range(int(since) // DAY_S * DAY_S, -int(-until // DAY_S) * DAY_S, DAY_S)

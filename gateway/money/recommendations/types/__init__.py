@@ -1,1 +1,1 @@
-"""The types of recommendations, one module each; `gateway.money.recommendations.list` has them in order."""
+"""The types of recommendations, one module each. `gateway.money.recommendations.list` has their order."""

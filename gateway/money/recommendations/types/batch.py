@@ -1,4 +1,4 @@
-"""Jobs that run at their hour without a person: what the same tokens cost as a batch."""
+"""Regular jobs without a user, and the cost of their tokens at batch prices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import WEAK
 
 NAME = "batch"
-TITLE = "Batches for jobs that run at their hour"
-FORMULA = "cost at standard prices - cost of the same tokens at the prices of a batch"
+TITLE = "Batches for regular jobs"
+FORMULA = "cost at standard prices - cost of the same tokens at batch prices"
 CONFIDENCE = WEAK
 EFFORT = MEDIUM
-ASSUMPTIONS = ("Nobody waits for the answers: a batch may take a day.",)
-LEAST_DAYS = 5  # of the last seven on which it ran
+ASSUMPTIONS = ("Nobody waits for the responses, so a batch may take up to a day.",)
+LEAST_DAYS = 5  # minimum of the last seven days on which the job ran
 LEAST_CALLS = 100
-SPAN = 3  # hours of a day in which nearly all calls are
+SPAN = 3  # consecutive hours of a day that have nearly all calls of the job
 NEARLY_ALL = 90  # percent
 _HOUR_S = 3600
 
@@ -40,9 +40,11 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=priced.claims,
             title=f"Batches for {work.name} with {work.model}",
-            seen=f"{priced.calls:,} calls of {work.name} with {work.model} name no user, and nearly all of a day "
-            f"come within {SPAN} hours, day after day: a job.",
-            advice="Send this job as a batch, if its answers may come within a day.",
+            seen=(
+                f"{priced.calls:,} calls of {work.name} with {work.model} name no user. On most days, "
+                f"nearly all calls arrive within {SPAN} hours, so they look like a scheduled job."
+            ),
+            advice="Send this job as a batch, if its responses may take up to a day.",
             formula=f"{exact(priced.cost)} call by call - {exact(priced.cost - priced.saving)} as a batch",
             current=work.processing(STANDARD),
             recommended=work.processing("batch"),
@@ -51,7 +53,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def is_job(hours: Mapping[int, int]) -> bool:
-    """True if nearly all calls of each day (by hour in epoch seconds) are within a few hours, on most days."""
+    """
+    Return whether nearly all calls of a day are within a few hours, on most days. `hours` maps epoch
+    seconds to calls.
+    """
     days: dict[int, dict[int, int]] = defaultdict(dict)
     for start, calls in hours.items():
         days[start // DAY_S][start % DAY_S // _HOUR_S] = calls
@@ -60,5 +65,7 @@ def is_job(hours: Mapping[int, int]) -> bool:
 
 
 def _busiest(day: Mapping[int, int]) -> int:
-    """The calls of the busiest hours in a row; those of a job at midnight are at both ends of the day."""
+    """
+    Return the most calls in SPAN consecutive hours. The day wraps around, because a job may run at midnight.
+    """
     return max(sum(day.get((hour + step) % 24, 0) for step in range(SPAN)) for hour in range(24))

@@ -1,4 +1,4 @@
-"""Cache writes that nobody reads often enough: what the same input costs without a cache."""
+"""Cache writes that are read too rarely, and the cost of the same input without a cache."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from spool.registry.insights import LOW
 from spool.registry.recommendations import EXACT
 
 NAME = "cache_write_unread"
-TITLE = "No cache where what is written is hardly read"
+TITLE = "No prompt cache if its content is rarely read"
 FORMULA = "cost with cache writes and reads - cost of the same tokens as plain input"
 CONFIDENCE = EXACT
 EFFORT = LOW
-ASSUMPTIONS = ("The calls that write to the cache are those of the same program that could read from it.",)
+ASSUMPTIONS = (
+    "The calls that write to the cache and the calls that could read from it belong to the same program.",
+)
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -31,10 +33,14 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=priced.claims,
             title=f"No prompt cache with {work.model} for {work.name}",
-            seen=f"{priced.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the provider's "
-            f"cache and read {read:,}. Writing cost more than reading saved.",
-            advice="Remove the cache breakpoint, or move it behind what stays the same from call to call and make sure "
-            "that calls follow each other before the cache forgets.",
+            seen=(
+                f"{priced.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the "
+                f"provider's cache and read {read:,}. The writes cost more than the reads saved."
+            ),
+            advice=(
+                "Remove the cache breakpoint. Or move it to the end of the part that is the same in each "
+                "call, and make sure that the next call arrives before the cache entry expires."
+            ),
             formula=f"{exact(priced.cost)} with {written:,} tokens written and {read:,} read"
             f" - {exact(priced.cost - priced.saving)} as plain input",
             current=work.processing(),
@@ -44,7 +50,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def _uncached(use: Use) -> TokenSum | None:
-    """The same tokens as plain input; also of uses that only read, because these are what writing is for."""
+    """
+    Return the same tokens as plain input. Uses that only read are included, because the writes serve them.
+    """
     if not use.tokens.cache_write_tokens and not use.tokens.cache_read_tokens:
         return None
     return replace(use.tokens, cache_read_tokens=0, cache_write_tokens=0, cache_write_1h_tokens=0)

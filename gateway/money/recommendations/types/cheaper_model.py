@@ -1,7 +1,8 @@
 """
-Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their model.
+Users who pay far more per token than others do for the same work, and the cost at the prices of the others' model.
 
-The same work is the same service (else the same source) with inputs and outputs of about the same length.
+Work is the same if it has the same service (or the same source, if the service is unknown) and inputs and
+outputs of similar length.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ FORMULA = "cost of the work - cost of the same tokens at the prices of the model
 CONFIDENCE = WEAK
 EFFORT = LOW
 ASSUMPTIONS = (
-    "Calls of one service whose inputs and outputs are about as long are the same work.",
-    "The other model needs as many tokens.",
+    "Calls of one service with inputs and outputs of similar length are the same work.",
+    "The other model needs the same number of tokens.",
 )
 LEAST_CALLS = 20
 LEAST_PEERS = 3
-MOST_WORKERS = 300  # at one work, the most costly: each is compared with all others
-TIMES = 3  # what the peers pay for a token
-ALIKE = 2  # times longer or shorter, at most
+MOST_WORKERS = 300  # the most expensive users of a work are compared; each is compared with all others
+TIMES = 3  # minimum ratio of the price per token to the median of the others
+ALIKE = 2  # maximum ratio of the mean lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """Who did some work, and how. `main` is the use that stands for the model that cost most."""
+    """One user of a work. `main` is a use of the model with the highest cost."""
 
     work: str
     who: str
@@ -50,7 +51,7 @@ class Worker:
 
     @property
     def price(self) -> int:
-        """Return the price of a million tokens."""
+        """Price per million tokens."""
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
     def is_like(self, other: Worker) -> bool:
@@ -134,12 +135,16 @@ def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -
         subject=(worker.work, worker.who),
         claims=claims,
         title=f"{then.model} for {worker.who} in {worker.work} instead of {now.model}",
-        seen=f"{worker.who} pays {worker.price / max(1, peer.price):.0f} times as much for a token as others in "
-        f"{worker.work}: mostly {now.model}, {worker.calls:,} calls. {peers} others do work of the same "
-        "shape there, "
-        f"with models such as {then.model}.",
+        seen=(
+            f"{worker.who} pays {worker.price / max(1, peer.price):.0f} times as much per token as others "
+            f"in {worker.work}. The model is mostly {now.model}, for {worker.calls:,} calls. {peers} "
+            f"others do similar work there, with models such as {then.model}."
+        ),
         advice=f"Try {then.model} for this work.",
-        formula=f"{exact(cost)} as it was - {exact(cost - sum(claims.values()))} at the prices of {then.model}",
+        formula=(
+            f"{exact(cost)} with the current models - {exact(cost - sum(claims.values()))} at the prices "
+            f"of {then.model}"
+        ),
         current=Processing(model=now.model, provider=now.provider),
         recommended=Processing(model=then.model, provider=then.provider),
         measured_by={**worker.main.work.measured_by, "user": worker.main.dimensions.user or ""},

@@ -1,5 +1,6 @@
 """
-Calls whose input is little over a size at which the price of the whole call rises: what it costs below that size.
+Calls with an input slightly above a size at which the price of the whole call rises, and their cost
+below that size.
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ FORMULA = "cost at the prices of large inputs - cost of the same tokens at the p
 CONFIDENCE = EXACT
 EFFORT = MEDIUM
 ASSUMPTIONS = (
-    "The input can be cut by a fifth at most: calls are counted where the mean input of a day is at most a "
-    "quarter "
-    "over the size.",
-    "The tokens that are cut are not counted as savings.",
+    "The input can be shortened by at most a fifth. Only calls are counted whose mean input on a day "
+    "is at most a quarter above the size.",
+    "The removed tokens are not counted as savings.",
 )
-OVER = 4  # a quarter
+OVER = 4  # an input may exceed the size by a quarter
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -41,10 +41,14 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=priced.claims,
             title=f"Keep prompts of {work.name} below {edge:,} tokens ({work.model} costs more above)",
-            seen=f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
-            f"{priced.sum('input_tokens') // priced.calls:,} in the mean: the whole call costs more from there "
-            "on.",
-            advice="Cut what is sent (older turns, whole files, tool results) so that the input stays below that size.",
+            seen=(
+                f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than "
+                f"{edge:,} tokens, {priced.sum('input_tokens') // priced.calls:,} on average. Above this "
+                "size, the whole call costs more."
+            ),
+            advice=(
+                "Shorten the input (older turns, whole files, tool results) so that it stays below that size."
+            ),
             formula=f"{exact(priced.cost)} beyond {edge:,} tokens - {exact(priced.cost - priced.saving)} below",
             current=work.processing(),
             recommended=work.processing(),
@@ -53,7 +57,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def edge_of(facts: SavingFacts, use: Use) -> int | None:
-    """The size that made the price of these calls rise, if their mean input is little over it."""
+    """
+    Return the input size at which the price of these calls rose, or None if their mean input is far above it.
+    """
     tokens = use.tokens
     if not tokens.beyond or not tokens.calls:
         return None

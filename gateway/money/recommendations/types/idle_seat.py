@@ -1,4 +1,4 @@
-"""Seats of assistants that nobody used, by plan and team: what they cost."""
+"""Unused seats of assistants by plan and team, and their fees."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spool.registry.recommendations import STRONG, Processing
 
 NAME = "idle_seat"
 TITLE = "Seats that nobody uses"
-FORMULA = "fees of the seats without a call that worked"
+FORMULA = "fees of the seats without a successful call"
 CONFIDENCE = STRONG
 EFFORT = LOW
 ASSUMPTIONS = (
-    "Telemetry tells every call of the assistant.",
-    "The vendor takes seats back at the end of a billing cycle.",
+    "Telemetry reports every call of the assistant.",
+    "The vendor accepts returned seats at the end of a billing cycle.",
 )
-MOST_NAMED = 10  # seats in a sentence or a formula: those with the highest fee
+MOST_NAMED = 10  # seats named in a sentence or a formula, those with the highest fee
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -34,8 +34,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims={},
             seats=seats,
             title=f"{_counted(seats)} without use",
-            seen=f"No call of {people} worked in the last billing cycle that is over, nor since.",
-            advice="Ask whether these seats are needed, and give back those that are not.",
+            seen=f"{people} had no successful call since the start of the last finished billing cycle.",
+            advice="Ask whether these seats are still needed, and cancel those that are not.",
             formula=_formula(seats),
             current=Processing(),
             recommended=Processing(),
@@ -44,7 +44,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def _counted(seats: Sequence[UnusedSeat]) -> str:
-    """Return how many seats of which plan and team, such as "2 seats of Claude Team (search)"."""
+    """Return the number of seats with plan and team, such as "2 seats of Claude Team (search)"."""
     first = seats[0]
     noun = "seat" if len(seats) == 1 else "seats"
     team = f" ({first.team})" if first.team else ""
@@ -59,7 +59,7 @@ def _formula(seats: Sequence[UnusedSeat]) -> str:
 
 
 def _some(texts: Sequence[str], between: str) -> str:
-    """Join the first of some texts, and say how many more there are."""
+    """Join the first texts, and add the number of the remaining ones."""
     joined = between.join(texts[:MOST_NAMED])
     others = len(texts) - MOST_NAMED
     return joined if others <= 0 else f"{joined}{between}and {others} more"

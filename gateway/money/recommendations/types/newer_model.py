@@ -1,5 +1,5 @@
 """
-A newer model of the same family and rank that costs less for input and for output: the same tokens at its prices.
+A newer model of the same family and tier that costs less for input and output, and the cost at its prices.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from spool.registry.insights import LOW
 from spool.registry.recommendations import EXACT, Processing
 
 NAME = "newer_model"
-TITLE = "The newer model of the same rank"
-FORMULA = "cost at the model's prices - cost of the same tokens at the newer model's prices of today"
+TITLE = "The newer model of the same tier"
+FORMULA = "cost at the model's prices - cost of the same tokens at the newer model's current prices"
 CONFIDENCE = EXACT
 EFFORT = LOW
 ASSUMPTIONS = (
-    "The newer model needs as many tokens: its tokenizer, and how much it reasons, may differ.",
-    "The newer model does the work as well: try it on a part of the calls.",
+    "The newer model needs the same number of tokens. Its tokenizer and its amount of reasoning may differ.",
+    "The newer model does the work equally well. Try it on a part of the calls.",
 )
-_SAMPLE = 1_000_000  # tokens, of which both prices are compared
+_SAMPLE = 1_000_000  # tokens for which both prices are compared
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -47,9 +47,11 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=priced.claims,
             title=f"{model} for {work.name} instead of {work.model}",
-            seen=f"{priced.calls:,} calls of {work.name} used {work.model}. {model} is newer, of the same rank, and "
-            "costs less for input and output.",
-            advice=f"Try {model} on a part of this work, and change over when the answers are as good.",
+            seen=(
+                f"{priced.calls:,} calls of {work.name} used {work.model}. {model} is newer, belongs to "
+                "the same tier, and costs less for input and output."
+            ),
+            advice=f"Try {model} on a part of this work. Switch over when the responses are equally good.",
             formula=f"{exact(priced.cost)} with {work.model} - {exact(priced.cost - priced.saving)} with {model}",
             current=work.processing(),
             recommended=Processing(model=model, provider=work.provider),
@@ -58,7 +60,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
-    """The newest model that follows on the one of a use and costs no more of anything, and less of something."""
+    """
+    Return the newest successor of the model of a use that costs no more for anything and less for something.
+    """
     input_sample = replace(
         use.tokens,
         calls=0,

@@ -1,4 +1,4 @@
-"""Calls that paid for a faster tier: what the same tokens cost in the standard way."""
+"""Calls that paid for a faster tier, and the cost of the same tokens with standard processing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
             claims=priced.claims,
             title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
             seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
-            advice=f"Ask for {mode} processing only where somebody waits for the answer.",
+            advice=f"Request {mode} processing only if somebody waits for the response.",
             formula=f"{exact(priced.cost)} as {mode} - {exact(priced.cost - priced.saving)} as standard",
             current=work.processing(mode),
             recommended=work.processing(STANDARD),

@@ -1,8 +1,8 @@
 """
-Conversations that send everything again and read nothing from the provider's cache, where it would have paid.
+Conversations that send everything again and never read from the provider's cache, where a cache would save money.
 
-A call that continues a session within minutes begins with what the last one held: that much would have been
-read from the cache. What writing to the cache costs is taken off.
+If a call continues a session within minutes, its input begins with the input of the call before. That part
+would have been read from the cache. The cost of writing to the cache is subtracted.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from spool.registry.recommendations import STRONG
 NAME = "prompt_caching"
 TITLE = "A prompt cache for conversations"
 FORMULA = (
-    "cost of the calls - cost of the same calls if each wrote its input and read what the call before it held"
+    "cost of the calls - cost of the same calls if each wrote its input to the cache and read the "
+    "input of the call before"
 )
 CONFIDENCE = STRONG
 EFFORT = MEDIUM
 ASSUMPTIONS = (
-    "A call begins with the whole input of the call before it in its session.",
-    "The provider keeps what was written for five minutes.",
+    "A call begins with the whole input of the previous call in its session.",
+    "The provider keeps cached input for five minutes.",
 )
-RECENT_NS = 5 * DAY_S * NS  # a client that was mended is soon forgiven
-ALIVE_NS = 300 * NS  # how long providers keep what was not read
-LEAST_INPUT = 1024  # tokens: shorter inputs are not cached
+RECENT_NS = 5 * DAY_S * NS  # short, so that a client that was fixed is soon dropped
+ALIVE_NS = 300 * NS  # how long providers keep unread cache entries
+LEAST_INPUT = 1024  # tokens; shorter inputs are not cached
 LEAST_CALLS = 20
-LEAST_SHARE = 10  # percent of what the calls cost
+LEAST_SHARE = 10  # minimum saving in percent of the cost of the calls
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -64,7 +65,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
             held = _held(before, each.call)
             before = each.call
             saving = _saving(facts, each, held)
-            # A session of one call is not a conversation: nothing would have been written to the cache for it.
+            # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
                 claims[each.place] += saving
                 resent += held > 0
@@ -77,10 +78,14 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
         work=work,
         claims=claims,
         title=f"Prompt caching with {work.model} for {work.name}",
-        seen=f"{resent:,} calls of the last five days of {work.name} with {work.model} sent a conversation again "
-        "within minutes, and none read from the provider's cache.",
-        advice="Switch prompt caching on in that client (a cache breakpoint after the system prompt), and keep what "
-        "changes from call to call at the end of the prompt.",
+        seen=(
+            f"{resent:,} calls of the last five days of {work.name} with {work.model} sent a conversation "
+            "again within minutes, but none read from the provider's cache."
+        ),
+        advice=(
+            "Enable prompt caching in that client (a cache breakpoint after the system prompt), and keep "
+            "the parts that change between calls at the end of the prompt."
+        ),
         formula=f"{exact(cost)} without a cache - {exact(cost - saved)} with one",
         current=work.processing(),
         recommended=work.processing(),
@@ -89,7 +94,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
 
 
 def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
-    """Return how much a cache would have saved of a call; None if a price is unknown."""
+    """Return the saving of one call with a cache, or None if a price is unknown."""
     as_it_was = facts.estimate_call(each.call)
     with_cache = facts.estimate_call(_cached(each.call, held))
     if not as_it_was or with_cache is None:
@@ -98,7 +103,7 @@ def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
 
 
 def _held(before: Inference | None, call: Inference) -> int:
-    """The tokens of a call's input that the cache would still have held."""
+    """Return the tokens of the call's input that would still be cached."""
     if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
         return 0
     tokens = before.input_tokens or 0

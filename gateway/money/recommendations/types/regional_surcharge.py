@@ -1,4 +1,4 @@
-"""Models that are asked for within one region: what the same tokens cost under the global name of the model."""
+"""Models called in one region, and the cost of the same tokens under the global name of the model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import EXACT, Processing
 
 NAME = "regional_surcharge"
-TITLE = "The global model instead of the one of a region"
+TITLE = "The global model instead of a regional one"
 FORMULA = "cost at the region's prices - cost of the same tokens at the prices of the global model"
 CONFIDENCE = EXACT
 EFFORT = MEDIUM
-ASSUMPTIONS = ("The data may leave the region: ask whoever decides on compliance first.",)
+ASSUMPTIONS = ("The data may leave the region. Ask the people responsible for compliance first.",)
 
-# `us.anthropic.claude-...` and `anthropic.claude-...`: an inference profile of a region, and the model in one
-# region.
+# Matches `us.anthropic.claude-...`, an inference profile of a region, and `anthropic.claude-...`, the model
+# in one region.
 _REGIONAL = re.compile(
     r"(?:(?!global\.)[a-z]{2,6}(?:-gov)?\.)?(?P<model>(?:anthropic|openai|amazon)\.[a-z].*)"
 )
@@ -35,8 +35,11 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=found.claims,
             title=f"{name} for {work.name} instead of {work.model}",
-            seen=f"{found.calls:,} calls of {work.name} asked for {work.model}, which costs more for its region.",
-            advice=f"Ask for {name} where the data may be processed in any region.",
+            seen=(
+                f"{found.calls:,} calls of {work.name} requested {work.model}, which costs more because "
+                "it is regional."
+            ),
+            advice=f"Request {name} where the data may be processed in any region.",
             formula=f"{exact(found.cost)} in the region - {exact(found.cost - found.saving)} globally",
             current=work.processing(),
             recommended=Processing(model=name, provider=work.provider),
@@ -45,7 +48,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def global_name(model: str) -> str | None:
-    """The name under which a model of a region is served from everywhere; None for other names."""
+    """Return the global name of a regional model, or None for other names."""
     regional = _REGIONAL.fullmatch(model)
     return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
 

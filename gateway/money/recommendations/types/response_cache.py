@@ -1,8 +1,8 @@
 """
-Calls that look like one that was answered within the hour: what a cache of answers would have saved.
+Calls that look like a repeat of one within the hour before, and the savings from a response cache.
 
-Prompts are never kept, so calls are compared by their counts of tokens. Counts are alike by chance, too: how
-often is seen from calls with one input token more, and that many are taken off.
+Prompts are never stored, so calls are compared by their token counts. Some counts are equal by chance. The
+number of chance matches is estimated from calls with exactly one more input token, and subtracted.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import WEAK
 
 NAME = "response_cache"
-TITLE = "A cache of answers"
+TITLE = "A response cache"
 FORMULA = "cost of repeated calls x (repeats - repeats by chance) / repeats"
 CONFIDENCE = WEAK
 EFFORT = MEDIUM
 ASSUMPTIONS = (
-    "Calls of one program with as many input and output tokens within an hour are the same call.",
-    "The same question may get the same answer.",
+    "Calls of one program with the same input and output tokens within an hour are the same call.",
+    "The same request may get the same response.",
 )
 WITHIN_NS = 3600 * NS
 LEAST_CALLS = 20
-LEAST_SHARE = 10  # percent of the calls
-BY_CHANCE = 4  # of so many repeats one may be by chance
+LEAST_SHARE = 10  # minimum repeats in percent of the calls
+BY_CHANCE = 4  # at most one in BY_CHANCE repeats may be by chance
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     for each in facts.recent:
         call = each.call
-        # The calls of a session differ: each holds what was said before.
+        # Calls of a session differ, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
             works[facts.uses[each.place].work].append(each)
     for work, calls in works.items():
@@ -67,11 +67,16 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
         subject=work,
         work=work,
         claims=claims,
-        title=f"A cache of answers for {work.name} with {work.model}",
-        seen=f"{count:,} of the newest {len(calls):,} calls of {work.name} with {work.model} had as many input and "
-        f"output tokens as another call within the hour before; {chance:,} would be expected by chance.",
-        advice="Look whether the same question is asked again, and keep its answer in the program or the gateway for a "
-        "while.",
+        title=f"A response cache for {work.name} with {work.model}",
+        seen=(
+            f"{count:,} of the newest {len(calls):,} calls of {work.name} with {work.model} had the same "
+            "number of input and output tokens as another call within the hour before. By chance, "
+            f"{chance:,} such calls would be expected."
+        ),
+        advice=(
+            "Check whether the same request is repeated, and cache its response for a while in the "
+            "program or the gateway."
+        ),
         formula=f"{exact(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
         current=work.processing(),
         recommended=work.processing(),

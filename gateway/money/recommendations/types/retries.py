@@ -1,4 +1,4 @@
-"""Calls that failed, were paid, and were sent again within a minute: what the failed ones cost."""
+"""Calls that failed, were paid, and were repeated within a minute, and the cost of the failed ones."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import STRONG
 
 NAME = "retries"
-TITLE = "No paid calls that fail and are sent again"
-FORMULA = "cost of the failed calls that were sent again within a minute"
+TITLE = "Paid calls that fail and are repeated"
+FORMULA = "cost of the failed calls that were repeated within a minute"
 CONFIDENCE = STRONG
 EFFORT = MEDIUM
 ASSUMPTIONS = (
-    "A call with as many input tokens, of the same sender and model, is the failed one sent again.",
+    "A call with the same number of input tokens, the same sender and the same model repeats the "
+    "failed call.",
 )
 WITHIN_NS = 60 * NS
 LEAST_CALLS = 5
 
 
 class _Same(NamedTuple):
-    """What a call and its repeat have in common."""
+    """The fields that a call and its repeat have in common."""
 
     source: str
     model: str | None
@@ -62,10 +63,14 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             work=work,
             claims=claims,
             title=f"Failed calls of {work.name} to {work.model}",
-            seen=f"{len(calls):,} of the newest calls of {work.name} to {work.model} failed (mostly {error}), "
-            "were paid, and were sent again within a minute.",
-            advice="Find why they fail (a timeout that is too short, an output that is cut, a tool that breaks), and "
-            "wait longer before each repeat.",
+            seen=(
+                f"{len(calls):,} of the newest calls of {work.name} to {work.model} failed (mostly "
+                f"{error}), were paid, and were repeated within a minute."
+            ),
+            advice=(
+                "Find the cause of the failures, such as a short timeout, a truncated output or a "
+                "failing tool. Wait longer before each repeat."
+            ),
             formula=f"{exact(cost)} for {len(calls):,} failed calls",
             current=work.processing(),
             recommended=work.processing(),

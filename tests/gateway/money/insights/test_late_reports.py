@@ -35,7 +35,9 @@ def test_late_reports_of_a_source_are_one_finding() -> None:
         "3 reports of kong came too late for their calls",
     } == titles
     assert 2 == len({each.key for each in findings})
-    [uncompared] = [each.draft.description for each in findings if "too old to compare" in each.draft.description]
+    [uncompared] = [
+        each.draft.description for each in findings if "too old to compare" in each.draft.description
+    ]
     assert "2 of them repeat calls" in uncompared
     assert [] == found(late_reports)
 

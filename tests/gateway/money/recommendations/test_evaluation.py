@@ -58,7 +58,7 @@ async def test_two_types_on_the_same_tokens() -> None:
     assert second.type == "newer_model"
     assert second.gross_savings == "1.05"
     assert second.monthly_savings.startswith("0.6176")  # $1.05 x $3.50 / $5.95
-    assert "Alone it would save $1.05; $0.62 are left" in second.description
+    assert "On its own, it would save $1.05. $0.62 remain" in second.description
 
 
 async def test_a_type_that_fails_stops_no_other() -> None:

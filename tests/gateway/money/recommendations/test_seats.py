@@ -68,7 +68,7 @@ def test_seats_are_told_by_plan_and_team() -> None:
     assert idle.last_day == "2026-10-31"
     assert "$55: bob $30 of fee; ann $25 of fee" == idle.formula
     assert {"team": ["search"], "user": ["bob", "ann"]} == idle.dimensions
-    assert "No call of bob, ann worked" in idle.description and "give back" in idle.description
+    assert "bob, ann had no successful call" in idle.description and "cancel" in idle.description
 
 
 def test_many_seats_are_named_in_part() -> None:
