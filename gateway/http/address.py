@@ -1,11 +1,11 @@
 """
-A row of the table of addresses: the whole declaration of one address. It stands above its handler: `@Address(...)`.
+The table of addresses. One row, `@Address(...)` above a handler, declares everything about one address.
 
-Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are
-made from it. Bodies are named by the types that decode them and lists by the lists themselves, so that
-neither can drift.
+The router, the 405 answer with `Allow`, admission, body reading, error answers, metric labels and
+`/openapi.json` are all made from the rows. A row names the types that decode its bodies and the lists that it
+returns, so the documentation cannot differ from the code.
 
-A request carries its key in the Authorization header, or as another product's clients send it.
+A request carries its key in the Authorization header or in the form that clients of another product use.
 """
 
 from __future__ import annotations
@@ -29,27 +29,31 @@ from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from gateway.service.schemas import OBJECT, Schema
 
-Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
+Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> type of the body, or its schema
 Check: TypeAlias = "Callable[[web.Request], None]"
 Guard: TypeAlias = "Callable[[web.Request, Services], None]"
 People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
-ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # with the time
+ErrorForm: TypeAlias = (
+    "Callable[[web.Request, Refusal, float], web.Response]"  # the float is the current time
+)
 Served = TypeVar("Served", bound=AddressHandler)
 
 REFUSALS: Mapping[int, str] = {
     400: "The body or a parameter breaks a rule that the message states",
-    401: "No key, or one that is unknown, disabled or deleted",
+    401: "The key is missing, unknown, disabled or deleted",
     403: "The key lacks the scope that the message names",
-    404: "There is no such thing",
-    409: "The state of the thing does not allow it",
-    410: "It is over: the device was revoked, or what the cursor is of was replaced",
-    413: "The body is over the limit that the message names",
-    415: "The media type or the content coding is not taken here",
-    422: "The definition has faults: `errors` has each of them with its value and its path; or the question asks too "
-    "much: the message says what to ask instead",
-    429: "Over a limit; Retry-After says when to repeat",
-    500: "Tollhouse made a mistake",
-    503: "Nothing was kept; Retry-After says when to repeat",
+    404: "The resource does not exist",
+    409: "The state of the resource does not allow the request",
+    410: "The device was revoked, or the data that the cursor refers to was replaced",
+    413: "The body is larger than the limit that the message names",
+    415: "This address does not accept the media type or the content coding",
+    422: (
+        "The definition has errors, which `errors` lists with value and path; or the query exceeds a "
+        "limit, and the message says how to narrow it"
+    ),
+    429: "A rate or concurrency limit was exceeded; Retry-After gives the seconds until a retry",
+    500: "An internal error of Tollhouse",
+    503: "Tollhouse cannot complete the request now; Retry-After gives the seconds until a retry",
 }
 READ = (400, 401, 403, 415, 429, 500, 503)
 WRITE = (400, 401, 403, 413, 415, 429, 500, 503)
@@ -59,51 +63,57 @@ READING = frozenset({"GET", "HEAD"})
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
-_ROWS = "__address_rows__"  # of a handler
+_ROWS = "__address_rows__"  # attribute of a handler
 
-# Security schemes of the OpenAPI document.
+# Names of the security schemes in the OpenAPI document.
 KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
-SESSION, CSRF = "session", "csrf"  # of operators
+SESSION, CSRF = "session", "csrf"  # for operators
 
 API_KEY_HEADER = "X-Api-Key"
 CSRF_HEADER = "X-CSRF-Token"
 
 
 class KeyCarriage(NamedTuple):
-    """`find` returns the key, None if there is none; `schemes` are the ways that the OpenAPI document names."""
+    """
+    The way in which a request carries its key.
+
+    `find` returns the key, or None if the request has none. `schemes` are the security schemes in
+    the OpenAPI document.
+    """
 
     find: Callable[[web.Request], str | None]
     schemes: tuple[str, ...]
 
 
 def authorization(request: web.Request) -> str | None:
-    """The whole value of the Authorization header."""
     return request.headers.get("Authorization")
 
 
 def basic_password(request: web.Request) -> str | None:
-    """The password of Basic, whatever the user; any other value as it is."""
+    """
+    Return the password of Basic credentials with any user name. Return any other Authorization value unchanged.
+    """
     value = authorization(request)
     if value is None or value[:6].lower() != "basic ":
         return value
     try:
         _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
-    except ValueError as error:  # what is not base64, no ASCII, or no UTF-8 behind it
+    except ValueError as error:  # not base64, or the decoded bytes are not UTF-8
         raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
     if not colon:
-        message = "The Basic credentials have no password; send the key as the password."
+        message = "The Basic credentials have no password. Send the key as the password."
         raise Refusal(401, "bad_basic", message)
     return password
 
 
 def bearer_token(request: web.Request) -> str | None:
-    """The token of Bearer; any other value as it is."""
+    """Return the token of a Bearer value. Return any other Authorization value unchanged."""
     value = authorization(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 
 def api_key(request: web.Request) -> str | None:
-    """The value of X-Api-Key, which counts before that of Authorization."""
+    """Return the value of X-Api-Key. Without that header, return the value of Authorization."""
     return request.headers.get(API_KEY_HEADER) or authorization(request)
 
 
@@ -115,78 +125,86 @@ IN_PATH = KeyCarriage(lambda request: request.match_info["hook"], ())
 
 
 def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
-    """Answer `{"error": {"type", "message"}}`."""
     return answers.refusal(error)
 
 
 async def _no_handler(_: Any) -> Result:
-    raise NotImplementedError("the row of an address stands above its handler")
+    raise NotImplementedError("place the row of an address above its handler")
 
 
 @dataclass(frozen=True)
 class BodyLimit:
-    """The setting that bounds the bodies of an address, and its value now."""
+    """The setting that limits the bodies of an address, and its current value."""
 
     setting: str
     bytes: Callable[[Services], int]
 
 
-WHOLE_BYTES: Final = 1024 * 1024  # of a body that is decoded in one go: the event loop waits for that
+WHOLE_BYTES: Final = (
+    1024 * 1024
+)  # maximum body that is decoded in one call, because the call blocks the event loop
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
-    One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax. It decorates its
-    handler, which gives it `handler`, `body` and, unless stated, `name` and `takes`; `collect` finds it there.
+    The declaration of one address: `methods` with one meaning at one path in aiohttp's syntax. HEAD is
+    handled as GET.
 
-    The order of the checks: `guard`, method, key and `scope` (None: no key is required), content coding,
-    `check`, query, size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; those of
-    the first row count.
+    The row decorates its handler. That fills in `handler`, `body` and, unless stated, `name` and `takes`.
+    `collect` finds the row at the handler.
+
+    Checks run in this order: `guard`, method, key and `scope` (None: no key is required), content coding,
+    `check`, query, body size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; the
+    first row decides them.
     """
 
     methods: tuple[str, ...]
     path: str
     summary: str
-    name: str = ""  # of the operation in the OpenAPI document; the handler's, unless given
+    name: str = ""  # operation name in the OpenAPI document; default: the handler's name
     handler: AddressHandler = _no_handler
-    endpoint: str = ""  # the label in metrics and log lines
+    endpoint: str = ""  # label in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
-    guard: Guard | None = None  # who may not ask at all, by any method; that of the first row counts
-    people: People | None = (
-        None  # who asks without a key, before anything of the request is judged; None: nobody
+    guard: Guard | None = (
+        None  # rejects callers before the method is checked; the first row of a path decides
     )
-    check: Check | None = None  # what is refused before the query is looked at: media types, unknown formats
-    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
+    people: People | None = (
+        None  # admits people who send no key, before the request is checked; None: only keys are admitted
+    )
+    check: Check | None = None  # rejects media types and unknown formats before the query is checked
+    body: type | None = None  # bytes, or the struct that decodes the body; None: the body is not read
     takes: Content = field(default_factory=dict)
-    may_be_empty: bool = False  # an empty body stands for {}
-    passes: tuple[str, ...] = ()  # content codings of bodies that are kept as they come
-    max_bytes: int | None = None  # None: WHOLE_BYTES of a struct, server.max_body_bytes of bytes
-    limit: BodyLimit | None = None  # in place of either: another setting
-    gives: Mapping[int, Content] = field(default_factory=dict)  # the first status is that of mappings
+    may_be_empty: bool = False  # an empty body means {}
+    passes: tuple[str, ...] = ()  # content codings of bodies that are stored as they arrive
+    max_bytes: int | None = None  # None: WHOLE_BYTES for a struct, server.max_body_bytes for bytes
+    limit: BodyLimit | None = None  # replaces both limits with another setting
+    # the first status is used for answers that are mappings
+    gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    checks_query: bool = True  # refuse parameters that are not named below; lists do so themselves
-    required: tuple[str, ...] = ()  # query parameters that must be given
+    checks_query: bool = True  # reject parameters that no field below names; lists check their own
+    required: tuple[str, ...] = ()  # query parameters that are required
     optional: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()  # query parameters that may be given more than once
+    repeated: tuple[str, ...] = ()  # query parameters that may be repeated
     choices: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # of a parameter that matches any text
+    )  # values of path parameters whose pattern matches any text
     lists: List[Any] | None = None  # the answer is a page of this list
-    item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
-    takes_idempotency_key: bool = False  # the header, which everywhere else is ignored
-    in_turn: bool = False  # it takes memory and processor time: answered in turn, within [answers]
-    asks_much: Callable[[Any], bool] | None = None  # of the body: whether it takes a turn; None: each does
+    item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
+    takes_idempotency_key: bool = False  # honours the Idempotency-Key header, which other addresses ignore
+    in_turn: bool = False  # needs much memory and processor time, so it waits for a turn within [answers]
+    asks_much: Callable[[Any], bool] | None = None  # whether the body needs a turn; None: every body does
 
     def __call__(self, handler: Served) -> Served:
         """
-        Give a handler this row, with the body that its request names: a struct comes as JSON, unless the row says more.
+        Attach this row to a handler, with the body type that its request names.
 
-        A handler of several addresses has a row for each.
+        A struct is received as JSON unless the row states another media type. A handler of several addresses
+        has several rows.
         """
         body = named_body(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
@@ -200,12 +218,12 @@ class Address:
 
     @property
     def documented_path(self) -> str:
-        """The path without patterns."""
+        """Return the path without the patterns of its parameters."""
         return _PARAMETER.sub(r"{\1}", self.path)
 
     @property
     def path_parameters(self) -> Mapping[str, tuple[str, ...]]:
-        """The parameters in the path, each with its values if they are fixed: `{type:allocation|metric}`."""
+        """Return the path parameters, each with its fixed values, as in `{type:allocation|metric}`."""
         found = {}
         for name, pattern in _PARAMETER.findall(self.path):
             fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
@@ -214,22 +232,21 @@ class Address:
 
     @property
     def note(self) -> str:
-        """Return the note that the OpenAPI document adds to the summary; "" for none."""
+        """Return the OpenAPI description that is added to the summary, or ""."""
         if self.takes_idempotency_key or READING.issuperset(self.methods):
             return ""
-        return "An Idempotency-Key is ignored."
+        return "The Idempotency-Key header is ignored."
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:
-        """Return the meaning of each status in `refusals`."""
         found = {status: REFUSALS[status] for status in self.given_refusals}
         if self.takes_idempotency_key:
-            found[KEY_REUSED] = "The Idempotency-Key stands for another body; nothing of this one was kept"
+            found[KEY_REUSED] = "The Idempotency-Key belongs to another body; nothing of this body was stored"
         return found
 
     @property
     def given_refusals(self) -> Sequence[int]:
-        """`refusals`, with those of a question that asks too much."""
+        """Return `refusals`, plus 422 and 429 if the request waits for a turn."""
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
     def takes_turn(self, body: object) -> bool:
@@ -237,13 +254,13 @@ class Address:
 
     @property
     def operations(self) -> Mapping[str, str]:
-        """The documented methods, each with the name of its operation."""
+        """Return the documented methods, each with its operation name."""
         first, *others = (method for method in self.methods if method != "HEAD")
         return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in others}}
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """The `security` of the OpenAPI document: ways to be admitted; empty where no key is required."""
+        """Return the `security` entry of the OpenAPI document. Empty if no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
 
 
@@ -264,7 +281,10 @@ def key_call(
     in_turn: bool = False,
     refusals: tuple[int, ...] | None = None,
 ) -> Callable[[Served], Served]:
-    """Give a handler the row of one call of key holders: JSON in and out, with the refusals of such calls."""
+    """
+    Return a decorator with the row of an API call for key holders: JSON in both directions, and the
+    usual error statuses.
+    """
 
     def give(handler: Served) -> Served:
         has_body = named_body(handler) is not None
@@ -291,15 +311,15 @@ def key_call(
 
 
 def rows_of(handler: object) -> tuple[Any, ...]:
-    """Return the rows of a handler in the order in which they stand above it; nothing of anything else."""
+    """Return the rows of a handler, from top to bottom. Empty for anything else."""
     found: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return found
 
 
 def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:
     """
-    Return the rows of a module in its order: those of the handlers that it defines, of its tuple ROWS, and by `more`
-    those of anything else that it defines.
+    Yield the rows of a module in its order: from its tuple ROWS, from its handlers, and those that `more`
+    returns for its other definitions.
     """
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):

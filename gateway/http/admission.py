@@ -1,6 +1,7 @@
 """
-Admission by key: the bearer of a request, charged for it, with the device that the request names; and what is looked at
-before: headers that a request states once, and the names of this server in Host and Origin.
+Admission by key: find the bearer of a request, charge the request to it, and read which device sent it.
+
+Also the checks before admission: headers that may appear only once, and this server's names in Host and Origin.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # the bearer where no key is required
+NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
 
 
 async def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
-    """The bearer of the request's key, charged for one request. Refusal 401, 403, 429, or 503 if it is not known."""
+    """
+    Return the bearer of the request's key and charge it for one request.
+
+    Raises Refusal 401, 403 or 429, or 503 if the key cannot be checked now.
+    """
     if address.scope is None:
         return NOBODY
     access = services.access
@@ -35,32 +40,36 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)
     if address.sole_scope and bearer.scopes != {address.scope}:
-        rule = f"A key in an address must have the scope {address.scope} alone"
-        raise Refusal(403, "key_too_wide", f"{rule}, because addresses are logged on the way.")
+        rule = f"A key in a URL must have only the scope {address.scope}"
+        raise Refusal(403, "key_too_wide", f"{rule}, because proxies log URLs.")
     device = request.headers.get(DEVICE_ID)
     return name_device(bearer, device) if device else bearer
 
 
 def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:
-    """Refusal 401 or 403 if the key was disabled, deleted or given other scopes while its body was on the way."""
+    """
+    Reject a key that was disabled, deleted or changed while its body arrived. Raises Refusal 401 or 403.
+    """
     if address.scope is not None:
         services.access.admit(address.key.find(request), address.scope, address=request.remote or "")
 
 
 def name_device(bearer: Bearer, device: str | None) -> Bearer:
-    """The bearer with the device that the request says it comes from; a malformed id is ignored."""
+    """Return the bearer with the device id that the request states. A malformed id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
 def _refuse_browsers(request: web.Request) -> None:
-    """Refusal 403 for a page in somebody's browser: where no key is asked for it would send in the user's name."""
+    """
+    Reject web pages where no key is required, because a page could send in its user's name. Raises Refusal 403.
+    """
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
-        message = "Only programs of this machine may send here, under a loopback address."
+        message = "Without a key, only programs on this machine may send, to a loopback address."
         raise Refusal(403, "not_local", message)
 
 
-# Every header that is read here, but for those that are lists by their definition, such as X-Forwarded-For.
+# Every header that this server reads, except headers that may be lists by definition, such as X-Forwarded-For.
 SINGLE = frozenset(
     {
         "authorization",
@@ -88,7 +97,10 @@ SINGLE = frozenset(
 
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:
-    """Refusal 400 if a request states one of these headers twice, in whatever case, even with equal values."""
+    """
+    Reject a request that repeats one of these headers, in any letter case, even with equal values.
+    Raises Refusal 400.
+    """
     lower = [name.lower() for name, _ in headers]
     if len(set(lower)) == len(lower):
         return
@@ -98,7 +110,7 @@ def check_single(headers: Iterable[tuple[str, object]]) -> None:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port; empty if malformed."""
+    """Return the name in a Host header, without the port. Empty if malformed."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -106,7 +118,7 @@ def host_name(host: str) -> str:
 
 
 def authority(origin: str) -> str | None:
-    """The host and port of an origin; None when it is not an address at all."""
+    """Return the host and port of an origin, or None if it is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -114,7 +126,7 @@ def authority(origin: str) -> str | None:
 
 
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
-    """True for a name that no stranger can point at this machine: only names can be rebound, addresses cannot."""
+    """Return whether a Host name is safe from DNS rebinding: an IP address, localhost or one of `hosts`."""
     if name == "localhost" or name in hosts:
         return True
     try:

@@ -1,12 +1,12 @@
 """
 Answers on the wire: successes and refusals, in the encoding of their endpoint.
 
-OTLP endpoints answer `google.rpc.Status` in the request's encoding, all others `{"error": {"type",
-"message"}}`. The three messages that OTLP needs have the same two fields, so they are written by hand.
+OTLP endpoints answer `google.rpc.Status` in the encoding of the request. All other endpoints answer
+`{"error": {"type", "message"}}`. OTLP needs only three messages, and they have the same two fields, so this
+module encodes them without a protobuf library.
 
-A large answer is JSON in pieces: it is never encoded in one call, because the event loop stands still that long.
-A small value is one piece, written by orjson as a whole. Of a large one each list and each object is cut
-between its members.
+JSON is encoded in pieces, because one call for a large value would block the event loop. orjson encodes a
+small value in one call. A large list or object is split between its members.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+j
 RECEIPT = "Tollhouse-Receipt"
 CHALLENGE = "WWW-Authenticate"
 
-MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more
+MAX_MESSAGE = 1000  # characters; clients limit the text that they read
 MAX_EXAMPLES = 3
-SLOW_S = 60.0  # in which a reader takes a piece
+SLOW_S = 60.0  # seconds that a reader may take for one piece
 
 UNCACHED: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
-# HTTP status -> google.rpc.Code; everything else is UNKNOWN.
+# HTTP status -> google.rpc.Code; every other status is UNKNOWN.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
 _UNKNOWN = 2
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
-SLICE_BYTES = 128 * 1024  # of JSON in one call of the encoder: well under a millisecond
-_PIECE_BYTES = SLICE_BYTES // 4  # from so many on a piece is not made longer
-_MEMBER = 48  # the least that a member counts for: to look at one takes as long as to encode so many bytes
+SLICE_BYTES = 128 * 1024  # JSON bytes per call of the encoder; encoding them takes well under a millisecond
+_PIECE_BYTES = SLICE_BYTES // 4  # pieces grow up to this length
+_MEMBER = (
+    48  # minimum weight of a member, because inspecting a member costs as much as encoding this many bytes
+)
 
 
 def code_of(status: int) -> int:
-    """The gRPC code of an HTTP status."""
     return _CODES.get(status, _UNKNOWN)
 
 
@@ -75,13 +76,13 @@ def respond(
 
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
-    """A small JSON answer; see `send_json` for any other."""
+    """Return a small value as JSON. Use `send_json` for any other value."""
     return respond(orjson.dumps(value), status=status, receipt=receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """An answer that is never one text. Each piece is at most some hundred KiB: the loop waits for it."""
+    """A streamed answer. A piece has at most a few hundred KiB, because encoding it blocks the event loop."""
 
     pieces: Iterable[bytes]
     content_type: str
@@ -93,8 +94,9 @@ async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
     """
-    A JSON answer. It is encoded in pieces, and the loop gets its turn between; what is larger than a slice is
-    sent in pieces, too.
+    Send a value as JSON. The event loop runs other tasks between two pieces.
+
+    A value up to SLICE_BYTES is sent as one body with its length, a larger value in pieces.
     """
     pieces = iter(json_pieces(value))
     first: list[bytes] = []
@@ -109,7 +111,7 @@ async def send_json(
 
 
 def _is_whole(pieces: Sequence[bytes]) -> bool:
-    """True if pieces are sent as one, with their length."""
+    """Return whether the pieces are sent as one body with a Content-Length."""
     return sum(map(len, pieces)) <= SLICE_BYTES
 
 
@@ -117,9 +119,10 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], *, content_type: str
 ) -> web.StreamResponse:
     """
-    Send an answer that is never whole in memory; what the pieces hold may be given back when this returns.
+    Stream an answer. The memory behind the pieces may be released when this returns.
 
-    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the answer.
+    If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees
+    a truncated answer.
     """
     return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
 
@@ -131,7 +134,7 @@ async def give(
     status: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send what a handler answers; `status` and `headers` are for a mapping, which becomes JSON."""
+    """Send the answer of a handler. `status` and `headers` apply to a mapping, which is sent as JSON."""
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
@@ -147,8 +150,9 @@ async def encoded(
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse | Pieces:
     """
-    An answer as the bytes that `give` sends, of a large one made in a thread: while it is sent, nothing else of
-    it is held.
+    Encode an answer to the bytes that `give` sends; a large answer in a thread.
+
+    The encoded answer holds no reference to the original objects, so they are freed before it is sent.
     """
     if isinstance(answer, web.StreamResponse):
         return answer
@@ -157,7 +161,9 @@ async def encoded(
     if is_small(answer):
         return respond(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
-    del answer  # the thread lets go of it as well: a million objects take the loop some 50 ms
+    del (
+        answer
+    )  # so that the thread frees it: freeing a million objects would block the event loop for about 50 ms
     made = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_whole(made):
         return respond(b"".join(made), status=status, headers=headers)
@@ -173,7 +179,7 @@ async def _send(
         for piece in pieces if request.method != "HEAD" else ():
             async with asyncio.timeout(SLOW_S):
                 await response.write(piece)
-            await asyncio.sleep(0)  # a write that finds room in the buffer does not let the loop turn
+            await asyncio.sleep(0)  # write() returns without yielding while the buffer has space
         await response.write_eof()
     except BaseException as error:
         if request.transport is not None:
@@ -184,7 +190,10 @@ async def _send(
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A small JSON answer that no cache keeps and no browser reinterprets; see `send_json` for any other."""
+    """
+    Return a small value as JSON that is not cached and whose type is not guessed. Use `send_json` for
+    any other value.
+    """
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
@@ -194,14 +203,14 @@ def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | 
 
 
 def refusal(error: Refusal) -> web.Response:
-    """The plain form: a stable type and a message that says what to do."""
+    """Return the plain error body with a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
     headers = {} if error.challenge is None else {CHALLENGE: error.challenge}
     return with_retry_after(respond(body, status=error.status, headers=headers), error)
 
 
 def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
-    """`google.rpc.Status` in the encoding of the request."""
+    """Return a `google.rpc.Status` in the encoding of the request."""
     code = code_of(error.status)
     if json:
         body = orjson.dumps({"code": code, "message": error.message})
@@ -212,24 +221,24 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
 
 
 def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
-    """Whole seconds, at least one; nothing when a repeat cannot help."""
+    """Set Retry-After to whole seconds, at least 1. Leave it out if a retry cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response
 
 
 def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes:
-    """Export*ServiceResponse: empty when everything was taken, else how many were not and why."""
+    """Encode an Export*ServiceResponse. If items were rejected, it has their number and the reasons."""
     if not rejects:
         return b"{}" if json else b""
     if json:
-        # int64 is text in proto3's JSON.
+        # proto3 encodes int64 as text in JSON.
         return orjson.dumps({"partialSuccess": {member: str(len(rejects)), "errorMessage": reasons(rejects)}})
     return b"\x0a" + _sized(_message(len(rejects), reasons(rejects)))
 
 
 def reasons(rejects: Sequence[Reject]) -> str:
-    """Summarise how many items were refused for which reason, with the first few by name."""
+    """Summarize the rejected items by reason, with the first few messages."""
     counts = Counter(reject.reason for reject in rejects)
     summary = ", ".join(f"{n} {reason}" for reason, n in counts.most_common())
     examples = "; ".join(f"item {reject.item}: {reject.message}" for reject in rejects[:MAX_EXAMPLES])
@@ -237,7 +246,7 @@ def reasons(rejects: Sequence[Reject]) -> str:
 
 
 def status_details(error: Refusal, code: int) -> bytes:
-    """`grpc-status-details-bin`: the Status again, with RetryInfo where a repeat can help."""
+    """Encode `grpc-status-details-bin`: the Status, with RetryInfo if a retry can help."""
     status = _message(code, error.message)
     if error.retry_after_s is None:
         return status
@@ -248,7 +257,11 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """A protobuf message of an integer in field 1 and text in field 2: Status and every Export*PartialSuccess."""
+    """
+    Encode a protobuf message with an integer in field 1 and text in field 2.
+
+    Status and every Export*PartialSuccess have this form.
+    """
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 
@@ -266,7 +279,7 @@ def _varint(number: int) -> bytes:
 
 
 def json_pieces(value: object) -> Iterator[bytes]:
-    """The JSON of a value as orjson writes it, in pieces of at most about SLICE_BYTES."""
+    """Encode a value as orjson does, in pieces of at most about SLICE_BYTES."""
     gathered = bytearray()
     for part in _parts(value):
         if gathered and len(gathered) + len(part) > _PIECE_BYTES:
@@ -277,7 +290,7 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def is_small(value: object) -> bool:
-    """True if a value is encoded in one call."""
+    """Return whether a value is encoded in one call."""
     return _weight(value) <= SLICE_BYTES
 
 
@@ -304,7 +317,7 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """The members of a list in their order, together as long as they are small."""
+    """Group the members of a list, in order, into runs that are encoded in one call."""
     run: list[Any] = []
     total = 0
     for each in values:
@@ -320,8 +333,9 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _weight(value: object) -> int:
     """
-    About how many bytes the JSON of a value has, or more for many small members; of one that is over
-    SLICE_BYTES, some number over it.
+    Estimate the JSON bytes of a value; many small members count for more.
+
+    The estimate stops above SLICE_BYTES, so a larger result only means "too large".
     """
     weight = 0
     waiting: list[Any] = [value]

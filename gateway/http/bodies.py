@@ -1,8 +1,8 @@
 """
-Read a request's body: bounded while it streams, inflated by hand, or refused.
+Read a request body, with limits on its size and its speed, and inflate it.
 
-aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. A body is inflated once
-it has arrived: an upload that never ends holds what was sent, not what that would become.
+aiohttp's own decompression is off because it accepts a truncated gzip body. A body is inflated after it has
+arrived, so an upload that never ends holds only the bytes that were sent.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ else:
     from backports import zstd
 
 MAX_BODY = "server.max_body_bytes"
-PIECE = 256 * 1024  # what one step of an inflater may put out
-TURN = 512 * 1024  # bytes between two turns of the loop
-BLOCK = 64 * 1024  # of a compressed body that waits to be inflated
-IDLE_S = 30.0  # a body that pauses this long is refused
-SLACK_S = 10.0  # a large one that is this far behind `server.min_upload_rate`
-TOTAL_S = 600.0  # and any that is not whole after this long
-SLOW_RETRY_S = 5  # what such a sender is told: OTLP senders drop what is answered with 408
-ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 9659 allows a content coding no more
+PIECE = 256 * 1024  # maximum bytes that an inflater returns at once
+TURN = 512 * 1024  # bytes after which other tasks get a turn
+BLOCK = 64 * 1024  # block size of a compressed body that waits to be inflated
+IDLE_S = 30.0  # a body that pauses longer is rejected
+SLACK_S = 10.0  # a large body may fall this far behind `server.min_upload_rate`
+TOTAL_S = 600.0  # a body that is still incomplete after this time is rejected
+SLOW_RETRY_S = 5  # for slow senders; they get 503, because OTLP senders drop a batch that got 408
+ZSTD_WINDOW_LOG = 23  # 8 MiB, the most that RFC 9659 allows for a content coding
 
 SUPPORTED = "gzip, deflate, zstd"
 
 
 class Inflater(Protocol):
-    """One content coding, fed as the body arrives."""
+    """The decoder of one content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Pieces of at most PIECE bytes. BadPayload when the bytes are not what the header says."""
+        """Yield pieces of at most PIECE bytes. Raises BadPayload if the bytes are not in this coding."""
         ...
 
     def finish(self) -> None:
-        """Raise BadPayload if the body ended in the middle."""
+        """Raise BadPayload if the stream is incomplete."""
         ...
 
 
 class _Deflated:
-    """gzip of one or more members, or one zlib or raw deflate stream; every member must reach its end."""
+    """gzip with one or more members, or one zlib or raw deflate stream. Every member must be complete."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -74,23 +74,29 @@ class _Deflated:
             if self._member.eof:
                 if not self._several:
                     raise BadPayload(
-                        f"Content-Encoding {self._name}: there are bytes after the end of the stream."
+                        f"Content-Encoding {self._name}: there are extra bytes after the end of the stream."
                     )
                 self._member = isal_zlib.decompressobj(31)
             self._begun = True
             try:
                 yield from _pieces(self._member, data)
             except IsalError as error:  # type: ignore[misc]  # its stub says it is an instance
-                raise BadPayload(f"Content-Encoding {self._name}: the body is not {self._name}.") from error
+                raise BadPayload(
+                    f"Content-Encoding {self._name}: the body is not valid {self._name}."
+                ) from error
             data = self._member.unused_data
 
     def finish(self) -> None:
         if self._member is None or not self._begun or not self._member.eof:
-            raise BadPayload(f"Content-Encoding {self._name}: the body ends before the stream does.")
+            raise BadPayload(f"Content-Encoding {self._name}: the body is truncated.")
 
 
 def _window_bits(start: bytes) -> int:
-    """`deflate` means zlib, and many senders mean raw deflate: the zlib header tells them apart."""
+    """
+    Return the window bits for zlib, or for raw deflate if the zlib header is missing.
+
+    `deflate` means zlib by its specification, but many senders send raw deflate.
+    """
     is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2]) % 31 == 0
     return 15 if is_zlib else -15
 
@@ -101,13 +107,13 @@ def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
         data = member.unconsumed_tail
         if piece:
             yield piece
-        # A full piece may have left more behind although every input byte is consumed.
+        # After a full piece, the decoder may hold more output even if all input is consumed.
         if member.eof or (not data and len(piece) < PIECE):
             return
 
 
 class _Zstd:
-    """zstd of one or more frames; every frame must reach its end."""
+    """zstd with one or more frames. Every frame must be complete."""
 
     def __init__(self) -> None:
         self._frame = self._open()
@@ -126,7 +132,7 @@ class _Zstd:
                 yield from self._pieces(data)
             except zstd.ZstdError as error:
                 raise BadPayload(
-                    "Content-Encoding zstd: the body is not zstd, or its window is over 8 MiB."
+                    "Content-Encoding zstd: the body is not valid zstd, or its window is larger than 8 MiB."
                 ) from error
             data = self._frame.unused_data if self._frame.eof else b""
 
@@ -141,7 +147,7 @@ class _Zstd:
 
     def finish(self) -> None:
         if not self._begun or not self._frame.eof:
-            raise BadPayload("Content-Encoding zstd: the body ends before the stream does.")
+            raise BadPayload("Content-Encoding zstd: the body is truncated.")
 
 
 _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
@@ -155,7 +161,7 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_of(coding: str) -> Callable[[], Inflater] | None:
-    """Return the function that opens an inflater of a supported coding; None if the body is not compressed."""
+    """Return the factory of an inflater for a supported coding, or None if the body is not compressed."""
     return _INFLATERS[coding]
 
 
@@ -165,29 +171,29 @@ def _coding(request: web.Request) -> str:
 
 
 def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
-    """Refusal 415 for a content coding that is neither supported nor passed on."""
+    """Raise Refusal 415 for a content coding that is neither supported nor in `passed`."""
     if "Content-Encoding" not in request.headers:
         return
     coding = _coding(request)
     if coding not in _INFLATERS and coding not in passed:
-        message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
+        message = f"This Content-Encoding is not supported. Send {SUPPORTED}, or no compression."
         raise Refusal(415, "unsupported_encoding", message)
 
 
 class _OverLimit(Exception):
-    """The body is larger than it may be."""
+    pass
 
 
 async def read(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-    The whole body, inflated. It counts against the share of the request until that is closed.
+    Return the whole body, inflated. Its bytes count in the share of the request until the share is closed.
 
-    Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is
-    in flight. `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a
-    second, for large bodies. A client that waits for `100 Continue` gets it here, after every check that
-    needs no body.
+    Raises Refusal 400 if the body is incomplete, 413 if it is too large, and 503 if it is too slow or too
+    many bytes are in flight. `setting` names the setting of `max_bytes`, or is empty if the limit is fixed.
+    `min_rate` is in bytes per second and applies to large bodies. A client that waits for `100 Continue` gets
+    it here, after all checks that need no body.
     """
     try:
         return await _read(request, share, max_bytes, min_rate)
@@ -201,24 +207,27 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
     if length is not None and length > max_bytes:
         raise _OverLimit
     content = request.content
-    if content.is_eof():  # it came along with the headers: nothing to wait for
+    if content.is_eof():  # the body arrived with the headers, so nothing has to be awaited
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
         share.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
     await _let_it_come(request)
-    whole = io.BytesIO()  # its getvalue() hands over the buffer without a second copy
+    whole = io.BytesIO()  # its getvalue() returns the buffer without a second copy
     blocks = _Blocks()
     try:
         await _receive(content, blocks.add if open_inflater else whole.write, share, max_bytes, min_rate)
     except TimeoutError as error:
         share.check()
-        large = f": one of this size must come at {min_rate} bytes a second (server.min_upload_rate)"
+        large = (
+            f". A body of this size must arrive with at least {min_rate} bytes per second "
+            "(server.min_upload_rate)"
+        )
         why = large if share.is_large and min_rate else ""
         raise _slow(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
-        raise BadPayload("The body ended early.") from error
+        raise BadPayload("The body is incomplete: the connection ended early.") from error
     share.check()
     return await _inflate(blocks, open_inflater(), share, max_bytes) if open_inflater else whole.getvalue()
 
@@ -227,9 +236,9 @@ async def pass_on(
     request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
-    Hand a body on in pieces while it arrives, as it comes; no more than a few of them are held.
+    Pass a body to `write` in pieces while it arrives, as it was sent. Only a few pieces are in memory at a time.
 
-    Whoever writes bounds it. Refusal 400 when the body is not whole, 503 when it is too slow.
+    `write` limits the total size. Raises Refusal 400 if the body is incomplete, 503 if it is too slow.
     """
     held = bytearray()
 
@@ -248,13 +257,13 @@ async def pass_on(
         share.check()
         raise _slow("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
-        raise BadPayload("The body ended early.") from error
+        raise BadPayload("The body is incomplete: the connection ended early.") from error
     share.check()
     await drain(1)
 
 
 class _Blocks:
-    """What has arrived of a compressed body, in blocks that are released one by one while it is inflated."""
+    """The received part of a compressed body, in blocks that are freed one by one while it is inflated."""
 
     def __init__(self) -> None:
         self._blocks: deque[bytearray] = deque()
@@ -271,7 +280,9 @@ class _Blocks:
 
 
 class _Pace:
-    """How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S."""
+    """
+    The deadline for the next bytes of a body. A large body must keep a minimum rate, with SLACK_S of tolerance.
+    """
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now
@@ -280,7 +291,7 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """The moment at which the body is too slow, after `n` more bytes of it arrived."""
+        """Return the time by which more bytes must arrive, after `n` bytes arrived at `now`."""
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
@@ -312,13 +323,13 @@ async def _receive(
                     await drain()
                 limit.reschedule(pace.deadline(now(), len(data), is_large=share.is_large))
                 turn += len(data)
-                if turn >= TURN:  # what comes faster than it is read never waits
+                if turn >= TURN:  # readany() does not yield while data arrives faster than it is read
                     turn = 0
                     await pause()
 
 
 def end(limit: asyncio.Timeout) -> None:
-    """Let a timeout run out now, unless it has."""
+    """Expire a timeout now, unless it has expired."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -337,7 +348,7 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
                 turn = 0
                 await pause()
         share.give(len(block))
-        if len(block) >= BLOCK:  # the members of a stream may all be empty, and each is work
+        if len(block) >= BLOCK:  # all members of a stream may be empty, and each still costs time
             await pause()
     inflater.finish()
     return whole.getvalue()
@@ -345,10 +356,9 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
-    A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with them.
+    Return a gRPC message, inflated if it is compressed. No OTLP request begins with the bytes of gzip or zlib.
 
-    It counts against the share of the request as it comes in, and as it is when it is answered.
-    Refusals as those of `read`.
+    The compressed and the inflated bytes count in the share of the request. Raises the same refusals as `read`.
     """
     share.take(len(message))
     if message.startswith(b"\x1f\x8b"):
@@ -366,27 +376,28 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
 
 
 async def _let_it_come(request: web.Request) -> None:
-    """Answer `Expect: 100-continue`; `later` replaced aiohttp's own answer."""
+    """Send `100 Continue` if the client expects it. `later` switched off aiohttp's own answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer itself has not begun
+        # so that aiohttp does not take the interim answer for the start of the final one
+        request.writer.output_size = 0
 
 
 async def later(request: web.Request) -> None:
     """
-    Expect handler of every route: send no `100 Continue` yet, so that a refused sender does not upload.
+    Delay `100 Continue`, so that a client whose request is rejected does not upload its body.
 
-    417 for an expectation that is not 100-continue.
+    aiohttp calls this as the expect handler of every route. Raises 417 for any expectation except 100-continue.
     """
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed
 
 
 def _slow(why: str) -> Refusal:
-    message = f"The body did not arrive in time{why}; repeat later."
+    message = f"The body did not arrive in time{why}. Repeat the request later."
     return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
 
 
 def _too_large(max_bytes: int, setting: str) -> Refusal:
     limit = f"{max_bytes} bytes after decompression" + (f" ({setting})" if setting else "")
-    return Refusal(413, "body_too_large", f"The body is over {limit}; send smaller batches.")
+    return Refusal(413, "body_too_large", f"The body is larger than {limit}. Send smaller batches.")

@@ -1,4 +1,4 @@
-"""CORS for browsers that report AI calls themselves: off unless `server.cors_origins` names their origins."""
+"""CORS for browsers that report AI calls directly. Off unless `server.cors_origins` names their origins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ MAX_AGE_S = 600
 
 
 class Cors:
-    """Origins are matched whole, case-sensitively, with `*` for any run of characters."""
+    """
+    Allowed origins. A pattern must match the whole origin, case-sensitively; `*` stands for any characters.
+    """
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
         self._origins = origins
@@ -20,7 +22,7 @@ class Cors:
         return bool(self._origins)
 
     def preflight(self, request: web.Request, methods: str) -> web.Response | None:
-        """The answer to a preflight request from an origin that may come in, else None."""
+        """Return the answer to a preflight request from an allowed origin, or None."""
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None
         if not self._admits(request):
@@ -33,7 +35,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Mark an answer as readable for its origin; connected only when there are origins."""
+        """Allow the origin to read an answer. Connected only if origins are configured."""
         if self._admits(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"

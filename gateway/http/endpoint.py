@@ -1,8 +1,9 @@
 """
-The request boundary: an aiohttp handler made from the rows of one path.
+The request boundary: an aiohttp handler, made from the rows of one path.
 
-The order is: method (405), key and scope (401, 403, 429), content coding and media type (415), size (413),
-bytes in flight (503), body (400). Nothing is said of what a sender sends that may not send, and nothing is read.
+Checks run in this order: method (405), key and scope (401, 403, 429), content coding and media type (415),
+size (413), bytes in flight (503), body (400). A sender without a valid key learns nothing about its payload,
+and its body is not read.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Services) -> Handler:
-    """The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged."""
+    """Return the handler of the path that `rows` share. It counts and logs every outcome and answers it."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
-    allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the rows' order, HEAD last
+    allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the order of the rows, HEAD last
     receivers = services.receivers
     count = receivers.metrics.requests
     receivers.metrics.expect(name, 200)
@@ -67,7 +68,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         preflight = receivers.cors.preflight(request, allowed)
         if preflight is not None:
             return preflight
-        error = Refusal(405, "method_not_allowed", f"This address takes {allowed}.")
+        error = Refusal(405, "method_not_allowed", f"This address accepts only {allowed}.")
         response = refuse(request, error)
         response.headers["Allow"] = allowed
         return response
@@ -91,7 +92,9 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
 
 
 def unguarded(row: Address, services: Services) -> Handler:
-    """The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above all."""
+    """
+    Return the handler of an address that needs no key and also answers while Tollhouse stops, such as health.
+    """
 
     held = services.of(named_holder(row.handler))
     receivers = services.receivers
@@ -119,7 +122,7 @@ def unguarded(row: Address, services: Services) -> Handler:
 
 
 async def _handle(row: Address, request: web.Request, services: Services, held: object) -> web.StreamResponse:
-    """Admit the request, read its body, let the row's handler answer it with its holder, and send that."""
+    """Admit the request, read its body, call the row's handler and send the answer."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
@@ -152,14 +155,17 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
-                receivers.access.count(bearer, bytes=share.held)  # it cost as much as one that is taken
+                receivers.access.count(
+                    bearer, bytes=share.held
+                )  # a rejected body cost as much as an accepted one
                 raise
-            # what is sent in counts as of when it began; a change, as of when it is here
+            # Telemetry is accepted if the key was valid when the request began. For a change, the key must
+            # still be valid now.
             if row.body is not bytes:
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = body if row.body is bytes else _decode(row, body)
-            del body  # the handler decides how long it is held
+            del body  # from here on, the handler decides how long the body stays in memory
         if row.in_turn and row.takes_turn(admitted.body):
             questions = admitted.shared.questions
             work = partial(_handled, row, admitted)
@@ -176,7 +182,9 @@ def _handled(row: Address, admitted: KeyRequest[Any, Any]) -> Awaitable[Result]:
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:
-    """Return the largest body in bytes and the setting that says so, which is empty if the limit is fixed."""
+    """
+    Return the maximum body in bytes and the setting that defines it. The setting is empty if the limit is fixed.
+    """
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:
@@ -187,12 +195,12 @@ def _limit(row: Address, services: Services) -> tuple[int, str]:
 
 
 def _decode(row: Address, body: bytes) -> object:
-    """The body as the row's type. BadPayload if it is not."""
+    """Decode the body to the type that the row names. Raises BadPayload."""
     if row.may_be_empty and not body:
         body = b"{}"
     try:
         return msgspec.json.decode(body, type=row.body)
     except UnicodeDecodeError:
-        raise BadPayload("The body is not what this address takes: it is not UTF-8.") from None
+        raise BadPayload("The body does not match the schema of this address: it is not UTF-8.") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadPayload(f"The body is not what this address takes: {error}.") from None
+        raise BadPayload(f"The body does not match the schema of this address: {error}.") from None

@@ -1,7 +1,7 @@
 """
-Which error of the storage becomes which refusal: for key holders and senders, and in the operator API.
+The table that maps storage errors to refusals, for key holders and senders and for the operator API.
 
-A refusal that says what is there, or is not, is given once a standby has it.
+A refusal that depends on stored rows is sent only after a standby has those rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ OF_WHAT_IS_THERE = (404, 409)
 
 @dataclass(frozen=True)
 class _Row:
-    """`operator_type` is that of the operator API, if it differs; operators read the error's own words."""
+    """
+    One mapping. `operator_type` replaces `type` in the operator API. Operators always get the text of
+    the error itself.
+    """
 
     error: type[SpoolError]
     status: int
@@ -49,11 +52,11 @@ class _Row:
     retry_after_s: int | None = None
 
 
-_UNAVAILABLE = "Nothing was kept; send it again shortly."
-_NOT_CERTAIN = "Whether this is kept for good is not known: see whether it is there, then send it again."
-_NO_KEYS = "The key table cannot be read now; repeat later."
+_UNAVAILABLE = "Nothing was stored. Send the request again shortly."
+_NOT_CERTAIN = "The change may or may not be stored permanently. Check whether it exists, then send it again."
+_NO_KEYS = "The key table cannot be read now. Repeat the request later."
 
-# The first class that matches counts: subclasses stand above their base classes.
+# The first matching class applies, so subclasses come before their base classes.
 _ROWS = (
     _Row(NotThere, 404, "not_found"),
     _Row(AskedTooMuch, 422, ASKED_TOO_MUCH),
@@ -61,7 +64,7 @@ _ROWS = (
     _Row(Invalid, 400, "invalid"),
     _Row(NotAllowed, 409, "not_allowed"),
     _Row(RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=30),
-    _Row(SpoolFull, 503, "spool_full", message="Nothing was kept: {error}."),
+    _Row(SpoolFull, 503, "spool_full", message="Nothing was stored: {error}."),
     _Row(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
     _Row(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
 )
@@ -69,8 +72,9 @@ _ROWS = (
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     """
-    Returns what a sender or a key holder is told. Only our own mistake is a 500, which reveals nothing of
-    what was sent.
+    Return the refusal for a sender or a key holder.
+
+    Only a defect of Tollhouse becomes a 500. Its message reveals nothing of the request.
     """
     if isinstance(error, Refusal):
         return error
@@ -80,17 +84,18 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     if row is not None:
         retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
         return Refusal(row.status, row.type, row.message.format(error=error), retry_after_s=retry_after_s)
-    # The exception's text may hold what was sent, so its type and place have to do.
+    # The text of the exception may contain payload data, so only its type and location are logged.
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    if isinstance(error, OSError):  # a disk or a lack of descriptors: a sender drops what meets a 500
-        message = "The machine could not do this now; send it again shortly."
+    # A full disk or a lack of file descriptors gets 503, because senders drop a batch that got 500.
+    if isinstance(error, OSError):
+        message = "The server lacks a resource, such as disk space. Send the request again shortly."
         return Refusal(503, "unavailable", message, retry_after_s=1)
-    return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
+    return Refusal(500, "internal", "Internal error of Tollhouse. The operator finds the details in the log.")
 
 
 def operator_refusal_of(error: SpoolError) -> Refusal:
-    """Returns what an operator is told, in the error's own words."""
+    """Return the refusal for an operator, with the text of the error itself."""
     row = _row_of(error)
     if row is None:
         return Refusal(500, "failed", str(error))
@@ -104,10 +109,11 @@ def _row_of(error: Exception) -> _Row | None:
 
 def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
     """
-    Return what the work returns. A refusal of one of these statuses, because of what is there or is not, is given
-    when that is with a standby: before, it is NotCertain, because a take-over may undo it.
+    Return the result of the work. Delay a refusal with one of these statuses until a standby has the
+    rows behind it.
 
-    Nobody else changes a registry that is not shared: there the work alone is awaited.
+    If the standby does not confirm, raises NotCertain instead, because a takeover may undo those rows. A
+    registry that is not shared needs no confirmation.
     """
     if not statuses or registry is None or not registry.is_shared:
         return work
@@ -115,7 +121,7 @@ def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequen
 
 
 def refusals_of(method: str) -> Sequence[int]:
-    """Return the statuses that rest on rows: a look is only told that something is not there."""
+    """Return the statuses that depend on stored rows: 404 for reads, also 409 for changes."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

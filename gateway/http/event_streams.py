@@ -1,9 +1,9 @@
 """
-Answers that go on: server-sent events, for as long as somebody listens and may.
+Server-sent events: answers that continue while the reader listens and is allowed to.
 
-Their number is bounded, that of each person too: the oldest of whoever has the most ends for a new one. One
-ends when its reader is gone or reads nothing for SLOW_S, when it may no longer listen, and at a stop of the
-server, which it never holds up.
+The number of streams is limited, in total and for each person. At the limit, a new stream ends the oldest
+stream of the person with the most streams. A stream also ends if its reader disconnects, reads nothing for
+SLOW_S or loses the permission, and when the server stops. Streams never delay a stop.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from aiohttp import web
 from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 
-TICK_S = 0.5  # between two looks for news, which are cheap
-COMMENT_S = 15.0  # proxies close what is silent
-ALLOWED_S = 5.0  # between two looks whether the reader may still listen
+TICK_S = 0.5  # interval of the checks for news, which are cheap
+COMMENT_S = 15.0  # interval of comments, because proxies close silent connections
+ALLOWED_S = 5.0  # interval of the permission checks
 SLOW_S = 30.0
-RETRY_MS = 5000  # after which a browser comes back
-CROWDED_MS = 60_000  # and one whose stream ended for a newer one: else pages take turns without an end
+RETRY_MS = 5000  # delay before a browser reconnects
+CROWDED_MS = (
+    60_000  # the delay if a newer stream replaced this one; else two pages would replace each other forever
+)
 PER_PERSON = 8
 
-News = Callable[[], Awaitable[Iterable[bytes]]]  # what happened since the last call, as events
+News = Callable[[], Awaitable[Iterable[bytes]]]  # returns the events since the previous call
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
 
 def event(name: str, data: object) -> bytes:
-    """Format one event with its data as JSON, which holds no line break."""
+    """Encode one event, with its data as JSON without line breaks."""
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 
 class EventStreams:
-    """All event streams of one process."""
-
     def __init__(self, limit: int, per_person: int = PER_PERSON) -> None:
         self.limit = limit
         self.per_person = per_person
         self._is_stopping = False
-        self._by_person: dict[str, list[asyncio.Event]] = {}  # set to end one; the oldest first
+        self._by_person: dict[str, list[asyncio.Event]] = {}  # set an event to end its stream; oldest first
 
     @property
     def count(self) -> int:
         return sum(map(len, self._by_person.values()))
 
     def end(self) -> None:
-        """End all of them, and each that begins."""
+        """End all streams, and every stream that starts later."""
         self._is_stopping = True
         for ending in chain.from_iterable(self._by_person.values()):
             ending.set()
@@ -60,8 +60,11 @@ class EventStreams:
         self, request: web.Request, news: News, may_listen: MayListen, *, person: str
     ) -> web.StreamResponse:
         """
-        Answer with events until the stream ends. It ends the person's oldest beyond `per_person`; beyond the
-        limit, the oldest of who has the most. Refusal 503 if nobody has more than the person would have.
+        Send events until the stream ends.
+
+        If the person has `per_person` streams, the person's oldest stream ends. At the total limit, the oldest
+        stream of the person with the most streams ends, or the person's own oldest stream if no one has
+        clearly more. Raises Refusal 503 if the person has no stream to end.
         """
         self._make_room(person)
         ending = asyncio.Event()
@@ -83,9 +86,8 @@ class EventStreams:
                 most = person
             if not own and most == person:
                 message = (
-                    f"{self.limit} event streams are open (server.max_event_streams): close a page of the "
-                    "console or a"
-                    " `tollhouse tail`"
+                    f"{self.limit} event streams are open (server.max_event_streams). Close a page of "
+                    "the console or stop a `tollhouse tail`."
                 )
                 raise Refusal(503, "too_many_event_streams", message, retry_after_s=RETRY_MS // 1000)
             self._end_oldest(most)
@@ -111,8 +113,8 @@ class EventStreams:
             "X-Content-Type-Options": "nosniff",
         }
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
-        # The reader is gone or stands still, or there is nothing to read from: it comes back, and is told
-        # why.
+        # The reader may disconnect or stall, or the storage may fail. The client reconnects and then
+        # gets the reason.
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
             await response.prepare(request)
             await self._write(response, b"retry: %d\n\n" % RETRY_MS)

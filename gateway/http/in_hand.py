@@ -1,10 +1,9 @@
 """
-The pending requests: counted, so that a stop can refuse new ones and finish these; and how many messages are received
-at once over gRPC.
+Pending requests, so that a stop can reject new requests and finish these; and slots for gRPC messages.
 
-Over gRPC the size of a message is known only when it is whole. A call without a slot waits, and what its sender may
-send ahead is bounded by the transport. So the memory of messages that have not arrived is bounded, however many calls
-and connections there are.
+The size of a gRPC message is known only after it has arrived. A call without a slot waits, and the transport
+limits how much its sender may send ahead. So the memory of arriving messages is limited for any number of
+calls and connections.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from gateway.service.errors import Refusal
 
 
 class RequestsInHand:
-    """A context manager for each request; entering it raises Refusal 503 once it is closed."""
+    """A context manager for each request. After `close`, entering it raises Refusal 503."""
 
     def __init__(self) -> None:
         self.count = 0
         self.closed = False
-        self.leaving = False  # answers say that their connection ends: a successor takes the next one
+        # True: answers close their connection, so that the next request reaches the successor process
+        self.leaving = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -43,7 +43,9 @@ class RequestsInHand:
         self.leaving = True
 
     async def close(self, timeout_s: float) -> bool:
-        """Refuse new requests and wait for those that run; False when some were still there at the end."""
+        """
+        Reject new requests and wait for pending ones. Return False if some are still pending after `timeout_s`.
+        """
         self.closed = True
         try:
             async with asyncio.timeout(timeout_s):
@@ -54,7 +56,7 @@ class RequestsInHand:
 
 
 def stopping() -> Refusal:
-    return Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)
+    return Refusal(503, "stopping", "Tollhouse is stopping. Send the request again shortly.", retry_after_s=1)
 
 
 WAIT_S = 10.0
@@ -62,7 +64,7 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """The slots of one process. A key may hold at most as many slots as remain free."""
+    """The slots of one process. A key may hold at most as many slots as are still free."""
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit
@@ -76,7 +78,7 @@ class ReceivingSlots:
 
     @asynccontextmanager
     async def slot(self, key: str) -> AsyncIterator[None]:
-        """Wait for a slot and hold it. Refusal 503 if there is none in time."""
+        """Wait for a slot and hold it. Raises Refusal 503 if none is free in time."""
         if not self._is_free(key):
             try:
                 async with asyncio.timeout(self._wait_s), self._given_back:

@@ -1,11 +1,13 @@
 """
-The memory of bodies, shared fairly: how many bytes the pending requests may hold, and whose upload ends for whom.
+The memory for request bodies, shared fairly between keys.
 
-While there is room, a key may hold all of `server.max_inflight_bytes`. When a request finds none, each key is
-entitled to an equal share, half of it at most: what still arrives for the key that holds the most over its
-share is cut. A body that has arrived is never cut; it is answered and gives back what it holds. Small bodies
-that find no room are held in a reserve, of which no key gets more than it leaves free: so there is room in it
-for one key more, however many hold the rest.
+While memory is free, one key may use all of `server.max_inflight_bytes`. When a request finds no free memory,
+each key is entitled to an equal share, at most half. Uploads of keys above their share are then cut off, beginning
+with the key that exceeds its share most. A body that has arrived is never cut; it is processed and releases its
+memory.
+
+Small bodies may use a reserve when the general pool is full. A key may use at most as much of the reserve as
+it leaves free, so another key always finds space in it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from gateway.service.errors import Refusal
 
 
 class Pool:
-    """Bytes held by key."""
+    """Bytes in use, by key."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -28,7 +30,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def count(self, key: str, n: int) -> None:
-        """Hold `n` bytes more for a key, fewer if negative."""
+        """Add `n` bytes for a key; `n` may be negative."""
         self.held += n
         held = self.by_key.get(key, 0) + n
         if held:
@@ -41,11 +43,11 @@ class InflightBytes:
     """The bytes of all pending requests, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
-        """A request that holds at most `small` bytes may hold them in the reserve."""
+        """Create the pools. A request with at most `small` bytes may use the reserve."""
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small
-        self.uploads: set[Share] = set()  # bodies that have not arrived
+        self.uploads: set[Share] = set()  # bodies that are still arriving
 
     @property
     def held(self) -> int:
@@ -55,12 +57,15 @@ class InflightBytes:
         return Share(self, key)
 
     def pool_for(self, share: Share, n: int) -> Pool | None:
-        """The pool in which a share may hold `n` bytes more; None if there is no room, and none could be made."""
+        """
+        Return the pool in which a share may hold `n` more bytes, after cutting uploads if necessary. None if
+        there is no space.
+        """
         general = self.general
         reserve = self.reserve
         total = share.held + n
         more = n if share.pool is general else total
-        # A request that is alone may always use what max_body_bytes allows, or it could never pass.
+        # A single request may always use max_body_bytes. Otherwise a body larger than the pool could never pass.
         if general.held + more <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
@@ -70,7 +75,10 @@ class InflightBytes:
         return general if self._make_room(share.key, more) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """Cut uploads of keys over their share until `n` bytes fit; False, and nothing is cut, if they would not."""
+        """
+        Cut uploads of keys above their share until `n` bytes fit. Return False, and cut nothing, if that
+        is not enough.
+        """
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > entitled:
@@ -92,13 +100,13 @@ class InflightBytes:
         return True
 
     def cut_uploads(self, reason: Refusal) -> None:
-        """End every upload that has not arrived, all for the same reason."""
+        """End all uploads with the same refusal."""
         for upload in list(self.uploads):
             upload.cut(reason)
 
 
 class Share:
-    """One request's share of the bytes in flight, given back when the request is answered."""
+    """The bytes of one request, released when the request is answered."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
         self._inflight = inflight
@@ -113,7 +121,7 @@ class Share:
         return self.held > self._inflight.small
 
     def take(self, n: int) -> None:
-        """Hold `n` bytes more. Refusal 503 when there is no room for them, or when the upload was cut."""
+        """Add `n` bytes. Raises Refusal 503 if there is no space or the upload was cut."""
         if self._cut:
             raise self._cut
         pool = self._inflight.pool_for(self, n)
@@ -127,15 +135,14 @@ class Share:
         self.held += n
 
     def give(self, n: int) -> None:
-        """Give back `n` bytes of those held."""
         self.pool.count(self.key, -n)
         self.held -= n
 
     @contextmanager
     def upload(self, end: Callable[[], None]) -> Iterator[None]:
         """
-        Mark the body as arriving in this block: the upload may be cut; `end` is called then, and nothing is
-        held any more.
+        Mark the body as arriving during this block. If the upload is cut, its bytes are released and
+        `end` is called.
         """
         self._end_upload = end
         self._inflight.uploads.add(self)
@@ -145,13 +152,13 @@ class Share:
             self._inflight.uploads.discard(self)
 
     def cut(self, reason: Refusal) -> None:
-        """End the upload at once; `check` raises the reason."""
+        """End the upload now. `check` then raises the reason."""
         self._cut = reason
         self.give(self.held)
         self._end_upload()
 
     def check(self) -> None:
-        """Raise the refusal with which the upload was cut, if it was."""
+        """Raise the refusal that cut the upload, if any."""
         if self._cut:
             raise self._cut
 
@@ -163,5 +170,5 @@ class Share:
 
 
 def busy() -> Refusal:
-    message = "Too many bytes are in flight (server.max_inflight_bytes); send it again shortly."
+    message = "Too many bytes are in flight (server.max_inflight_bytes). Send the request again shortly."
     return Refusal(503, "busy", message, retry_after_s=1)

@@ -1,8 +1,9 @@
 """
-The envelope of every list (published interface, parts 2.3 and 4.2): filters, sort, pages and cursors.
+The envelope of every list (published interface, parts 2.3 and 4.2): filters, sort order, pages and cursors.
 
-A `List` declares a root key, sort keys and filters. Its rows are in memory or in the storage, which answers a
-`ListQuery` (spool.listing). A cursor carries the filters, the sort and the limit it was made under.
+A `List` declares a root key, sort keys and filters. Its rows are in memory or in storage; storage handles
+a `ListQuery` (spool.listing). A cursor contains the filters, the sort order and the limit of the request
+that returned it.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ from spool.turns.fair_turns import pause_when_due
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-BESIDE_ROWS = 100  # more in memory are looked through beside the event loop
+BESIDE_ROWS = 100  # with more rows in memory, a thread filters and sorts them
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
-# Part of a signature. A cursor of another order of texts would leave rows out: the number changes with the order.
+# Part of a cursor's signature. With another collation, an old cursor would skip rows, so the number
+# changes with it.
 _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """A sort key: its value of a row in memory, or the field of a stored row."""
+    """A sort key: a function that reads it from a row in memory, or the field of a stored row."""
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
@@ -60,33 +62,33 @@ YES_NO = ("true", "false")
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
     """
-    A filterable field: a row passes when one of its values was asked for.
+    A filter on one field. A row passes if one of its values was requested.
 
-    No `valid_values`: those that rows of the list have at the time are told, unless the set `is_open`: then
-    nobody chooses from it. Any text may be asked for, because sets change while pages are walked.
+    If `valid_values` is empty, the answer lists the values that rows have now. It lists none if `is_open` is
+    set. Requests may name any text, because the values change between two pages.
 
-    `holds` is in place of `values` where a row does not know what it passes for: whether it does for a value.
-    `excludes`: a row passes when none of its values was asked for. `names_people`: a value may be a person, who is
-    found by every form of the name (spool.people).
+    `holds` replaces `values` if a row cannot list its values: it tests one row for one requested value. With
+    `excludes`, a row passes if none of its values was requested. With `names_people`, a value may be a
+    person, and every form of the name matches (spool.people).
     """
 
     values: Callable[[Row], Sequence[str]] | None = None
     holds: Callable[[Row, str], bool] | None = None
-    field: str = ""  # of a stored row
+    field: str = ""  # field of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
-    excludes: bool = False  # of rows in memory
+    excludes: bool = False  # only for rows in memory
     names_people: bool = False
     is_open: bool = False
 
     @property
     def is_told(self) -> bool:
-        """True if the list can show which values its rows have."""
+        """Return whether the answer lists the values that rows have."""
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
 def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
-    """The filter of a truth, which is asked for as "true" or "false"."""
+    """Return a filter on a condition, with the values "true" and "false"."""
     return Filter(
         values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"
     )
@@ -95,10 +97,10 @@ def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
     """
-    The declaration of a list. `identity` breaks ties and must be unique and of one type.
+    The declaration of a list. `identity` breaks ties, so it must be unique and of one type.
 
-    `beside` are root keys that its handler adds: they name the thing that the list belongs to. `at_times` are
-    those that it adds where there is something to say.
+    `beside` are root keys that the handler adds, such as the resource that the list belongs to. `at_times`
+    are root keys that it adds only in some answers.
     """
 
     root: str
@@ -115,7 +117,7 @@ class List(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The page that was asked for."""
+    """The requested page."""
 
     sort_key: str
     sort_order: str
@@ -133,7 +135,11 @@ class Rows(Protocol[Row]):
 async def envelope(
     listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes, people: People
 ) -> dict[str, Any]:
-    """The answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
+    """
+    Return the answer to a list request. `secret` signs the cursors.
+
+    Raises Refusal 400 for an invalid parameter; the message names the allowed values.
+    """
     wanted = _wanted(listed, query, secret)
     page = await rows.page(listed, replace(wanted, filters=_with_people(listed, wanted.filters, people)))
     return {
@@ -143,7 +149,10 @@ async def envelope(
 
 
 async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
-    """Show rows in steps, so that others have their turn between two; very many beside the event loop."""
+    """
+    Convert rows to JSON objects in steps, so that other requests get a turn. Above MAX_LIMIT rows, a
+    thread does it.
+    """
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
     shown = []
@@ -154,7 +163,7 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """Return the fields beside the rows of a list that is a single page."""
+    """Return the envelope fields, without the rows, of a list that has only one page."""
     key, order = listed.default_sort
     wanted = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _beside(listed, wanted, page, _cursors(listed, wanted, page, b""))
@@ -194,8 +203,8 @@ def _beside(
 
 class MemoryRows(Generic[Row]):
     """
-    Rows in memory; many are filtered and sorted beside the event loop. `known` are the values of filters, if they
-    are known already.
+    Rows in memory. If there are many, a thread filters and sorts them. `known` are the filter values,
+    if already known.
     """
 
     def __init__(self, rows: Sequence[Row], *, known: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -210,7 +219,7 @@ class MemoryRows(Generic[Row]):
     def _page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
         value, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
         if value is None or identity is None:
-            raise TypeError(f"the list {listed.root} has no values for rows in memory")
+            raise TypeError(f"the list {listed.root} declares no values for rows in memory")
         page = cut_page(
             [row for row in self._rows if passes(listed, wanted.filters, row)],
             value_of=value,
@@ -223,7 +232,7 @@ class MemoryRows(Generic[Row]):
 
 
 class StoredRows(Generic[Row]):
-    """Rows in the storage: `answer` is its method that takes the query."""
+    """Rows in storage. `answer` is the storage method that handles the query."""
 
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
@@ -231,7 +240,7 @@ class StoredRows(Generic[Row]):
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
         sort, identity = listed.sorts[wanted.sort_key].field, listed.identity.field
         if sort is None or identity is None:
-            raise TypeError(f"the list {listed.root} names no fields of stored rows")
+            raise TypeError(f"the list {listed.root} declares no fields of stored rows")
         query = ListQuery(
             sort=sort,
             order=wanted.sort_order,
@@ -247,7 +256,10 @@ class StoredRows(Generic[Row]):
 
 
 def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the values of each field over rows in memory, sorted; no fields with too many values."""
+    """
+    Return the sorted values of each filter over rows in memory. A field with more than MOST_KNOWN values
+    is left out.
+    """
     known: dict[str, list[str]] = {}
     for name, by in listed.filters.items():
         if by.values is None or by.excludes or not by.is_told:
@@ -262,11 +274,15 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
 
 
 def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
-    """Return a test of rows in memory by the filters of a query. Refusal 400 for any other parameter."""
+    """
+    Return a test for rows in memory, made from the filters in a query.
+
+    Raises Refusal 400 for any other parameter.
+    """
     asked: dict[str, list[str]] = {}
     for name, text in query:
         if name not in listed.filters:
-            raise _wrong(f"unknown parameter; this takes {', '.join(listed.filters)}")
+            raise _wrong(f"unknown parameter; allowed parameters: {', '.join(listed.filters)}")
         asked.setdefault(name, []).append(text)
     given = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
     filters = _with_people(listed, given, people)
@@ -274,11 +290,14 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
 
 
 def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
-    """The page that a query asks for. Refusal 400 if it contradicts the sort or the filters of its cursor."""
+    """
+    Return the page that a query requests. Raises Refusal 400 if the query contradicts the sort or the filters
+    of its cursor.
+    """
     asked: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:
-            raise _wrong(f"unknown parameter; this list takes {', '.join((*_RESERVED, *listed.filters))}")
+            raise _wrong(f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *listed.filters))}")
         asked.setdefault(name, []).append(text)
     for name in _RESERVED:
         if len(asked.get(name, ())) > 1:
@@ -294,16 +313,19 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
         return PageQuery(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
     wanted = _opened(listed, asked["cursor"][0], secret)
     if (sort_key or wanted.sort_key, sort_order or wanted.sort_order) != (wanted.sort_key, wanted.sort_order):
-        raise _stale("it was made under another sort")
+        raise _stale("it was made with another sort order")
     if filters and _as_sets(filters) != _as_sets(wanted.filters):
-        raise _stale("it was made under other filters")
+        raise _stale("it was made with other filters")
     return replace(wanted, limit=limit or wanted.limit)
 
 
 def _with_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    """Return the filters with every form of the people that they name. Invalid for a form that nothing carries."""
+    """
+    Return the filters with every form of the people that they name. Raises Invalid for a form that
+    matches no record.
+    """
     named = {name: values for name, values in filters.items() if listed.filters[name].names_people}
     return {**filters, **people.asked(named)}
 
@@ -347,7 +369,8 @@ def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: 
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
     elif wanted.position is not None:
-        # Everything on this side was deleted meanwhile: the way back includes the row at the border.
+        # All rows on this side were deleted meanwhile. So the cursor in the other direction includes the row
+        # at the border.
         was = wanted.position
         turned = replace(was, backward=not was.backward, inclusive=not was.inclusive)
         following = turned if page.after else None
@@ -380,12 +403,12 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     try:
         sealed = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except ValueError:
-        raise _stale("it is not one of ours") from None
+        raise _stale("Tollhouse did not create it") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
     if not hmac.compare_digest(signature, _signature(text, secret, _SORTED)):
         if hmac.compare_digest(signature, _signature(text, secret, _SORTED_BEFORE)):
-            raise _unusable("texts were sorted otherwise when it was made; begin again without it")
-        raise _stale("it is not one of ours")
+            raise _unusable("it was made with an older sort order of texts; start again without a cursor")
+        raise _stale("Tollhouse did not create it")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
         raise _stale("it belongs to another list")
@@ -417,7 +440,7 @@ def _wrong(message: str) -> Refusal:
 
 
 def _stale(reason: str) -> Refusal:
-    return _unusable(f"{reason}; take next_cursor or previous_cursor of the same list")
+    return _unusable(f"{reason}; use next_cursor or previous_cursor from the same list")
 
 
 def _unusable(reason: str) -> Refusal:

@@ -1,9 +1,9 @@
 """
-A resource: what people, or keys too, list, create, read, change and delete. Its verbs are written once, here.
+Resources that people, and partly keys, list, create, read, change and delete. Their operations are
+written once, here.
 
-A resource declares its fields, its table and its list, and overrides the rules that it has. `ByPeople` and `ByKeys`
-say where it is managed; `managed_by_people` and `managed_by_keys` in
-`gateway.people.calls` make the addresses from them.
+A resource declares its fields, its table and its list, and overrides the rules that differ. `ByPeople` and
+`ByKeys` declare its addresses, which `managed_by_people` and `managed_by_keys` in `gateway.people.calls` create.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = Mapping[str, object]
 Held = TypeVar("Held")
 Row = TypeVar("Row", bound=ManagedDocument)
 
-LIST, CREATE, SHOW, CHANGE, DELETE = "list", "create", "show", "change", "delete"  # the verbs of a resource
+LIST, CREATE, SHOW, CHANGE, DELETE = "list", "create", "show", "change", "delete"  # operations of a resource
 
 
 async def _everything() -> Visible:
@@ -43,10 +43,11 @@ async def _everything() -> Visible:
 @dataclass(frozen=True, kw_only=True)
 class Asker(Generic[Held]):
     """
-    Who asks. `sees` is what of the calls, and what is made of them, the asker may see; `known` the dimensions
-    that the asker may name. A person may name things by their names, too, and confirms what is deleted.
+    The caller of an operation: a person, a key, or a command at the server.
 
-    `holder` is a person as a role holder, None for a key and at the server itself.
+    `sees` returns which calls, and which results from them, the caller may see. `known` returns the
+    dimensions that the caller may name. Only people may refer to resources by name, and only people must
+    confirm deletions. `holder` is the person as a role holder, or None.
     """
 
     services: Held
@@ -60,16 +61,16 @@ class Asker(Generic[Held]):
 
     @property
     def registry(self) -> Registry:
-        """The registry. Refusal 503 with the reason while it cannot be read."""
+        """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
         return self.shared.require_registry()
 
     def check_confirmed(self, text: str, what: str) -> None:
-        """Invalid unless a person confirms a deletion with `text`."""
+        """Raise Invalid if a person's request does not confirm the deletion with `text`."""
         if self.is_person and self.http.query.get("confirm", "") != text:
             raise Invalid(f"confirm must be the exact {what}")
 
     async def view_named(self, word: str) -> View:
-        """Return the view that a field `view` names. Invalid if the asker sees none of this id or name."""
+        """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
             return self.registry.views.find_any(word, (await self.sees()).view)
         except NotThere:
@@ -79,11 +80,12 @@ class Asker(Generic[Held]):
 @dataclass(frozen=True, kw_only=True)
 class ByPeople:
     """
-    Where people manage a resource, below the operator API; `reads` and `changes` are the permission sets needed.
+    Where people manage a resource, below the operator API. `reads` and `changes` are the required permission sets.
 
-    `names` and `words` are in place of the usual ones, by verb. `new` decodes one that people create, if not as keys
-    do. `is_shown_when_deleted`: what is gone is answered under its name. `is_confirmed`: who deletes one says its
-    name. `repeated` are query parameters of one, `in_turn` what is read.
+    `names` and `words` replace the default operation names and summaries, by operation. `new` is the body
+    type for creation, if it differs from that of keys. `is_shown_when_deleted`: a deletion returns the id
+    under the root key. `is_confirmed`: a deletion must repeat the name. `repeated` are query parameters for
+    reading a single resource, and `in_turn` applies to reads.
     """
 
     path: str
@@ -102,11 +104,12 @@ class ByPeople:
 @dataclass(frozen=True, kw_only=True)
 class ByKeys:
     """
-    Where keys manage a resource; `id` names its part of the path, `group` is the first part of the scopes.
+    Where keys manage a resource. `id` names the path parameter, and `group` is the first part of the scopes.
 
-    `names`, `scopes` and `words` are in place of the usual ones, by verb. `is_bare_when_made`: one that was
-    created or changed is answered without its name. Rows of `by_hand` are written next to their handlers. `repeated`
-    are query parameters of one, `in_turn` what is read.
+    `names`, `scopes` and `words` replace the default operation names, scopes and summaries, by operation.
+    `is_bare_when_made`: creation and change return the resource without its root key. Operations in `by_hand`
+    have rows at their own handlers. `repeated` are query parameters for reading a single resource, and
+    `in_turn` applies to reads.
     """
 
     path: str
@@ -125,10 +128,11 @@ class ByKeys:
 
 class ManagedResource(Generic[Row]):
     """
-    The declaration of a resource, and its verbs. What the asker does not see is answered as if it did not exist.
+    The declaration of a resource, and its operations. A resource that the caller may not see behaves as if it
+    did not exist.
 
-    `noun` is that of its operations, `root` the member under which one is answered. `new` and `changes` decode
-    bodies, `item` is a row of the list and `one` an answer about one.
+    `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
+    decode bodies, `item` is a row of the list, and `one` is the answer for a single resource.
     """
 
     noun: str
@@ -138,26 +142,26 @@ class ManagedResource(Generic[Row]):
     item: type[msgspec.Struct]
     one: type[msgspec.Struct]
     table: type[ManagedTable[Row]]
-    has_dimensions: bool = False  # fields of it name dimensions of the ledger
+    has_dimensions: bool = False  # whether its fields name dimensions of the ledger
     people: ByPeople | None = None
     keys: ByKeys | None = None
 
-    # -- its rules ---------------------------------------------------------------------------------------------
+    # -- rules of the resource
+    # ---------------------------------------------------------------------------------------
 
     @property
     def root(self) -> str:
         return self.noun
 
     def rows_in(self, registry: Registry) -> ManagedTable[Row]:
-        """Return its table of a registry."""
         return registry.table(self.table)
 
     async def sees(self, asking: Asker[Any]) -> Sees[Row]:
-        """Return which rows the asker sees."""
+        """Return a test for the rows that the caller may see."""
         return everything
 
     async def shown(self, asking: Asker[Any], row: Row) -> Any:
-        """Return a row as its list has it."""
+        """Convert a row to the form that its list shows."""
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
@@ -165,17 +169,18 @@ class ManagedResource(Generic[Row]):
         return stated(given)
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
-        """Raise for fields that this asker may not state; `before` is None for a new one."""
+        """Raise if this caller may not state these fields. `before` is None for a new row."""
 
     def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
-        """Return what a new row has beside its draft: its id, if it is stated, and what is of its asker."""
+        """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
     async def filled(self, asking: Asker[Any], page: Answer) -> Answer:
-        """Add to a page of the list what the query asks for."""
+        """Add to a page of the list the data that the query requests."""
         return page
 
-    # -- its verbs: `show`, `change` and `delete` take what the path names ---------------------------------------
+    # -- operations; `word` is the id or name in the path
+    # ------------------------------------------------------------
 
     async def rows(self, asking: Asker[Any]) -> Rows[Any]:
         sees = await self.sees(asking)
@@ -214,13 +219,15 @@ class ManagedResource(Generic[Row]):
         return await self.made(asking, changed)
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
-        """Return the id of what is gone."""
+        """Delete a row and return its id."""
         row = await self.find(asking, word)
         await self.rows_in(asking.registry).delete(row.id, actor=asking.actor)
         return row.id
 
     async def find(self, asking: Asker[Any], word: str) -> Row:
-        """Return the row of an id; people may name one by its name. NotThere if the asker sees none."""
+        """
+        Return the row with an id; people may use its name. Raises NotThere if the caller may not see such a row.
+        """
         table, sees = self.rows_in(asking.registry), await self.sees(asking)
         if asking.is_person and isinstance(table, NamedTable):
             found: Row = table.find_any(word, sees)
@@ -231,7 +238,7 @@ class ManagedResource(Generic[Row]):
         return row
 
     async def made(self, asking: Asker[Any], row: Row) -> Answer:
-        """Answer about a row that was created or changed."""
+        """Return the answer about a row that was created or changed."""
         return await self.answer(asking, row)
 
     async def answer(self, asking: Asker[Any], row: Row) -> Answer:
@@ -242,7 +249,7 @@ class ManagedResource(Generic[Row]):
 
 
 def words_of(noun: str) -> Mapping[str, str]:
-    """The summaries of the calls, by verb."""
+    """Return the default summaries of the operations."""
     one = with_article(noun)
     return {
         LIST: f"List {noun.replace('_', ' ')}s",
@@ -254,5 +261,4 @@ def words_of(noun: str) -> Mapping[str, str]:
 
 
 def with_article(noun: str) -> str:
-    """Put the article before a noun."""
     return f"{'an' if noun[0] in 'aeio' else 'a'} {noun.replace('_', ' ')}"

@@ -1,7 +1,8 @@
 """
-The OpenAPI 3.1 document, made from the table of addresses and the types that decode and answer requests.
+The OpenAPI 3.1 document, made from the table of addresses and the types of requests and answers.
 
-Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can drift.
+Body schemas come from the structs that decode the bodies, and list parameters from the lists. So the document
+always matches the code.
 """
 
 from __future__ import annotations
@@ -30,11 +31,16 @@ from gateway.http.requests import IDEMPOTENCY_KEY
 from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
-_JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form
+_JSON_TYPES = (
+    "string",
+    "integer",
+    "number",
+    "boolean",
+)  # a parameter of any other type is text with a `format`
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
-    """The whole document; equal tables give equal documents."""
+    """Return the whole document. Equal tables give equal documents."""
     types = {kind: None for address in addresses for kind in _types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -47,7 +53,9 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {
-                **orjson.loads(orjson.dumps(schemas)),  # defaults that are tuples become arrays
+                **orjson.loads(
+                    orjson.dumps(schemas)
+                ),  # a round trip through JSON turns tuple defaults into arrays
                 "Error": _ERROR,
                 "Pagination": _PAGINATION,
                 "Filtering": _FILTERING,
@@ -66,7 +74,7 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
 
 
 def _types(address: Address) -> Iterator[type]:
-    """The types that the document has to describe once."""
+    """Yield the types that the document describes as components."""
     for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
@@ -162,9 +170,9 @@ def _ref(name: str) -> Schema:
 
 
 _ONE_BODY = (
-    "A text of your choice that stands for this body: the same body again is answered as the first time and "
-    "changes "
-    "nothing, another one is refused with 422. It is known for spool.duplicate_window, to this key and path."
+    "A text of your choice that identifies this body. The same body with the same key gets the first "
+    "answer again and changes nothing. Another body with this key is rejected with 422. The key is "
+    "remembered for spool.duplicate_window, per API key and path."
 )
 _CURSOR = {"type": ["string", "null"]}
 _FAULT = closed({"error": TEXT, "value": TEXT, "path": array({"type": ["string", "integer"]})})

@@ -1,9 +1,10 @@
 """
-An admitted request, as handlers get it: its bearer, decoded body, path parameters, and the services.
+An admitted request, as handlers get it: its bearer, decoded body, path parameters and the services.
 
-By an Idempotency-Key a sender tells its requests apart: a key stands for one body. The same body again is answered as
-the first time and changes nothing; another body is refused, and nothing of it is kept. Keys are those of one API key
-and path, and are known as long as ids of calls are (spool.duplicate_window).
+With an Idempotency-Key, a sender identifies one request body. The same body with the same key gets the
+first answer again and changes nothing. Another body with that key is rejected, and none of it is
+stored. Idempotency keys are separate for each API key and path. They are remembered as long as dedup
+keys of calls (spool.duplicate_window).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Held = TypeVar("Held")
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
-# A mapping becomes JSON under the row's own status.
+# A mapping is sent as JSON with the status that the row declares.
 Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
 
@@ -39,17 +40,19 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 @dataclass(slots=True, kw_only=True)
 class AdmittedRequest(Generic[Body]):
-    """What both kinds of requests share. `body` is what the row of the table names, None without one."""
+    """
+    The common part of requests by keys and by people. `body` has the type that the row names, or is None.
+    """
 
     http: web.Request
     body: Body
 
     def word(self, name: str) -> str:
-        """A part of the path."""
+        """Return a part of the path."""
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
-        """Return the body and release it: once its records are read, its memory must not wait for the commit."""
+        """Return the body and drop the reference, so that its memory is freed before the commit."""
         body = self.body
         del self.body
         return body
@@ -57,7 +60,10 @@ class AdmittedRequest(Generic[Body]):
     async def page(
         self, listed: List[Row], rows: Rows[Row], shared: InstallationServices
     ) -> Mapping[str, object]:
-        """The page of a list that the query asks for. Refusal 400 names the allowed parameters."""
+        """
+        Return the requested page of a list. Raises Refusal 400 for an invalid parameter; the message names
+        the allowed values.
+        """
         query = list(self.http.query.items())
         return await envelope(listed, rows, query, secret=shared.cursor_secret, people=shared.people)
 
@@ -65,23 +71,25 @@ class AdmittedRequest(Generic[Body]):
 @dataclass(slots=True, kw_only=True)
 class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     """
-    A request that was admitted by its key.
+    A request that its key admitted.
 
-    `services` is the holder that the handler names: `KeyRequest[MoneyServices, None]`. `receivers` and
-    `shared` are what every handler may ask.
+    `services` is the holder that the handler names, as in `KeyRequest[MoneyServices, None]`. Every handler
+    may use `receivers` and `shared`.
     """
 
     services: Held
     receivers: ReceiverServices
     shared: InstallationServices
     bearer: Bearer
-    share: Share  # what the request holds of the bytes in flight
+    share: Share  # bytes in flight of this request
 
     @property
     def actor(self) -> Actor:
         """
-        The key, for the audit list; what it changes is not kept once it has ended. Of a person the address,
-        with the program beside it.
+        Return the actor for the audit list. If a key expires before its change is committed, the
+        change is rejected.
+
+        For a person, the place is the network address and the client program.
         """
         person = self.bearer.person
         if person is not None:
@@ -94,12 +102,12 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
-    """Return the class of holders that a handler's request names, the first of its arguments."""
+    """Return the holder class that a handler's request names as its first type argument."""
     return _named(handler)[0]
 
 
 def named_body(handler: Callable[..., object]) -> type[Any] | None:
-    """Return the type of the body that a handler's request names, the second of its arguments; None for no body."""
+    """Return the body type that a handler's request names as its second type argument. None means no body."""
     body = _named(handler)[1]
     return None if body is NoneType else body
 
@@ -114,29 +122,30 @@ def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
 
 
 def check_json(request: web.Request) -> None:
-    """Refusal 415 for a body that does not come as JSON."""
+    """Raise Refusal 415 if the body is not sent as JSON."""
     if request.content_type != JSON:
         raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
 
 
 def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
-    """Refusal 400 unless the query holds only these parameters, those of `once` at most once."""
+    """Raise Refusal 400 for an unknown query parameter, or for one in `once` that is repeated."""
     query = request.query
     if not query:
         return
     unknown = set(query) - {*once, *repeated}
     is_again = any(len(query.getall(name, ())) > 1 for name in once)
     if unknown or is_again:
-        kinds = [f"{', '.join(once)}, each once"] if once else []
-        kinds += [f"{', '.join(repeated)}, also repeatedly"] if repeated else []
-        known = "takes " + "; ".join(kinds) if kinds else "takes no parameters"
+        kinds = [f"{', '.join(once)} (once each)"] if once else []
+        kinds += [f"{', '.join(repeated)} (repeatable)"] if repeated else []
+        known = "accepts only the parameters " + "; ".join(kinds) if kinds else "accepts no parameters"
         raise Refusal(400, "invalid_parameter", f"this address {known}")
 
 
 def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
-    Return the names of a request by its Idempotency-Key; None without the header. `more` is compared together
-    with the body.
+    Return the dedup names of a request with an Idempotency-Key, or None without the header.
+
+    `more` is compared together with the body.
     """
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     if not key:
@@ -145,7 +154,9 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
 
 
 def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
-    """Identify an item of a request by the id that another Tollhouse gave it, else by its place."""
+    """
+    Return the dedup key of an item: the id that another Tollhouse gave it, or else its position in the request.
+    """
     if given is not None:
         return Identity(given)
     if names is None:

@@ -1,4 +1,4 @@
-"""Everything that is assembled when Tollhouse starts, as values: handlers only read them."""
+"""The services that are assembled when Tollhouse starts. Handlers only read these values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from spool.storage import Storage
 
 
-# By name, what runs as long as the server does.
+# Tasks that run as long as the server, by name.
 Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorServices:
-    """The holders, one of each for every application of one process."""
+    """The service holders, one of each class, shared by all applications of a process."""
 
     spool: SpoolServices
     money: MoneyServices
@@ -39,7 +39,9 @@ class OperatorServices:
     installation: InstallationServices
 
     def of(self, kind: type[Any]) -> Any:
-        """The holder of a class; all of them, if it is this one. LookupError if it is none."""
+        """
+        Return the holder of a class, or this object for its own class. Raises LookupError for any other class.
+        """
         if kind is OperatorServices:
             return self
         held = (getattr(self, each.name) for each in fields(self))
@@ -59,13 +61,15 @@ class Services:
     status: StatusServices
     operators: OperatorServices
     background: Background
-    # Of the running configuration: see gateway.service.assembly.reload.
+    # Reloads the running configuration: see gateway.service.assembly.reload.
     reload: Callable[
         [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
     ]
 
     def of(self, kind: type[Any]) -> Any:
-        """The holder of a class, for senders or for operators. LookupError if it is none."""
+        """
+        Return the holder of a class, for senders or for operators. Raises LookupError for any other class.
+        """
         own = (self.receivers, self.topics, self.status)
         found = next((holder for holder in own if type(holder) is kind), None)
         return self.operators.of(kind) if found is None else found

@@ -1,6 +1,9 @@
 """
-Long jobs run in slices, so that others get their turn in between, those of large bodies on a thread; and turns for
-questions that take much memory and processor time: one at a time for each person or key, a few for all.
+Fair turns for long work.
+
+Long jobs run in slices, so that other requests get a turn in between. Jobs of large bodies run on a thread.
+Queries that need much memory and processor time wait: each person or key runs one at a time, and all together
+run a few.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_ther
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-LARGE: Final = 256 * 1024  # bytes of a body that is read on the thread
-STINT_S: Final = 0.02  # of the thread for one body, while nobody waits who used less
-# One for all: it is done with one slice before the memory of the next.
+LARGE: Final = 256 * 1024  # bytes; larger bodies are decoded on the thread
+# seconds that a body may use the thread at once; it stops earlier if a party that used less waits
+STINT_S: Final = 0.02
+# One thread for all bodies, so that only one slice needs memory at a time.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
 Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
@@ -35,7 +39,6 @@ RECOUNT = "recount"
 
 
 async def drive(work: Generator[None, None, T]) -> T:
-    """Run a job slice by slice and return its result."""
     while True:
         try:
             next(work)
@@ -52,10 +55,11 @@ async def drive_aside(
     size: int,
 ) -> T:
     """
-    Run the job that `make` returns, of a body of so many bytes: on the thread if that is large or does not
-    end soon, which is at once where others are there.
+    Run the job that `make` returns, for a body of `size` bytes.
 
-    What the job says that it holds, by calling what `make` is given, is taken by the event loop after each slice.
+    It runs on the thread if the body is large or the job takes long. If other parties are active, it moves to
+    the thread after its first slice. The job reports the bytes that it holds through the callback given to
+    `make`. After each slice, `take` adds these bytes on the event loop.
     """
     held: list[int] = []
     work = make(held.append)
@@ -67,8 +71,8 @@ async def drive_aside(
             await _on_thread(lambda party: _stint(work, results, held, party))
         else:
             _step(work, results)
-        # What needs several slices may hold more than it weighs. But requests that are read in one pass of the
-        # event loop share a commit, and from the thread they come one after the other.
+        # A job of several slices may hold more memory than the body, so it moves to the thread. Short jobs
+        # stay on the event loop, because requests decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
         if held:
             take(sum(held))
@@ -77,7 +81,7 @@ async def drive_aside(
 
 
 async def aside(job: Callable[[], T], *, is_large: bool) -> T:
-    """The result of a job that touches nothing of the event loop's; on the thread if it is large."""
+    """Return the result of a job that touches no state of the event loop. A large job runs on the thread."""
     return await _on_thread(lambda _: job()) if is_large else job()
 
 
@@ -98,7 +102,7 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
 
 
 def _stint(work: Generator[None, None, T], results: list[T], held: list[int], party: Party | None) -> None:
-    """Slices until somebody is waiting who used less."""
+    """Run slices until a party that used less waits for the thread, or STINT_S has passed."""
     until = time.perf_counter() + STINT_S
     while not results and not held:
         _step(work, results)
@@ -115,14 +119,14 @@ def _step(work: Generator[None, None, T], results: list[T]) -> None:
 
 @dataclass(slots=True)
 class _Asker:
-    """A person or a key with questions: `count` of them, one of which has the turn."""
+    """A person or a key with queries: `count` of them wait or run, and one has the turn."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Questions:
-    """`settings` is asked at every question, so that a reload counts."""
+    """The turns of queries. `settings` is read for every query, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
@@ -133,17 +137,18 @@ class Questions:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no answer is in memory and nobody waits for one."""
+        """Wait until no answer is in memory and no query waits."""
         await self._idle.wait()
 
     async def answer(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
-        Work a question out and send its answer, in turn.
+        Run a query in its turn and send the answer.
 
-        The turn of `who` lasts until the answer is sent, because it is in memory so long; a reader that is slow
-        keeps nobody else waiting. Refusal 429 for too many that wait, AskedTooMuch for one that takes too long.
+        The turn of `who` lasts until the answer is sent, because the answer is in memory until then. A slow
+        reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait,
+        AskedTooMuch if this query takes too long.
         """
         section = self._settings()
         async with self._turn_of(who, section):
@@ -160,7 +165,7 @@ class Questions:
         status: int,
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        """Work out what a handler answers, make it bytes and send it, in turn."""
+        """Run a handler, encode its answer and send it, in turn."""
 
         async def work_and_encode() -> Answer:
             return await encoded(await work(), status=status, headers=headers)
@@ -172,10 +177,10 @@ class Questions:
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
-        Recount what is kept: one at a time of all, of each person one that waits before the others of that person.
+        Run a recount of stored data. Only one recount runs at a time.
 
-        It may take minutes, so it has a turn of its own beside that of `who` for questions, no place among
-        them, and answers.max_time is how long it waits alone.
+        A recount may take minutes. So it neither uses the query turn of `who` nor one of the places for
+        queries, and answers.max_time limits only its wait.
         """
         section = self._settings()
         async with self._turn_of(f"{RECOUNT} of {who}", section), self._turn_of(RECOUNT, section):
@@ -185,7 +190,7 @@ class Questions:
     async def _turn_of(self, who: str, section: AnswerSettings) -> AsyncIterator[None]:
         asker = self._askers.setdefault(who, _Asker())
         if asker.count > section.max_waiting:
-            raise _busy(f"{section.max_waiting} of your questions wait already (answers.max_waiting)")
+            raise _busy(f"{section.max_waiting} of your queries already wait (answers.max_waiting)")
         asker.count += 1
         self._idle.clear()
         try:
@@ -210,7 +215,7 @@ class Questions:
             self._leave()
 
     async def _take(self, most: int) -> None:
-        """Wait for one of the places, in the order of coming."""
+        """Wait for a free place, first come, first served."""
         if self._working < most and not self._queue:
             self._working += 1
             return
@@ -221,7 +226,7 @@ class Questions:
         except asyncio.CancelledError:
             if place in self._queue:
                 self._queue.remove(place)
-            elif not place.cancelled():  # it was given at the same moment
+            elif not place.cancelled():  # the place was assigned just before the cancellation
                 self._leave()
             raise
 
@@ -240,7 +245,7 @@ async def _waiting(turn: Awaitable[object], section: AnswerSettings) -> None:
         async with asyncio.timeout(section.max_time):
             await turn
     except TimeoutError:
-        raise _busy(f"the turn of this question did not come within {section.max_time:g} s") from None
+        raise _busy(f"the query did not get its turn within {section.max_time:g} s") from None
 
 
 async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) -> T:
@@ -258,5 +263,5 @@ async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) ->
 
 
 def _busy(why: str) -> Refusal:
-    message = f"{why}: large questions are answered one at a time, a few for all; repeat shortly"
+    message = f"{why}; each person or key runs one large query at a time, so repeat the query shortly"
     return Refusal(429, "busy", message, retry_after_s=RETRY_S)

@@ -1,4 +1,7 @@
-"""What of views, budgets, insights and recommendations somebody sees: what is surely about calls that may be seen."""
+"""
+The views, budgets, insights and recommendations that a person may see: those that certainly concern
+only visible calls.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
 
-# What a call or a tool shows of the calls to models, and what is made of them: all, what the person may see, or
-# nothing.
+# The calls to models behind an answer: all calls, only the calls that the person may see, or none.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 
 class OfView(Protocol):
-    """A budget: `arranged` is not 0 if it has what is of nobody's calls in it."""
+    """A budget. `arranged` is not 0 if it includes amounts that belong to no call."""
 
     @property
     def view_id(self) -> str: ...
@@ -30,32 +32,36 @@ class OfView(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visible:
     """
-    `contains`: whether the slice has everything that passes a filter, by what it includes and excludes.
+    The calls that a person may see.
 
-    `limits` are the dimensions whose values bound it.
+    `contains` returns whether everything that passes a filter (included and excluded values) is visible.
+    `limits` are the dimensions that restrict the person.
     """
 
     is_whole: bool
     contains: Callable[[Wanted, Wanted], bool]
-    view_of: Callable[[str], View | None]  # by its id
+    view_of: Callable[[str], View | None]  # view by its id
     limits: Sequence[str] = ()
 
     def view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
     def budget(self, budget: OfView) -> bool:
-        """True if the person may see a budget. One of billed money has what is of nobody's calls in it."""
+        """
+        Return whether the person may see a budget. A budget with amounts of no call needs access to all calls.
+        """
         if budget.arranged:
             return self.is_whole
         return self.named(budget.view_id)
 
     def named(self, view_id: str) -> bool:
-        """True if the person sees the view of an id."""
+        """Return whether the person may see the view with this id."""
         return self.view(self.view_of(view_id))
 
     def insight(self, insight: Insight) -> bool:
         """
-        True if the person may see an insight. An insight that a person wrote does not say which calls it concerns.
+        Return whether the person may see an insight. An insight that a person wrote names no calls, so it
+        needs access to all.
         """
         about = insight.concerned
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
@@ -68,26 +74,24 @@ class Visible:
 
     def realized(self, each: Recommendation) -> bool:
         """
-        True if the person may see what an addressed recommendation has saved: it is measured on work
-        with any model.
+        Return whether the person may see the measured saving of a recommendation. It is measured over all models.
         """
         about = each.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
     def check_filter(self, filter: Mapping[str, Sequence[str | None]]) -> None:
-        """Refusal 403 for the filter of a view that is not surely within what may be seen."""
+        """Raise Refusal 403 if the filter of a view may match calls that the person may not see."""
         given = {name: tuple(value or "" for value in values) for name, values in filter.items()}
         include = {name: values for name, values in given.items() if not name.startswith(EXCLUDES)}
         exclude = {
             name.removeprefix(EXCLUDES): values for name, values in given.items() if name not in include
         }
         if not self.contains(include, exclude):
-            limits = ", ".join(self.limits) or "no calls at all"
+            limits = ", ".join(self.limits) or "no dimension, because you see no calls"
             raise Refusal(
                 403,
                 "limited_data",
-                "the filter passes calls that you may not see; let it name values of these that you see: "
-                f"{limits}",
+                f"the filter matches calls that you may not see; restrict it to your values of: {limits}",
             )
 
 
@@ -95,7 +99,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
 def check_usable(dimensions: Collection[str], view: View) -> View:
-    """The view itself. Refusal 400 for a broken one."""
+    """Return the view. Raises Refusal 400 if it is broken."""
     reason = view.broken(dimensions)
     if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")

@@ -1,1 +1,1 @@
-"""What handlers work with: a holder for each area, so that a handler names the one that it needs."""
+"""Service holders, one for each area. A handler names the holder that it needs."""

@@ -1,8 +1,8 @@
 """
-A demo month beside the data of a running server: filled by a process of its own into a folder of its own, looked
-at through the operator API, and removed with its folder.
+A demo month next to the data of a running server, in a folder of its own.
 
-It shares no file with what is real: nothing of it is forwarded, counted or kept there.
+A separate process fills the folder. The operator API reads it, and removing the folder removes the month. It
+shares no file with real data, so no demo record is forwarded or counted.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from gateway.service.errors import Refusal
 _log = logging.getLogger(__name__)
 
 NONE, LOADING, LOADED = "none", "loading", "loaded"
-FOLDER = "demo"  # in the data directory
+FOLDER = "demo"  # folder in the data directory
 DAYS, RECORDS = 30, 6000
-_NO_DEMO = "no demo month is loaded; the empty Overview of the console loads one"
+_NO_DEMO = "no demo month is loaded; load one from the empty Overview of the console"
 
 Month = TypeVar("Month")
 
 
 class DemoMonth(Generic[Month]):
     """
-    The demo month of a data directory, which `open_month` opens. `close` when the server stops; what was loaded
-    stays until `remove`.
+    The demo month of a data directory. `open_month` opens its folder.
+
+    Call `close` when the server stops. A loaded month stays on disk until `remove`.
     """
 
     def __init__(
         self, data_dir: Path, open_month: Callable[[Path], AbstractAsyncContextManager[Month]]
     ) -> None:
         self._folder = data_dir / FOLDER
-        self._unfinished = data_dir / f"{FOLDER}.unfinished"  # being filled, or being removed
+        self._unfinished = data_dir / f"{FOLDER}.unfinished"  # exists while the month is filled or removed
         self._open = open_month
         self._changing = asyncio.Lock()
         self._stack = AsyncExitStack()
@@ -52,13 +53,14 @@ class DemoMonth(Generic[Month]):
 
     @property
     def state(self) -> str:
-        """One of NONE, LOADING and LOADED."""
         if self._filling is not None:
             return LOADING
         return LOADED if self._folder.is_dir() else NONE
 
     async def load(self) -> None:
-        """Fill the folder; does nothing if it is filled. Refusal 503 if that fails, and nothing is left of it."""
+        """
+        Fill the folder, unless it is filled. If that fails, delete the partial data and raise Refusal 503.
+        """
         async with self._changing:
             if self.state == LOADED:
                 return
@@ -70,12 +72,12 @@ class DemoMonth(Generic[Month]):
                 await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
 
     async def remove(self) -> None:
-        """Remove the folder once nobody reads in it; does nothing if there is none."""
+        """Wait until no request reads the folder, then delete it. Do nothing if it does not exist."""
         async with self._changing:
             if self.state == NONE:
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
-            self._folder.rename(self._unfinished)  # from here on nobody begins to read
+            self._folder.rename(self._unfinished)  # no new reader can start after this
             await self._unread.wait()
             await self._stack.aclose()
             self._month = None
@@ -83,7 +85,7 @@ class DemoMonth(Generic[Month]):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Month]:
-        """Open the month for one request. Refusal 404 if there is none."""
+        """Open the month for one request. Raises Refusal 404 if none is loaded."""
         if self._month is None:
             async with self._changing:
                 if self._month is None and self.state == LOADED:
@@ -100,7 +102,7 @@ class DemoMonth(Generic[Month]):
                 self._unread.set()
 
     async def close(self) -> None:
-        """End what fills it, and close its files."""
+        """Stop the filling process and close the open files."""
         if self._filling is not None:
             self._filling.kill()
         async with self._changing:
@@ -133,7 +135,7 @@ class DemoMonth(Generic[Month]):
         if code:
             reason = told.decode(errors="replace").strip().rpartition("\n")[2]
             extra = {"action": "demo_not_loaded", "reason": reason}
-            _log.warning("the demo month could not be made", extra=extra)
+            _log.warning("the demo month could not be loaded", extra=extra)
             raise Refusal(
-                503, "demo_failed", "the demo month could not be made; the log of the server says why"
+                503, "demo_failed", "the demo month could not be loaded; the server log has the reason"
             )

@@ -1,4 +1,4 @@
-"""Holders of what handlers work with: of the installation, the spool, senders, people, assistants and money."""
+"""Service holders for operators: installation, spool, senders, people, assistants and money."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ if TYPE_CHECKING:
     from spool.shares import KeyShare
     from spool.streams import StreamReader
 
-SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
+SIGN_IN_BURST = 10  # wrong passwords from one address before the limit of one every 30 seconds applies
 SIGN_IN_PER_S = 1 / 30
-# From an address that many people may share: more than an account has, so that one of them does not stop the
-# others.
+# For an address that many people may share. It exceeds the limit per account, so that one account cannot lock
+# out the other people at the address.
 SHARED_BURST, SHARED_PER_S = 300, 1.0
-# For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
+# For one account, from all addresses. It is so high that a few addresses cannot lock the account's owner out.
 ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
 
 KNOWN_FOR_S = 5.0
@@ -93,7 +93,9 @@ KNOWN_FOR_S = 5.0
 @dataclass(kw_only=True)
 class WithRegistry:
     """
-    `registry` is None when its file is damaged, and `registry_problem` says so: the spool can still be looked at.
+    A holder with the registry. `registry` is None if its file is damaged; `registry_problem` has the reason.
+
+    The rest of the spool stays readable.
     """
 
     registry: Registry | None
@@ -101,21 +103,22 @@ class WithRegistry:
     registry_problem: str = ""
 
     def require_registry(self) -> Registry:
-        """The registry. Refusal 503 with the reason why there is none."""
+        """Return the registry. Raises Refusal 503 with the reason if it is damaged."""
         if self.registry is None:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
 
 
-_EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere
+_EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on all addresses
 
 
 @dataclass(frozen=True, kw_only=True)
 class Urls:
     """
-    Where the console is, and where telemetry goes; None: to the address at which the console was reached.
+    The addresses of the console and of telemetry.
 
-    `public` is where people elsewhere find the console, empty if the configuration does not say.
+    `telemetry` is None if telemetry uses the address at which the console was opened. `public` is the
+    console's address for people elsewhere, or "" if it is not configured.
     """
 
     console: str
@@ -124,7 +127,7 @@ class Urls:
 
     @property
     def shared(self) -> str:
-        """The console's address in what is read elsewhere; empty if no name of it is known."""
+        """Return the console's address for mails and links, or "" if no usable host name is known."""
         if self.public:
             return self.public
         host = urlsplit(self.console).hostname
@@ -138,8 +141,8 @@ def _default_urls() -> Urls:
 @dataclass(frozen=True, kw_only=True)
 class Reloaded:
     """
-    What a reload took over, the settings that were changed and need a restart, by name, and what cannot send with
-    what is in force now.
+    The result of a reload: names of changed settings, of changed settings that need a restart, and problems
+    of routes that cannot send with the new settings.
     """
 
     changed: tuple[str, ...]
@@ -148,11 +151,11 @@ class Reloaded:
 
 
 async def _reload_nothing(actor: Actor) -> Reloaded:
-    raise Refusal(503, "not_running", "no server runs here: it reads its configuration when it starts")
+    raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
 def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
-    raise Refusal(503, "no_channels", "channels are not made here")
+    raise Refusal(503, "no_channels", "channels cannot be created here")
 
 
 async def _no_channels() -> Sequence[ChannelState]:
@@ -162,14 +165,19 @@ async def _no_channels() -> Sequence[ChannelState]:
 @dataclass(kw_only=True)
 class InstallationServices(WithRegistry):
     """
-    `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then.
-    `leases` knows the gateways that share the storage, and `database` has the figures of what they share.
-    `inflight` are the bytes in flight, which a large answer counts in, too. `copy` is the storage's: it fills a
-    directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
-    ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
-    bounds something, by its name. `channels` are those that send notifications,
-    and `seal_channel` checks one that people make and seals its secret. `demo` is None where no server runs, and
-    where several share a storage.
+    Services of the installation.
+
+    - `secret` is the installation's secret.
+    - `urls` is called when addresses are shown, because the real port of port 0 is known only then.
+    - `leases` knows the gateways that share the storage, and `database` returns the health of the shared database.
+    - `inflight` counts the bytes in flight, including large answers.
+    - `copy` fills a directory with copies of the storage for a backup.
+    - `reload` applies the configuration in the name of an actor. It raises ConfigError if the
+      configuration is invalid.
+    - `settings` returns the settings in effect, and `most` the value of a limit by its name.
+    - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
+      encrypts its secret.
+    - `demo` is None without a server and if several gateways share the storage.
     """
 
     secret: bytes
@@ -201,17 +209,17 @@ class InstallationServices(WithRegistry):
 
     @property
     def people(self) -> People:
-        """Who is meant by a name, as `privacy.emails` says now."""
+        """Return the rules that match names to people, with the current `privacy.emails`."""
         return People.of_installation(self.secret, self.privacy().emails)
 
     @property
     def demo_state(self) -> str | None:
-        """The word for whether a demo month is loaded; None where there can be none."""
+        """Return the state of the demo month, or None if this server can have none."""
         return None if self.demo is None else self.demo().state
 
 
 async def _wake_nothing(route: str) -> None:
-    """Do nothing: without a server no route runs, and it finds its work at the next start."""
+    """Do nothing, because no route runs without a server. The route finds its work at the next start."""
 
 
 async def _no_lakes() -> Sequence[LakeState]:
@@ -220,26 +228,29 @@ async def _no_lakes() -> Sequence[LakeState]:
 
 class RepairLake(Protocol):
     async def __call__(self, destination: str, *, dry_run: bool) -> LakeRepairs:
-        """Put missing files of a lake again. NotThere if there is no such lake."""
+        """Write missing files of a data lake again. Raises NotThere if there is no such data lake."""
         ...
 
 
 async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
-    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    raise NotThere(f"no data lake destination is named {destination!r}")
 
 
 async def _no_recount(destination: str, topic: str, after: int) -> LakeRecount:
-    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    raise NotThere(f"no data lake destination is named {destination!r}")
 
 
 @dataclass(kw_only=True)
 class SpoolServices:
     """
-    `wake` has a route try at once, at whichever gateway it runs: its work was changed by hand. `syncs` are the
-    tables brought upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
-    events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
-    [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files,
-    and `past` reads what the log keeps no more from one of them, None if there is none.
+    Services of the spool.
+
+    - `wake` makes a route try at once, at whichever gateway it runs, because an operator changed its work.
+    - `syncs` returns the states of the tables that are sent upstream. Without a server, none runs.
+    - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
+    - `is_unmapped` returns whether that is because a line in [upstream.events] is missing.
+    - `event_amount` returns the amount of an event, by the line of its type.
+    - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of them, if any.
     """
 
     log: Log
@@ -255,8 +266,8 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
-    memory: Once[SpanMemory] | None = None  # of the compiled module
-    late_reports: KeptLateReports | None = None  # while the registry is damaged
+    memory: Once[SpanMemory] | None = None  # only with the compiled module
+    late_reports: KeptLateReports | None = None  # only while the registry is damaged
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake
@@ -274,8 +285,7 @@ async def _no_shares() -> Sequence[KeyShare]:
 @dataclass(kw_only=True)
 class SenderServices(WithRegistry):
     """
-    `listed_devices` are the rows of the list of `devices`. `shares` gives the keys that hold nearly what they may of
-    what is one for all.
+    Services of senders and devices. `shares` returns the keys that nearly reach their part of a shared limit.
     """
 
     access: Access
@@ -286,37 +296,42 @@ class SenderServices(WithRegistry):
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
 
     def require_devices(self) -> DeviceLifecycle:
-        """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
+        """
+        Return the devices. Raises Refusal 503 without devices, or if changes cannot be audited because the
+        registry is damaged.
+        """
         self.require_registry()
         if self.devices is None:
-            raise Refusal(503, "no_devices", "devices are not kept here")
+            raise Refusal(503, "no_devices", "devices are not managed here")
         return self.devices
 
     def require_container_files(self) -> ContainerFiles:
-        """The files of container metrics. Refusal 503 where there are none."""
+        """Return the files of container metrics. Raises Refusal 503 if this process has none."""
         if self.container_files is None:
-            raise Refusal(503, "no_container_files", "container metrics are not kept here")
+            raise Refusal(503, "no_container_files", "container metrics are not stored here")
         return self.container_files
 
     def require_clusters(self) -> Clusters:
-        """The clusters. Refusal 503 where there are none, or where their changes could not be audited."""
+        """
+        Return the clusters. Raises Refusal 503 without clusters, or if changes cannot be audited because the
+        registry is damaged.
+        """
         self.require_registry()
         if self.clusters is None:
-            raise Refusal(503, "no_clusters", "clusters are not kept here")
+            raise Refusal(503, "no_clusters", "clusters are not managed here")
         return self.clusters
 
 
 @dataclass(kw_only=True)
 class PeopleServices(WithRegistry):
     """
-    The HTTP side and the socket share the counted attempts.
+    Services of people and sign-ins. HTTP and the operator socket share the counters of attempts.
 
-    `hashed` makes of an e-mail address what records keep in its place.
-
-    `hosts` are the names (without port) under which the console may be reached beside loopback and bare
-    addresses. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says
-    that browsers speak https to what is in front of the operator side. `assistants` takes people's tokens for
-    the tools of assistants, where there is a provider.
+    - `hosts` are the host names, without port, of the console. Loopback and plain IP addresses are always allowed.
+    - `hashed` returns the text that records store instead of an e-mail address.
+    - `oidc` is None if no OpenID provider is configured.
+    - `is_behind_tls`: browsers use HTTPS to a proxy in front of the operator API.
+    - `assistants` accepts people's tokens for assistant tools. It needs an OpenID provider.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -337,7 +352,7 @@ class PeopleServices(WithRegistry):
 
 @dataclass(kw_only=True)
 class AssistantServices:
-    """`tool_calls` counts what each key asks."""
+    """Services of assistants. `tool_calls` counts the tool calls of each key."""
 
     clock: Clock
     mcp: Callable[[], McpSettings] = McpSettings
@@ -349,7 +364,7 @@ class AssistantServices:
 
 
 class Billing(Protocol):
-    """AI cost as billing drops: what a span comes to, and sending it."""
+    """AI cost as billing drops: preview a time span, and send it."""
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
 
@@ -359,8 +374,9 @@ class Billing(Protocol):
 @dataclass(kw_only=True)
 class MoneyServices(WithRegistry):
     """
-    `log` is what the ledger counts, `prices` the book to price sums again. What the registry keeps is None
-    while it is damaged.
+    Services of costs. `log` holds the records that the ledger counts, and `prices` the prices for a recalculation.
+
+    Services that need the registry are None while it is damaged.
     """
 
     ledger: Ledger
@@ -388,24 +404,25 @@ class MoneyServices(WithRegistry):
         self.publishing = self._publishing()
 
     def require_adviser(self) -> Adviser:
-        """Return the service that looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
+        """Return the service that finds savings. Raises Refusal 503 while the registry is damaged."""
         self.require_registry()
         if self.adviser is None:
-            raise Refusal(503, "no_recommendations", "savings are not looked for here")
+            raise Refusal(503, "no_recommendations", "recommendations are not available here")
         return self.adviser()
 
     def require_reconciler(self) -> Reconciler:
         """
-        Return the service that compares bills. Refusal 503 while the registry, which keeps the
-        statements, is damaged.
+        Return the service that compares provider bills. Raises Refusal 503 while the registry is damaged.
         """
         self.require_registry()
         if self.reconciler is None:
-            raise Refusal(503, "no_reconciliation", "statements are not kept here")
+            raise Refusal(503, "no_reconciliation", "provider bills are not stored here")
         return self.reconciler()
 
     async def known_values(self) -> Mapping[str, Sequence[str]]:
-        """Return the values of each cost dimension, as of some seconds ago; none for a dimension with too many."""
+        """
+        Return the values of each cost dimension, up to KNOWN_FOR_S old. Empty for a dimension with too many values.
+        """
         now = self.clock.monotonic()
         if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
             found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
@@ -414,12 +431,12 @@ class MoneyServices(WithRegistry):
         return self._known
 
     def sums_changed(self) -> None:
-        """Let what is read from the ledger be read again: it was counted or priced anew."""
+        """Tell dependent services to read the ledger again, after a recount or a recalculation."""
         if self.budgets is not None and self.budgets.made is not None:
             self.budgets.made.wake()
 
     def require_budgets(self) -> BudgetEvaluator:
-        """Return the service that evaluates budgets. Refusal 503 while the registry, which keeps them, is damaged."""
+        """Return the service that evaluates budgets. Raises Refusal 503 while the registry is damaged."""
         self.require_registry()
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
@@ -427,12 +444,11 @@ class MoneyServices(WithRegistry):
 
     def require_publishing(self) -> Publishing:
         """
-        Return the service that publishes definitions of allocation. Refusal 503 while the registry, which
-        keeps them, is damaged.
+        Return the service that publishes allocation definitions. Raises Refusal 503 while the registry is damaged.
         """
         self.require_registry()
         if self.publishing is None:
-            raise Refusal(503, "no_allocation", "definitions are not published here")
+            raise Refusal(503, "no_allocation", "allocation definitions are not published here")
         return self.publishing
 
     def _publishing(self) -> Publishing | None:
@@ -449,7 +465,6 @@ class MoneyServices(WithRegistry):
         )
 
     def allocation_limits(self) -> Limits:
-        """Return the limits of a definition: its bytes, dimensions and rules."""
         section = self.allocation()
         return Limits(
             max_bytes=section.max_definition_bytes,

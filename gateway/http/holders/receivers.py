@@ -1,4 +1,4 @@
-"""What receivers work with, over HTTP and gRPC, and the addresses of health."""
+"""Service holders for receivers (HTTP and gRPC) and for the health addresses."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @dataclass(kw_only=True)
 class ReceiverServices:
     """
-    What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake.
+    The services that every address for key holders needs: admission, body limits and the intake.
 
-    A reload exchanges `min_upload_rate`, `options` and `signing_secret`.
+    A reload replaces `min_upload_rate`, `options` and `signing_secret`.
     """
 
     access: Access
@@ -45,24 +45,23 @@ class ReceiverServices:
     clock: Clock
     inflight: InflightBytes
     max_body_bytes: int
-    connections: Connections  # of the listener for senders
+    connections: Connections  # connections of the listener for senders
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
-    min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
+    min_upload_rate: int = 0  # minimum bytes per second of a large body; 0 for no minimum
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
-    signing_secret: SecretFile | None = None  # of Helicone's webhooks
-    memory: Once[SpanMemory] | None = None  # None: there is no compiled module
-    workers: WorkerPool | None = None  # None: this process decodes
+    signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
+    memory: Once[SpanMemory] | None = None  # None without the compiled module
+    workers: WorkerPool | None = None  # None if this process decodes all bodies itself
     turns: FairTurns = field(default_factory=FairTurns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicServices:
     """
-    Devices, clusters with their files, usage events, streams of unit costs and billing drops, which
-    need no registry.
+    Services for devices, clusters, usage events, unit-cost streams and billing drops. They need no registry.
     """
 
     storage: Storage
@@ -75,7 +74,7 @@ class TopicServices:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusServices:
-    """Health and figures, which anybody may ask."""
+    """Health and metrics, readable without a key."""
 
     health: Health
     exposition: Exposition

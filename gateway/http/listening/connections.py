@@ -1,10 +1,10 @@
 """
-Open connections, bounded and shared by whose they are: a flood of them costs its own owner the
-connections that idle.
+Open connections, limited and shared by owner, so that a flood of connections closes only idle ones of
+its own owner.
 
-A connection is its address's until a key was admitted on it, then that key's. Beyond the limit, the
-connection that idles longest is closed for a new one. It is one of the owner that has the most; when all of
-these have a pending request, the new one is refused.
+A connection belongs to its network address until a key is admitted on it, then to that key. At the limit, a
+new connection closes the longest idle connection of the owner with the most connections. If all connections
+of that owner have a pending request, the new connection is refused.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Protocol
 
 from gateway.service.configuration.sections import ServerSettings
 
-DESCRIPTORS = 65_536  # what a start asks for: more than the default limits need
-SHARE = 0.8  # of the descriptors, for connections; the rest is for files, routes and operators,
-OTHERS = 96  # which need this many at least
+DESCRIPTORS = 65_536  # open files that a start requests; the default limits need fewer
+SHARE = 0.8  # part of the descriptors for connections; the rest is for files, routes and operators
+OTHERS = 96  # minimum number of descriptors for that rest
 LEAST = 8
 
 
 class OpenConnection(Protocol):
-    """A connection as this table sees it."""
-
-    place: str  # whose it is: an address (all of an IPv6 network), or a key
+    place: str  # the owner: a network address (a whole network for IPv6) or a key
 
     @property
     def is_idle(self) -> bool:
-        """True if none of its requests is being handled."""
+        """Return whether no request on it is being handled."""
         ...
 
     def end(self) -> None:
@@ -37,7 +35,9 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The connections of one listener, by owner, the longest silent first. `setting` limits them."""
+    """
+    The connections of one listener, by owner, longest silent first. `setting` is the name of their limit.
+    """
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit
@@ -46,7 +46,7 @@ class Connections:
         self._by_place: dict[str, dict[OpenConnection, None]] = {}
 
     def add(self, connection: OpenConnection) -> bool:
-        """Count a new connection; False when it must be refused."""
+        """Add a new connection. Return False if it must be refused."""
         if self.count >= self.limit and not self._make_room(connection.place):
             return False
         self._by_place.setdefault(connection.place, {})[connection] = None
@@ -54,7 +54,7 @@ class Connections:
         return True
 
     def give(self, connection: OpenConnection, key: str) -> None:
-        """A key was admitted on the connection: it counts for that from now on."""
+        """Move a connection to the key that was admitted on it."""
         place = f"key {key}"
         if connection.place != place and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)
@@ -63,14 +63,14 @@ class Connections:
             self.count += 1
 
     def touch(self, connection: OpenConnection) -> None:
-        """The connection is not silent: it becomes the last of its owner to be closed."""
+        """Mark a connection as active, so that it is closed last among its owner's connections."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]
             of_place[connection] = None
 
     def remove(self, connection: OpenConnection) -> None:
-        """Forget a connection; one that was refused or forgotten before is ignored."""
+        """Remove a connection. Ignore a connection that was refused or removed before."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]
@@ -92,7 +92,7 @@ class Connections:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files as it may, up to DESCRIPTORS: the usual soft limit is 1,024."""
+    """Raise the limit of open files for this process, up to DESCRIPTORS. The usual soft limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -101,8 +101,9 @@ def raise_descriptor_limit() -> None:
 
 def connection_limit(server: ServerSettings) -> int:
     """
-    Return how many connections HTTP and gRPC may have each, by `server.max_connections` and
-    the process's descriptors.
+    Return the maximum number of connections for HTTP and for gRPC each.
+
+    `server.max_connections` and the process's file descriptors limit it.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = sys.maxsize if soft == resource.RLIM_INFINITY else soft
@@ -111,6 +112,6 @@ def connection_limit(server: ServerSettings) -> int:
 
 
 def operator_connections(server: ServerSettings) -> Connections:
-    """Make the connection count of a listener for operators alone."""
+    """Create the connection table of a listener only for operators."""
     limit = min(server.max_operator_connections, connection_limit(server))
     return Connections(limit, "server.max_operator_connections")

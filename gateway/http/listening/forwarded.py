@@ -1,10 +1,9 @@
 """
-Where a request comes from when proxies stand between: the word of those that the configuration names, and
-of no other.
+The real address of a request behind proxies. Only proxies that the configuration names are believed.
 
-A proxy adds the address of whoever spoke to it to `X-Forwarded-For`, and says in `X-Forwarded-Proto` how.
-Read from the right, as far as named proxies reach, the list is true; what stands before that was written
-by the sender.
+A proxy appends the address of its client to `X-Forwarded-For` and the client's protocol to
+`X-Forwarded-Proto`. Read from the right, the entries of named proxies are reliable. Entries further left may
+be forged by the sender.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from gateway.service.configuration.values import is_loopback
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"
-# What proxies leave in a request. Senders may write them, too.
+# Headers that proxies add. Senders may forge them.
 _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
 _SCHEMES = ("http", "https")
 
-_IS_TOLD = web.RequestKey("IS_TOLD", bool)  # whether a named proxy said whose the request is that it forwards
+_IS_TOLD = web.RequestKey(
+    "IS_TOLD", bool
+)  # whether a named proxy reported the client of this forwarded request
 
 Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who sent a request and how it came, as named proxies say; None where they do not say."""
+    """The sender's address and scheme, as named proxies report them. None if they report nothing."""
 
     address: str | None
     scheme: str | None
@@ -49,7 +50,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """Return the origin of what `peer` forwards. None if `peer` is not a named proxy."""
+        """Return the origin of a request that `peer` forwards, or None if `peer` is not a named proxy."""
         if not self._networks or peer is None or not self._is_named(peer):
             return None
         found, hops = None, 0
@@ -68,7 +69,7 @@ class TrustedProxies:
 
 
 def _parsed(text: str) -> Address | None:
-    """An address of a list, with or without its port; None if malformed."""
+    """Parse an address from a list, with or without a port. Return None if malformed."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -82,7 +83,9 @@ def _parsed(text: str) -> Address | None:
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
-    """Return the scheme that the sender used, as the proxy says: some proxies append to a list, others replace it."""
+    """
+    Return the scheme that the sender used. Some proxies append to the list of schemes, others replace it.
+    """
     words = [word.strip().lower() for word in forwarded_proto.split(",")]
     word = words[-hops] if len(words) >= hops else words[0]
     return word if word in _SCHEMES else None
@@ -91,7 +94,7 @@ def _scheme(forwarded_proto: str, hops: int) -> str | None:
 def forwarding(
     make: Callable[..., web.BaseRequest], proxies: TrustedProxies
 ) -> Callable[..., web.BaseRequest]:
-    """Wrap a maker of requests so that each request has the address and scheme that a named proxy reports."""
+    """Wrap a request factory so that requests have the address and the scheme that a named proxy reports."""
 
     def made(*parts: Any) -> web.BaseRequest:
         request = make(*parts)
@@ -113,9 +116,10 @@ def _all(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    True if many people may share the request's address: it is of this machine, or of a proxy that names
-    nobody or is not trusted. A sender who writes a proxy's header himself is taken for a proxy.
-    `is_behind_tls`: plaintext requests came through a proxy.
+    Return whether many people may share the request's address.
+
+    That is true for this machine, for an untrusted proxy and for a proxy that reports no client. A sender
+    that forges a proxy header counts as a proxy. `is_behind_tls`: plaintext requests come through a proxy.
     """
     is_told = request.get(_IS_TOLD)
     if is_told is not None:

@@ -1,8 +1,8 @@
 """
-HTTP listeners: a socket, its protocol, its address and how it stops. They know no route.
+HTTP listeners: a socket, its protocol, its address and its stop. They know no routes.
 
-Requests take turns by whose they are: an address's until a key or a person is known, then theirs. What is refused
-before that, or needs no key, waits for its turn with its answer.
+Requests take turns by party: the network address, then the key or the person once that is known. A request that
+needs no key, or is rejected before its key is known, waits for the turn of its address before it is answered.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from spool.turns.fair_turns import FairTurns, current_work
 
 _log = logging.getLogger(__name__)
 
-MAX_HEADER = 17 * 1024  # bytes of one: a token of a person with 200 groups has up to 16 KiB
-KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; also the limit of headers
-LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
-STOP_S = 2.0  # waited twice at most; requests were drained before
-HANDSHAKE_S = 10.0  # of TLS: a connection counts from its end on
+MAX_HEADER = 17 * 1024  # bytes per header; a token of a person with 200 groups has up to 16 KiB
+# more than the 60 s at which OpenTelemetry's metric readers export; also the limit for receiving headers
+KEEP_ALIVE_S = 75.0
+LINGER_S = 5.0  # seconds for reading the rest of a rejected upload, so that its sender receives the answer
+STOP_S = 2.0  # seconds, used at most twice; requests have finished before
+HANDSHAKE_S = 10.0  # seconds for the TLS handshake; a connection is counted when it ends
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
-# aiohttp writes its own and Python's version into every answer. Who may not know them is served here, too.
+# By default, aiohttp sends its own and Python's version in every answer, also to strangers.
 web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
 _GRPC_HERE = (
@@ -51,7 +52,9 @@ _TOO_MANY = (
 
 
 class Connection(PlainRequests):
-    """A connection, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them."""
+    """
+    A counted connection. It answers bytes that are not HTTP/1.1 itself, because aiohttp's answer would quote them.
+    """
 
     _first = True
     _is_refused = False
@@ -102,8 +105,8 @@ class Connection(PlainRequests):
 
     def _refuse_grpc(self) -> None:
         _log.warning(
-            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to "
-            "http/protobuf",
+            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender's "
+            "protocol to http/protobuf",
             extra={"action": "grpc_on_http_port", "address": self.address},
         )
         if self.transport is not None:
@@ -117,7 +120,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is not HTTP, and errors outside of every endpoint's own boundary."""
+        """Answer malformed HTTP, and errors outside the request boundary of an endpoint."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING
@@ -125,16 +128,18 @@ class Connection(PlainRequests):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         if status >= 500:
-            error = Refusal(status, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
+            error = Refusal(
+                status, "internal", "Internal error of Tollhouse. The operator finds the details in the log."
+            )
         else:
-            error = Refusal(status, "bad_request", "This is no HTTP/1.1 request.")
+            error = Refusal(status, "bad_request", "This is not an HTTP/1.1 request.")
         response = answers.refusal(error)
         response.force_close()
         return response
 
 
 class Listener:
-    """An application on a socket. `start` and `stop` once each."""
+    """An application on a socket. Call `start` and `stop` once each."""
 
     def __init__(
         self,
@@ -146,14 +151,16 @@ class Listener:
         turns: FairTurns | None = None,
     ) -> None:
         """
-        Without `connections` their number is not bounded, without `turns` requests are handled as they come.
-        `proxies` are believed where requests come from.
+        Prepare the listener. Without `connections`, their number is unlimited. Without `turns`, requests run
+        as they arrive.
+
+        The addresses that `proxies` report are believed.
         """
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         self._proxies = proxies or TrustedProxies()
-        # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
+        # auto_decompress is off because aiohttp accepts a truncated gzip body (gateway.http.bodies inflates).
         self._settings: dict[str, Any] = {
             "auto_decompress": False,
             "access_log": None,
@@ -172,12 +179,15 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """Listen, on a socket that does so already if there is one. OSError if the address is in use or not ours."""
+        """
+        Start listening, on `listening` if it is given. Raises OSError if the address is in use or not
+        on this machine.
+        """
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
-        assert web_server is not None  # setup made it
+        assert web_server is not None  # setup() created it
         handle = by_exact_path(self._runner.app, web_server.request_handler)
         web_server.request_handler = handle if self._turns is None else in_turns(self._turns, handle)
         web_server.request_factory = forwarding(web_server.request_factory, self._proxies)
@@ -201,30 +211,35 @@ class Listener:
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket that listens."""
+        """Return the file descriptor of the listening socket."""
         assert self._server is not None
         return self._server.sockets[0].fileno()
 
     def close_socket(self) -> None:
-        """Take no new connection; those that are there go on."""
+        """Stop accepting connections. Open connections continue."""
         if self._server is not None:
             self._server.close()
 
     async def stop(self) -> None:
-        """Close every connection, the idle ones at once."""
+        """Close every connection; idle connections at once."""
         self.close_socket()
         await self._runner.cleanup()
 
 
 def operator_listen(server: ServerSettings) -> str | None:
-    """The address of /metrics, the console and the operator API; None if it is `server.listen`."""
+    """
+    Return the address of /metrics, the console and the operator API. None if they share `server.listen`.
+    """
     if server.operator_listen:
         return server.operator_listen
     return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
 
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
-    """True if a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in."""
+    """
+    Return whether an operator listener uses TLS. A loopback listener does not, because its traffic stays
+    on this machine.
+    """
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])
 
 
@@ -256,9 +271,9 @@ def key_party(name: str) -> str:
 
 async def begin_work(party: str = "") -> None:
     """
-    Wait for the turn of a party, or of the address if nobody can know who asks.
+    Wait for the turn of a party, or of the network address if the party is unknown.
 
-    Returns at once outside of listeners that have turns, and for a request that has begun.
+    Return at once for a request that has begun and for a listener without turns.
     """
     work = current_work()
     if work is not None:

@@ -1,4 +1,4 @@
-"""Listening sockets that were opened before this process: by a service manager, or by the server that it follows."""
+"""Listening sockets that a service manager, or the predecessor of this server, has opened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from dataclasses import replace
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
-_SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}  # of [server]
-_FIRST = 3  # where a service manager begins
+_SETTINGS = {
+    HTTP: "listen",
+    OPERATOR: "operator_listen",
+    METRICS: "metrics_listen",
+}  # their settings in [server]
+_FIRST = 3  # first descriptor that a service manager passes
 
 
 class ListeningSockets:
-    """By name; empty in a process that opens its own. Connections wait in them while nobody accepts."""
+    """
+    Inherited sockets by name. Empty if the process opens its own.
+
+    While no process accepts, connections wait in the sockets.
+    """
 
     def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
         self._sockets = dict(sockets)
@@ -26,10 +34,10 @@ class ListeningSockets:
     @classmethod
     def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
-        Take the sockets of LISTEN_FDS and remove them from the environment. A single one serves HTTP,
-        whatever its name.
+        Return the sockets of LISTEN_FDS and remove the variables from the environment.
 
-        ConfigError for a name or a kind of socket that Tollhouse cannot use.
+        A single socket serves HTTP, whatever its name, except `operator`. Raises ConfigError for an unknown
+        name or kind of socket.
         """
         count, pid, names = (environ.pop(f"LISTEN_{word}", "") for word in ("FDS", "PID", "FDNAMES"))
         if not count or pid != str(os.getpid()):
@@ -48,7 +56,7 @@ class ListeningSockets:
                 " and ".join(f"FileDescriptorName={name}" for name in _SETTINGS)
                 + "; gRPC opens its own socket"
             )
-            raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
+            raise ConfigError([f"LISTEN_FDNAMES is {shown}; name the sockets with {wanted}"])
         return cls(
             {
                 name: _check_socket(name, number)
@@ -57,12 +65,14 @@ class ListeningSockets:
         )
 
     def find(self, name: str) -> socket.socket | None:
-        """A descriptor of its own for the socket; None if there is none of that name."""
+        """Return a duplicate of the socket, or None if no socket has that name."""
         found = self._sockets.get(name)
         return None if found is None else found.dup()
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
-        """The settings with the addresses of the sockets, which count."""
+        """
+        Return the settings with the addresses of the inherited sockets, which override the configured ones.
+        """
         addresses: dict[str, str] = {
             _SETTINGS[name]: address_of(each) for name, each in self._sockets.items()
         }
@@ -75,7 +85,7 @@ class ListeningSockets:
 
 
 def address_of(listening: socket.socket) -> str:
-    """HOST:PORT, an IPv6 host in brackets."""
+    """Return HOST:PORT, with an IPv6 host in brackets."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -89,7 +99,7 @@ def _check_socket(name: str, descriptor: int) -> socket.socket:
         raise ConfigError([f"the socket {name!r} of LISTEN_FDS cannot be used: {error.strerror}"]) from error
     if not is_usable:
         raise ConfigError(
-            [f"the socket {name!r} of LISTEN_FDS is no TCP socket that listens: use ListenStream=PORT"]
+            [f"the socket {name!r} of LISTEN_FDS is not a listening TCP socket; use ListenStream=PORT"]
         )
     found.set_inheritable(False)
     return found

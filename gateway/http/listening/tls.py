@@ -1,4 +1,4 @@
-"""TLS of the listeners: one certificate for HTTP and gRPC, read again when its files change."""
+"""TLS of the listeners: one certificate for HTTP and gRPC, loaded again when its files change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gateway.service.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # how often the files are looked at; SIGHUP looks at once
+LOOK_S = 10.0  # how often the files are checked; SIGHUP checks at once
 
 
 @dataclass(frozen=True)
 class CertificateText:
-    """The files' PEM text."""
+    """PEM text of the files."""
 
     key: bytes
     cert: bytes
@@ -26,23 +26,22 @@ class CertificateText:
 
 class Certificate:
     """
-    A certificate with its key, and the authority of client certificates if clients must show one.
+    A certificate with its key, and the certificate authority of clients if client certificates are required.
 
-    OSError when a file cannot be read or the files do not belong together.
+    Raises OSError if a file cannot be read or the files do not match.
     """
 
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        self.context = (
-            self._read()
-        )  # of every HTTP listener; connections that are open keep what they began with
+        self.context = self._read()  # for every HTTP listener; open connections keep their old certificate
         self.text = self._read_text()
 
     @property
     def ends_at(self) -> float:
-        """Return when the certificate in use ends, in seconds since 1970; 0 if it cannot be read."""
-        from cryptography.x509 import load_pem_x509_certificate  # a start without TLS needs none of it
+        """Return when the certificate in use expires, in seconds since 1970, or 0 if it cannot be read."""
+        # imported here because a start without TLS does not need it
+        from cryptography.x509 import load_pem_x509_certificate
 
         try:
             return load_pem_x509_certificate(self.text.cert).not_valid_after_utc.timestamp()
@@ -51,13 +50,12 @@ class Certificate:
 
     @classmethod
     def of(cls, server: ServerSettings) -> Certificate | None:
-        """Return the certificate of the settings; None without TLS."""
         if server.tls_cert_file is None or server.tls_key_file is None:
             return None
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
 
     def configure(self, server: ServerSettings) -> bool:
-        """Use the files of these settings, for new connections; whether they are others, or hold something else."""
+        """Use the files of these settings for new connections. Return whether the certificate changed."""
         if server.tls_cert_file and server.tls_key_file:
             self._cert, self._key, self._client_ca = (
                 server.tls_cert_file,
@@ -67,35 +65,42 @@ class Certificate:
         return self.renew()
 
     def renew(self) -> bool:
-        """Take over changed files for new connections. When they cannot be used, the old ones stay in use."""
+        """
+        Load changed files for new connections and return True. If the files cannot be used, the previous ones
+        stay in use.
+        """
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return False
-            self._read()  # whether they belong together, before the context in use learns of them
+            self._read()  # check that the files match before the context in use is changed
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)
             self.text = self._read_text()
         except OSError as error:
             extra = {"action": "certificate_unusable", "file": str(self._cert), "error": str(error)}
-            _log.error("the changed certificate cannot be used; the one before stays in use", extra=extra)
+            _log.error(
+                "the changed certificate cannot be used; the previous certificate stays in use", extra=extra
+            )
             return False
         self._seen = stamps
         _log.info(
-            "took over a changed certificate",
+            "loaded a changed certificate",
             extra={"action": "certificate_renewed", "file": str(self._cert)},
         )
         return True
 
     async def watch(self) -> None:
-        """Renew whenever the files change, for ever."""
+        """Load the files whenever they change, forever."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.renew()
 
     def _read(self) -> ssl.SSLContext:
-        """TLS 1.2 or later; with a client CA a client must show a certificate of it."""
+        """
+        Return a context for TLS 1.2 or later. With a client CA, clients must present a certificate from it.
+        """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
         context.load_cert_chain(self._cert, self._key)
         if self._client_ca is not None:
@@ -107,7 +112,9 @@ class Certificate:
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
-        """Return the inode, time and size of each file: a changed file differs, a replaced link too."""
+        """
+        Return the inode, time and size of each file. They differ if a file is changed or a link is replaced.
+        """
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in stats]

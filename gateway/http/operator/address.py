@@ -1,4 +1,4 @@
-"""A row of the table of addresses for operators: a permission set in place of a scope."""
+"""Rows of the table of addresses for operators. They require a permission set instead of a scope."""
 
 from __future__ import annotations
 
@@ -16,52 +16,60 @@ from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.service.mounts import OPERATOR_API
 from gateway.service.schemas import OBJECT, Schema
 
-# Set on every application of the operator API. They import what has not been asked for yet, in a thread.
-OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")  # by scope
+# Every application of the operator API has these. They import modules that are not loaded yet, in a thread.
+# operations by scope
+OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 
 __all__ = ["NOTHING", "SLICED", "WHOLE"]
 
-SIGNED_IN = ""  # needed: nothing but to be signed in
+SIGNED_IN = ""  # value of `needs`: any signed-in person
 
 _NOTES = {
-    WHOLE: "Closed to people who may see some calls alone.",
-    SLICED: "About the calls that the person may see.",
+    WHOLE: "Requires access to all calls.",
+    SLICED: "Limited to the calls that the person may see.",
     NOTHING: "",
 }
 
 OPERATOR_REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule that the message states",
-    401: "Nobody is signed in, or the sign-in is wrong",
-    403: "The permission sets, the calls that one may see, the CSRF token, the Host or the Origin do not allow it",
-    404: "There is no such thing",
-    409: "The name is taken, or the state of the thing does not allow it",
+    401: "No one is signed in, or the sign-in is wrong",
+    403: (
+        "The permission sets, the access to calls, the CSRF token, the Host or the Origin do not allow "
+        "the request"
+    ),
+    404: "The resource does not exist",
+    409: "The name is in use, or the state of the resource does not allow the request",
     413: "The body is too large",
     415: "The body is not application/json",
-    422: "The definition has faults: `errors` has each of them with its value and its path; or the question asks too "
-    "much: the message says what to ask instead",
-    429: "Too many attempts or questions; Retry-After says when to repeat",
-    503: "Tollhouse cannot do it now",
+    422: (
+        "The definition has errors, which `errors` lists with value and path; or the query exceeds a "
+        "limit, and the message says how to narrow it"
+    ),
+    429: "Too many attempts or queries; Retry-After gives the seconds until a retry",
+    503: "Tollhouse cannot complete the request now",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorAddress(Address):
     """
-    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in. `shows` WHOLE is
-    refused to people who may see a part of the calls alone; with SLICED the handler leaves the rest out.
-    SLICED is all counted money; with `asks_cost_type` the handler sees to it that the roles show the money that the
-    question is about.
+    An address of the operator API.
 
-    A call that is not GET changes something and needs the CSRF token.
+    `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
 
-    `asks_closed` says whether a question is about whole months that are over: JSON then has an ETag.
+    If `shows` is WHOLE, people who may see only some calls are rejected. If it is SLICED, the handler leaves
+    other calls out. SLICED covers all kinds of counted cost. With `asks_cost_type`, the handler itself checks
+    that the roles show the requested kind of cost.
+
+    A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
+    whether a query covers only whole past months; the JSON answer then has an ETag.
     """
 
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    asks_closed: Callable[[Any], bool] | None = None  # of the OperatorRequest
+    asks_closed: Callable[[Any], bool] | None = None  # takes the OperatorRequest
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
@@ -100,7 +108,10 @@ def call(
     asks_much: Callable[[Any], bool] | None = None,
     asks_closed: Callable[[Any], bool] | None = None,
 ) -> OperatorAddress:
-    """Return the row of one call, below OPERATOR_API: JSON out, and the body that the handler's request names in."""
+    """
+    Return the row of one call below OPERATOR_API. It returns JSON and accepts the body that the
+    handler's request names.
+    """
     return OperatorAddress(
         methods=(method,),
         path=OPERATOR_API + path,

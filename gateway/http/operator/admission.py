@@ -1,9 +1,10 @@
 """
-Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler runs.
+Admission to the operator API: sessions, CSRF token, Host, Origin and permission sets, checked before
+any handler runs.
 
-On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie
-signs in, every change carries the session's CSRF token, and a request under a foreign Host or from a foreign
-page is refused.
+On the operator socket, the file mode is the sign-in and a header names the actor. Over HTTP, a session cookie
+signs in, and every change needs the CSRF token of the session. A request with a foreign Host or from a
+foreign page is rejected.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights
 
 MAX_ACTOR = 200
 NO_ADDRESS = (
-    f"a change names who makes it by an e-mail address: give --as EMAIL, or set TOLLHOUSE_AS, or "
-    f"operators.local.USER in the configuration, or else USER@HOSTNAME is taken; the header is {AS}"
+    "a change must name the person by e-mail address: use --as EMAIL, TOLLHOUSE_AS or "
+    f"operators.local.USER in the configuration; the default is USER@HOSTNAME, and the header is {AS}"
 )
-# Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy
-# put a path before it.
+# Without a path, a cookie applies to the folder of the call that sets it, which is the API's folder. That is
+# also right if a proxy adds a prefix to the path.
 FOLDER = ""
 
-LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only there
+LOCAL = web.RequestKey("LOCAL", bool)  # only the operator socket sets it
 
 
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
-    """The aiohttp handler of a row: its own handler behind every check that it needs."""
+    """Return the aiohttp handler of a row: the row's handler after all its checks."""
 
     named = services.of(named_holder(row.handler))
 
@@ -69,7 +70,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
             body: object = await read_body(request, row.body)
-            admitted = await admit(request)  # who sends slowly has the rights of when all of it is here
+            admitted = await admit(request)  # the rights may have changed while the body arrived
             admitted.body = body
         statuses = () if row.needs is None else refusals_of(request.method)
 
@@ -82,7 +83,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            from gateway.http.operator.admission import tagged  # no start needs it
+            from gateway.http.operator.admission import tagged  # imported here because no start needs it
 
             secret = services.installation.cursor_secret
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
@@ -97,7 +98,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
 
 def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
-    """Return one text of the person and the rights, the same in every process."""
+    """Return a text that identifies the person with the rights. It is the same in every process."""
     rights = admitted.rights
     shown = [(sorted(types), filters) for types, filters in rights.shown]
     return repr(
@@ -114,8 +115,9 @@ def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
 
 def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """
-    The aiohttp handler of a row for the demo month: who asks, and with which rights, is found as for the real
-    data. Nothing is changed there.
+    Return the aiohttp handler of a row for the demo month. It is read-only.
+
+    The person and the rights are checked as for real data.
     """
     kind = named_holder(row.handler)
 
@@ -125,7 +127,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
         if demo is None:
             raise Refusal(404, "no_demo", "no demo month is loaded here")
         if request.method not in SAFE_METHODS:
-            raise Refusal(403, "demo", "the demo month is only to look at; change things among your own data")
+            raise Refusal(403, "demo", "the demo month is read-only; change your own data instead")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         async with demo().reading() as month:
@@ -147,7 +149,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
 async def _admitted(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
-    """The request with who asks, once every check of the row is passed."""
+    """Check the request against its row and return it with the caller."""
     check_single(request.headers.items())
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
@@ -162,7 +164,9 @@ async def _admitted(
 def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[Any, object]:
     name = unquote(request.headers.get(AS, "")).strip()
     if not name or len(name) > MAX_ACTOR or not name.isprintable():
-        raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
+        raise Refusal(
+            400, "actor", f"the header {AS} must name the caller with 1 to {MAX_ACTOR} printable characters"
+        )
     if request.method not in SAFE_METHODS:
         try:
             name = check_email(name)
@@ -200,12 +204,12 @@ async def _admit_over_http(
     secret = request.cookies.get(cookie_name(request, services.people))
     session = await services.installation.require_registry().operators.session(secret) if secret else None
     if session is None:
-        message = "sign in first: with an operator account or a link from: tollhouse console link"
+        message = "sign in first, with an operator account or with a link from: tollhouse console link"
         raise Refusal(401, "signed_out", message)
     if request.method not in SAFE_METHODS:
         token = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
-            raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF_HEADER}")
+            raise Refusal(403, "csrf", f"a change needs the session's token in the header {CSRF_HEADER}")
     asker = holder(services.people, session)
     return OperatorRequest(
         http=request,
@@ -222,7 +226,7 @@ async def _admit_over_http(
 
 
 def is_open(row: OperatorAddress, rights: Rights) -> bool:
-    """True if these rights permit the call."""
+    """Return whether these rights permit the call."""
     is_whole = row.shows != WHOLE or rights.slice.is_everything
     return _is_permitted(row, rights) and is_whole and not _hides_calls(row, rights)
 
@@ -238,9 +242,9 @@ def _check_permission(row: OperatorAddress, rights: Rights) -> None:
 
 
 def lacks(permission_set: str, what: str = "this") -> Refusal:
-    """The refusal of somebody without a permission set that something needs."""
+    """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
     title = PERMISSION_SETS[permission_set].title
-    words = f"{what} needs the permission set {title}; an Organizer can give it to you in a role"
+    words = f"{what} needs the permission set {title}; an Organizer can give you a role with it"
     return Refusal(403, "permission_set", words)
 
 
@@ -248,9 +252,8 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
     if row.shows == WHOLE and admitted.is_limited:
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
-            f"this is about all calls, and you may see some of them alone ({roles}); an Organizer can give "
-            "you a role"
-            " with full data access"
+            f"this shows all calls, but you may see only some of them ({roles}); an Organizer can "
+            "give you a role with full data access"
         )
         raise Refusal(403, "limited_data", message)
     if _hides_calls(row, admitted.rights):
@@ -258,21 +261,24 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
 
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
-    """True if a row is about calls in all counted money, and the roles show no call in it."""
+    """Return whether a row covers all kinds of counted cost, while the roles show no call in one of them."""
     return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
-    """Refusal 403 for a name that was made to point here (DNS rebinding) and for a page of another origin."""
+    """
+    Raise Refusal 403 for a host name that is not ours (DNS rebinding), and for a change from a page
+    of another origin.
+    """
     host = request.headers.get("Host", "")
     if not is_own_name(host_name(host), hosts):
-        raise Refusal(403, "foreign_host", "this host name is not the operator side's own")
+        raise Refusal(403, "foreign_host", "this host name is not configured for the operator API")
     if request.method in SAFE_METHODS:
         return
     origin = request.headers.get("Origin")
     foreign = origin is not None and authority(origin) != host.lower()
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
+        raise Refusal(403, "foreign_origin", "only pages of the console may make changes")
 
 
 def set_session_cookie(
@@ -291,16 +297,16 @@ def set_session_cookie(
 
 def cookie_name(request: web.Request, people: PeopleServices) -> str:
     """
-    Return the name of the session cookie: under TLS one that browsers take only from us, and never in the clear.
+    Return the name of the session cookie. With TLS, its prefix makes browsers accept and send it only over HTTPS.
     """
     return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
 
 
 def speaks_https(request: web.Request, people: PeopleServices) -> bool:
     """
-    True if the browser speaks https: to us, to a named proxy, or as the configuration says.
+    Return whether the browser uses HTTPS: directly, to a named proxy, or by the configuration.
 
-    Who opens a loopback address is on this machine and asks past every proxy.
+    A browser that opens a loopback address is on this machine and does not go through a proxy.
     """
     return request.secure or (
         people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", "")))
@@ -308,22 +314,28 @@ def speaks_https(request: web.Request, people: PeopleServices) -> bool:
 
 
 def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
-    """The limit of attempts from the request's address, and the name under which `what` is counted in it."""
+    """
+    Return the limit of attempts for the request's address, and the key under which `what` is counted there.
+    """
     services = request.services
     place = neighbourhood(request.actor.address)
     is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
     return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"
 
 
-# A browser may keep the answer, for this person alone, and asks before each use: who signed out gets 401. An ETag of
-# the content cannot be older than the content, whatever changed it: a correction, a bill, a price, a role.
+# A browser may store the answer for this person, but must revalidate it before each use, so a signed-out
+# person gets 401. The ETag covers the whole content, so it changes with every change: a correction, a bill, a
+# price, a role.
 _KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type-Options": "nosniff"}
 
 
 async def tagged(
     request: web.Request, answer: Mapping[str, object], *, asker: str, secret: bytes
 ) -> web.Response | Pieces:
-    """The answer with its ETag; 304 if the request names it. The same answer has another ETag for another `asker`."""
+    """
+    Return the answer with its ETag, or 304 if the request names it. Each `asker` gets another ETag for
+    the same answer.
+    """
     pieces = await asyncio.to_thread(lambda: list(json_pieces(answer)))
     digest = blake2b(asker.encode(), key=secret[: blake2b.MAX_KEY_SIZE], digest_size=16)
     digest.update(b"\0")
@@ -337,6 +349,6 @@ async def tagged(
 
 
 def _named(request: web.Request) -> list[str]:
-    """The ETags that the request says it has."""
+    """Return the ETags in If-None-Match."""
     fields = ",".join(request.headers.getall("If-None-Match", ()))
     return [each.strip().removeprefix("W/") for each in fields.split(",")]

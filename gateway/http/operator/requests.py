@@ -1,4 +1,4 @@
-"""An admitted request of the operator API, and what comes in and goes out of it as JSON, errors included."""
+"""Admitted requests of the operator API, their JSON bodies and their JSON errors."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ MAX_BODY_BYTES = 256 * 1024
 @dataclass(slots=True, kw_only=True)
 class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     """
-    `services` is the holder that the handler names: `OperatorRequest[SpoolServices, None]`. `shared` is what every
-    handler may ask, and `whole_ledger` the ledger with the calls of everybody.
+    An admitted request of the operator API.
 
-    `session` is None on the operator socket, and before anybody is signed in; so is `asker`, the signed-in
-    user as a role holder.
+    `services` is the holder that the handler names, as in `OperatorRequest[SpoolServices, None]`. Every
+    handler may use `shared`. `whole_ledger` is the ledger with the calls of all people.
 
-    `role` is that of the account or of the link, `rights` what it and the role documents give at this moment.
+    `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before
+    a sign-in. `role` is the role of the account or the link. `rights` are its current rights, including
+    the role documents.
     """
 
     services: Services
@@ -59,10 +60,10 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     asker: Holder | None = None
 
     def number(self, name: str) -> int:
-        """A part of the path that is a number. Refusal 404 if it is none."""
+        """Return a part of the path as a number. Raises Refusal 404 if it is not a number."""
         text = self.word(name)
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
-            raise Refusal(404, "not_found", f"{name} is a whole number")
+            raise Refusal(404, "not_found", f"{name} must be a whole number")
         return int(text)
 
     def now(self) -> float:
@@ -70,33 +71,33 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     @property
     def reads(self) -> CostReader:
-        """What the person sees of costs."""
+        """Return the costs that the person may see."""
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
         )
 
     @property
     def is_limited(self) -> bool:
-        """True if the person may see only a part of the calls, or none."""
+        """Return whether the person may see only some calls, or none."""
         return self.reads.is_limited
 
     @property
     def ledger(self) -> SlicedLedger:
-        """The ledger as the person may see it."""
+        """Return the ledger, limited to what the person may see."""
         return self.reads.ledger
 
     @property
     def registry(self) -> Registry:
-        """The registry. Refusal 503 with the reason while it cannot be read."""
+        """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
         return self.shared.require_registry()
 
     @asynccontextmanager
     async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
         """
-        Around a change of the spool: its audit row.
+        Write the audit row of a change to the spool, before the change.
 
-        The row comes first, because the two lie in different files: a crash in between leaves a row without a
-        change, never a change without a row. A failure gets a row of its own.
+        The audit and the spool are separate files. A crash in between leaves an audit row without a change,
+        never a change without an audit row. If the change fails, a second row records that.
         """
         registry = self.registry
         await registry.note(self.actor, action, target, after=after)
@@ -117,7 +118,7 @@ def holder(people: PeopleServices, session: Session) -> Holder:
 
 
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
-    """True if the role of a provider's person with these groups is the default one, by the present settings."""
+    """Return whether a provider's user with these groups gets the default role, by the current settings."""
     oidc = people.oidc
     if oidc is None or not issuer:
         return False
@@ -127,36 +128,40 @@ def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> 
 
 
 class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A request body: a JSON object whose unknown fields are errors."""
+    """A JSON body that rejects unknown fields."""
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
-    """The request's JSON as its type. Refusal 400 names the field that is wrong."""
+    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
         return msgspec.json.decode(await read_bounded(request), type=kind)
     except UnicodeDecodeError:
         raise Refusal(
-            400, "bad_payload", "the body is not what this address takes: it is not UTF-8"
+            400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"
         ) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refusal(400, "bad_payload", f"the body is not what this address takes: {error}") from None
+        raise Refusal(
+            400, "bad_payload", f"the body does not match the schema of this address: {error}"
+        ) from None
 
 
 async def read_bounded(request: web.Request) -> bytes:
-    """Read the body. Refusal 413 if it is longer than MAX_BODY_BYTES; the limit of the server is for other bodies."""
+    """Read the body. Raises Refusal 413 above MAX_BODY_BYTES; server.max_body_bytes does not apply here."""
     found = bytearray()
     async for piece in request.content.iter_any():
         found += piece
         if len(found) > MAX_BODY_BYTES:
-            raise Refusal(413, "too_large", f"a body has at most {MAX_BODY_BYTES // 1024} KiB here")
+            raise Refusal(413, "too_large", f"the body is larger than {MAX_BODY_BYTES // 1024} KiB")
     return bytes(found)
 
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500."""
+    """
+    Answer every failure as {"error": {"type", "message"}}. An unexpected failure is logged and answered with 500.
+    """
     try:
         return await handler(request)
     except Refusal as refusal:
@@ -174,12 +179,12 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return _error(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
     except Exception:  # noqa: BLE001 - the request boundary: one request fails, the process goes on
         _log.exception("an operator request failed", extra={"action": "operator_request_failed"})
-        return _error(500, "internal", "this request failed inside Tollhouse; its log says why")
+        return _error(500, "internal", "internal error of Tollhouse; the server log has the reason")
 
 
 _HTTP = {
-    404: ("not_found", "there is nothing at this path"),
-    405: ("method_not_allowed", "this path does not take this method"),
+    404: ("not_found", "this path does not exist"),
+    405: ("method_not_allowed", "this path does not accept this method"),
 }
 
 

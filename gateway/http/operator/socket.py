@@ -1,8 +1,8 @@
 """
-The operator API on a unix socket in the data directory, for the command line. Its file mode is the sign-in.
+The operator API on a unix socket in the data directory, for the command line. The file mode is the sign-in.
 
-A path of more than 100 bytes does not fit into a socket address: then the socket lies in the system's
-temporary directory and `operator.path` in the data directory says where.
+A path longer than 100 bytes does not fit into a socket address. Then the socket is in a temporary directory
+below /tmp, and `operator.path` in the data directory contains its path.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from gateway.http.operator.admission import LOCAL
 from gateway.service.mounts import OPERATOR_API, socket_path
 
 MAX_PATH_BYTES = 100
-STOP_S = 2.0  # twice at most: the time that running commands get to finish at a stop
+STOP_S = 2.0  # seconds, used at most twice, for running commands to finish at a stop
 
 
 class SocketFile:
     """
-    The file of a socket that this process bound. A process that takes over may put its own in the same place before
-    this one has stopped: with a storage that nodes share, nothing keeps two from one directory.
+    The file of a socket that this process has bound.
+
+    If nodes share a storage, a successor may create its own socket at the same path before this
+    process has stopped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +36,7 @@ class SocketFile:
         self._own = _file_at(path)
 
     def remove(self) -> None:
-        """Remove it unless it is gone, or another process's by now."""
+        """Delete the file, unless it is gone or belongs to another process."""
         if self._own is not None and _file_at(self._path) == self._own:
             self._path.unlink(missing_ok=True)
 
@@ -47,7 +49,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 class OperatorSocket:
-    """Serves the operator application to every process that may open the socket."""
+    """The server of the operator application on a unix socket."""
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
@@ -58,9 +60,9 @@ class OperatorSocket:
         self._file: SocketFile | None = None
 
     async def start(self) -> Path:
-        """Remove what a killed process left behind, listen, and return the socket's path."""
+        """Delete the files of a killed process, listen, and return the path of the socket."""
         path = self._place()
-        # Bound, closed to others, and only then listening: nobody can connect in between.
+        # Bind, restrict the file mode, then listen, so that no other user can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
         self._file = SocketFile(path)
@@ -95,7 +97,7 @@ class OperatorSocket:
         old = socket_path(self._directory)
         if pointer.exists() and old.parent.name.startswith("tollhouse-"):
             old.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # gone already, or somebody else's things are in it
+            with contextlib.suppress(OSError):  # already deleted, or the directory contains other files
                 old.parent.rmdir()
         pointer.unlink(missing_ok=True)
 

@@ -1,1 +1,4 @@
-"""What people and keys create, list and change: one file declares a resource, and its faces are made from that."""
+"""
+Resources that people and keys create, list and change. One file declares a resource; API, commands and
+pages use it.
+"""

@@ -1,8 +1,8 @@
 """
-From what is stated of a new resource follow what may be changed of it and what is answered about it.
+The types of a resource. From the fields of a new resource follow the fields of a change and of an answer.
 
-A field stands once, with its type and its words: they are in `/openapi.json`, in the page of fields and in
-the help of the command. An answer has the declared fields and no others.
+A field is declared once, with its type and its description. The description appears in `/openapi.json`, in
+the reference page and in the command help. An answer has exactly the declared fields.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from msgspec import UNSET, UnsetType
 @dataclass(frozen=True, slots=True)
 class Option:
     """
-    How a command states a field, where it is not `--FIELD` with the field's words as its help.
+    The command option of a field, if it is not `--FIELD` with the field's description as help.
 
-    `is_by_hand`: the command has a way of its own.
+    `is_by_hand`: the command defines the option itself.
     """
 
     name: str = ""
@@ -33,15 +33,15 @@ class Option:
 
 
 def words(text: str) -> msgspec.Meta:
-    """Describe a field in a sentence: `Annotated[str, words("...")]`."""
+    """Describe a field: `Annotated[str, words("...")]`."""
     return msgspec.Meta(description=text)
 
 
 _WITH_VERSION = """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
+    Omitted fields stay unchanged. With the `version` from your last read, the change is rejected if another
+    change was made since.
     """
-# What is answered of every resource that tells its versions, beside its own.
+# Fields of every answer about a resource with versions.
 KEPT: Mapping[str, Any] = {
     "created": str,
     "last_updated": str,
@@ -58,9 +58,9 @@ def changes_of(
     has_version: bool = True,
 ) -> Any:
     """
-    The struct of a change: every field of a new one, which may be left out.
+    Return the struct of a change: every field of a new resource, all optional.
 
-    Fields of `once` are stated when it is made and never after; those of `types` have another type.
+    Fields in `once` cannot be changed later. Fields in `types` have another type.
     """
     fields: list[Any] = []
     if has_version:
@@ -83,16 +83,18 @@ def item_of(
     without: Collection[str] = (),
 ) -> Any:
     """
-    The struct of an answer: its id, every field of a new one, and what is `answered` beside.
+    Return the struct of an answer: the id, the fields of a new resource and the fields in `answered`.
 
-    A field whose type has UnsetType is left out at times.
+    A field whose type includes UnsetType may be missing.
     """
     stated = {each.name: each.type for each in msgspec.structs.fields(new) if each.name not in without}
     return _answered(f"{_noun(new)}Item", about, {"id": str, **stated, **(types or {}), **answered})
 
 
 def one_of(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
-    """The struct of an answer about one: its item under its noun, and what is told beside it."""
+    """
+    Return the struct of an answer about a single resource: its item under its noun, and the `beside` fields.
+    """
     noun = _noun(new)
     return _answered(f"One{noun}", about, {_snake_case(noun): item, **beside})
 
@@ -105,7 +107,7 @@ def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
 
 
 def _noun(new: type[msgspec.Struct]) -> str:
-    """Return `ScheduledReport` of `NewScheduledReport`."""
+    """Return `ScheduledReport` for `NewScheduledReport`."""
     return new.__name__.removeprefix("New")
 
 
@@ -115,9 +117,9 @@ def _snake_case(noun: str) -> str:
 
 def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
-    The answer about a row: each declared field as it is `given`, else as the row has it.
+    Return the answer about a row. A field in `given` overrides the value of the row.
 
-    TypeError for a field that is given and not declared, AttributeError for one that nobody has.
+    Raises TypeError for a given field that is not declared, AttributeError for a declared field without a value.
     """
     own = {
         name: getattr(row, name)
@@ -129,7 +131,10 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft, lists as tuples; `to` converts a field to its stored form."""
+    """
+    Return the stated fields by the names of a draft, with lists as tuples. `to` converts a field to
+    its stored form.
+    """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
     return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
 
@@ -145,6 +150,6 @@ def _may_be_left_out(kind: Any) -> bool:
 
 @cache
 def _defaults(item: Any) -> list[Any]:
-    """Computed once an item: msgspec evaluates the annotations each time, and a page has a thousand rows."""
+    """Return the field defaults, cached, because msgspec evaluates the annotations on each call."""
     found = {each.name: each.default for each in msgspec.structs.fields(item)}
     return [found[name] for name in item.__struct_fields__]

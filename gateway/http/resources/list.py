@@ -1,4 +1,6 @@
-"""The resources, by name: what a start, the addresses and the command line know of each before it is imported."""
+"""
+The resources by name: everything that the start, the addresses and the command line need before importing them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spool.registry.registry import DeclaredTable
 
-# The word of the command and of the address for people, and the package: its `declared.py` has the fields and the
-# table, its `command.py` the command.
+# Word in commands and addresses -> package. Its `declared.py` has the fields and the table,
+# `command.py` the command.
 RESOURCES: Mapping[str, str] = {
     "budgets": "gateway.money.budgets",
     "allocation": "gateway.money.allocation",
@@ -21,7 +23,7 @@ RESOURCES: Mapping[str, str] = {
 
 
 def declared_tables() -> Sequence[type[DeclaredTable]]:
-    """Import the tables of the resources, which the registry keeps in memory from a start on."""
+    """Import the tables of the resources. The registry keeps them in memory from its start."""
     from spool.registry.document_table import DocumentTable
 
     modules = [import_module(f"{package}.declared") for package in RESOURCES.values()]

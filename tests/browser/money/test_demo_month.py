@@ -94,7 +94,7 @@ def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenCon
     """While it is made the page says so; what the server says of a failure stands there, and the button again."""
     console = open_console(house)
     console.expects("503")
-    failure = {"error": {"type": "demo_failed", "message": "the demo month could not be made"}}
+    failure = {"error": {"type": "demo_failed", "message": "the demo month could not be loaded"}}
 
     def fail(route: Route) -> None:
         expect(console.page.get_by_text("Making a month of calls.")).to_be_visible()
@@ -103,6 +103,6 @@ def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenCon
     console.open("/")
     console.page.route("**/api/demo", fail)
     console.page.get_by_role("button", name="Load a demo month").click()
-    expect(console.page.get_by_role("alert")).to_contain_text("could not be made")
+    expect(console.page.get_by_role("alert")).to_contain_text("could not be loaded")
     expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
     assert not (Path(house.directory) / "tollhouse-data/demo").exists()

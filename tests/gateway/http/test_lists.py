@@ -277,7 +277,7 @@ async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest
     monkeypatch.setattr(lists, "_SORTED", lists._SORTED_BEFORE)
     cursor = await a_cursor(shop)
     monkeypatch.undo()
-    with pytest.raises(Refusal, match="begin again") as caught:
+    with pytest.raises(Refusal, match="start again") as caught:
         await shop.get(("cursor", cursor))
     assert caught.value.status == 400
     assert caught.value.type == "invalid_cursor"
@@ -290,7 +290,7 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     others: List[Row] = List(
         root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
     )
-    with pytest.raises(Refusal, match="not one of ours"):
+    with pytest.raises(Refusal, match="did not create it"):
         await envelope(THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32, people=PEOPLE)
     with pytest.raises(Refusal, match="another list"):
         await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET, people=PEOPLE)

@@ -66,7 +66,7 @@ def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
 def test_what_may_stand_is_not_told_to_be_gone() -> None:
     """Whoever asked for a change looks before it is asked again; what was not kept is sent again."""
     told = [refusal_of(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)]
-    assert [True, False] == ["see whether it is there" in message for message in told]
+    assert [True, False] == ["Check whether it exists" in message for message in told]
 
 
 def test_a_mistake_of_the_program_is_a_500() -> None:

@@ -323,7 +323,7 @@ async def test_a_question_ends_in_time() -> None:
     times = [0.05, 30.0]
     first = asyncio.create_task(endless.answer("ada", work("b"), sent))
     await settle()
-    with pytest.raises(Refusal, match="turn of this question"):
+    with pytest.raises(Refusal, match="did not get its turn"):
         await endless.answer("bob", work("c"), sent)
     times.append(30.0)
     work.end["b"].set()
@@ -367,7 +367,7 @@ async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
     first = asyncio.create_task(questions.recount("ada", work("a")))
     await settle()
-    with pytest.raises(Refusal, match="turn of this question") as refused:
+    with pytest.raises(Refusal, match="did not get its turn") as refused:
         await questions.recount("bob", work("b"))
     assert refused.value.status == 429
     assert bool(refused.value.retry_after_s)

@@ -266,7 +266,7 @@ REFUSED: Sequence[tuple[str, str, object, int, str]] = [
     ("PATCH", "/v2/insights/{id}", {"link": "//example.com/x"}, 400, "link must be an address"),
     ("POST", "/v2/insights", {"title": "x", "colour": "red"}, 400, "colour"),
     ("POST", "/v2/insights", {"title": "x" * 257}, 400, "title has at most 256"),
-    ("POST", "/v2/insights", [], 400, "not what this address takes"),
+    ("POST", "/v2/insights", [], 400, "does not match the schema"),
     ("PATCH", "/v2/insights/none", {"status": "new"}, 404, "no insight with this id"),
     ("DELETE", "/v2/insights/none", None, 404, "no insight with this id"),
     ("GET", "/v2/insights/none/comments", None, 404, "no insight with this id"),

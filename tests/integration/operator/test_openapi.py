@@ -74,9 +74,9 @@ def test_a_list_shows_its_parameters() -> None:
 def test_a_call_says_to_whom_it_is_closed() -> None:
     """Who may see some calls alone reads which addresses are cut, and which are refused."""
     paths = DOCUMENT["paths"]
-    assert "About the calls that the person may see." == paths[f"{OPERATOR_API}/report"]["get"]["description"]
     assert (
-        "Closed to people who may see some calls alone."
-        == paths[f"{OPERATOR_API}/status"]["get"]["description"]
+        "Limited to the calls that the person may see."
+        == paths[f"{OPERATOR_API}/report"]["get"]["description"]
     )
+    assert "Requires access to all calls." == paths[f"{OPERATOR_API}/status"]["get"]["description"]
     assert "description" not in paths[f"{OPERATOR_API}/session"]["get"]

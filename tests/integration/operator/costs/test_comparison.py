@@ -162,7 +162,7 @@ WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
     ({"where": "colour=red"}, "Use one of: "),
     ({"where": "team"}, "write NAME=VALUE or NAME!=VALUE"),
     ({"view": "nobody"}, "no view"),
-    ({"per": "daily"}, "this address takes from, to"),
+    ({"per": "daily"}, "this address accepts only the parameters from, to"),
 ]
 
 
