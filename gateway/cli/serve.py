@@ -248,7 +248,9 @@ curl {url}/v1/traces \\
   -H "Content-Type: application/json" \\
   -d '{span}'
 
-The record appears in the console after ten seconds. To send your own calls, set two variables for any OpenTelemetry exporter:
+The record appears in the console after ten seconds.
+
+To send your own calls, set two variables for any OpenTelemetry exporter:
 
     OTEL_EXPORTER_OTLP_ENDPOINT={url}
     OTEL_EXPORTER_OTLP_HEADERS=Authorization={key}
