@@ -1,1 +1,1 @@
-"""Budgets: what was spent of them, what the period will come to, and which thresholds that crosses."""
+"""Budgets: actual spend, forecasts for the period, and the thresholds that either crosses."""

@@ -1,8 +1,7 @@
 """
-Which thresholds of a budget a reading crosses, and what is to be told of it. Pure: the states go in and come out.
+Decides which thresholds of a budget a reading crosses and which notices follow. Pure: state in, state out.
 
-Each threshold fires once in a period, however often it is read, and only the highest that is newly
-crossed is told.
+Each threshold fires once per period. If several are newly crossed, only the highest causes a notice.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from gateway.money.budgets.declared import ACTUAL, CLEARED, CORRECTED, FIRED, FO
 from spool.ledger import money
 
 HOUR_S = 3600.0
-FORECAST_HOLDS_S = 6 * HOUR_S  # a forecast that is above for so long is not an accident of one evaluation
-CLEAR_AFTER_S = 24 * HOUR_S  # below for so long
-CLEAR_BELOW = 5  # percent of the amount under the threshold
+FORECAST_HOLDS_S = (
+    6 * HOUR_S
+)  # a forecast above a threshold for this long is not an accident of one evaluation
+CLEAR_AFTER_S = 24 * HOUR_S  # time below the threshold before a forecast alert is cleared
+CLEAR_BELOW = 5  # percentage points below the threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Ascending percents of the amount."""
+    """Percentages of the amount, ascending."""
 
     actual: Sequence[int]
     forecast: Sequence[int]
@@ -30,10 +31,11 @@ class Thresholds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """
-    What is known of an owner's period now. Amounts are units (spool.ledger.money).
+    The known figures of an owner's period as of now. Amounts are units (spool.ledger.money).
 
-    `limit` None: nothing is planned. `forecast` None: too early to tell, or the period is over. `is_silent`:
-    what is newly crossed is noted and not told. `is_whole`: no record of the period is missing from the sums.
+    `limit` is None if no amount is planned. `forecast` is None if it is too early or the period is over. If
+    `is_silent`, new crossings are recorded without a notice. `is_whole` means that no record of the period is
+    missing from the sums.
     """
 
     now: float
@@ -46,7 +48,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Something to tell: a threshold was crossed, or what was told (`state` CORRECTED) is not true any more."""
+    """
+    A notice to send: a threshold was crossed, or an earlier notice is no longer true (`state` CORRECTED).
+    """
 
     kind: str
     percent: int
@@ -55,13 +59,15 @@ class Told:
     limit: int
 
 
-Alerts = dict[tuple[str, int], Alert]  # by kind and percent
+Alerts = dict[tuple[str, int], Alert]  # by kind and percentage
 
 
 def judge(
     thresholds: Thresholds, before: Sequence[Alert], reading: Reading
 ) -> tuple[tuple[Alert, ...], list[Told]]:
-    """The alerts after a reading, and what to tell: at most one crossing of each kind, and one correction."""
+    """
+    Return the alerts after a reading, and the notices to send: at most one crossing per kind, and one correction.
+    """
     if reading.limit is None:
         return tuple(before), []
     after = {(alert.kind, alert.percent): alert for alert in before}
@@ -75,12 +81,16 @@ def judge(
 
 
 def is_past(value: int, limit: int, percent: int) -> bool:
-    """True if something was spent, and it is at least this percentage of the limit."""
+    """Return whether something was spent and it reaches this percentage of the limit."""
     return value > 0 and value * 100 >= limit * percent
 
 
 def _correct(after: Alerts, reading: Reading, limit: int) -> list[Told]:
-    """Late duplicates and another price can bring a sum below what was told. One that lacks records cannot."""
+    """
+    Mark alerts as corrected if the spend is now below their threshold.
+
+    Late duplicates and new prices can lower a sum. If records are missing from the sums, nothing is corrected.
+    """
     if not reading.is_whole:
         return []
     untold = []
@@ -104,7 +114,7 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
         alert = after.get((ACTUAL, percent))
         if alert is None:
             fresh.append(percent)
-        elif alert.state == CORRECTED:  # it was told before, and is not told again
+        elif alert.state == CORRECTED:  # a notice was sent before, so none is sent again
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
     return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
 
@@ -118,7 +128,7 @@ def _forecast(
         alert = after.get(key)
         is_above = is_past(forecast, limit, percent)
         if alert is None or alert.state == PENDING:
-            # What was spent already needs no forecast: the actual threshold tells it.
+            # If the actual spend already reached the threshold, its own alert reports it.
             if not is_above or (ACTUAL, percent) in after:
                 after.pop(key, None)
             elif alert is None:
@@ -133,7 +143,7 @@ def _forecast(
 
 
 def _watched(alert: Alert, now: float, *, is_below: bool) -> Alert:
-    """A forecast that fired, cleared once it was below for long enough."""
+    """Update when a fired forecast fell below the threshold, and clear it after CLEAR_AFTER_S."""
     if not is_below:
         return replace(alert, below_since=None)
     since = now if alert.below_since is None else alert.below_since
@@ -150,7 +160,7 @@ def _fire(
     value: int,
     limit: int,
 ) -> list[Told]:
-    """Note all that is newly crossed, and tell the highest."""
+    """Record all new crossings, and return a notice for the highest."""
     for percent in fresh:
         alert = _noted(kind, percent, FIRED, reading, value, limit)
         is_told = percent == max(fresh) and not reading.is_silent

@@ -1,4 +1,4 @@
-"""`tollhouse budgets`: what the calls of a view may cost, what they cost, and the alerts in between."""
+"""The command `tollhouse budgets`: manage budgets, and show their spend and alerts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,33 @@ OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
 
 _OPTIONS = (
-    click.option("--view", metavar="VIEW", help="The view whose calls count, by its id or its name."),
+    click.option("--view", metavar="VIEW", help="View whose calls count, by id or name."),
     click.option(
-        "--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day."
+        "--plan",
+        multiple=True,
+        metavar="DAY=AMOUNT",
+        help="Amount of the period that begins on this day; may repeat.",
     ),
     click.option(
-        "--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."
+        "--alert",
+        multiple=True,
+        type=int,
+        metavar="PERCENT",
+        help="Alert threshold for actual spend, in percent of the amount; may repeat.",
     ),
     click.option(
         "--forecast-alert",
         multiple=True,
         type=int,
         metavar="PERCENT",
-        help="By what the period will come to; may repeat.",
+        help="Alert threshold for the forecast of the period, in percent of the amount; may repeat.",
     ),
-    click.option("--silent-until", metavar="DAY", help="Until then crossings are shown and not sent."),
-    click.option("--reason", default="", help="Why it is silent."),
+    click.option(
+        "--silent-until",
+        metavar="DAY",
+        help="Day (UTC) until which no notices are sent. Crossings are only shown.",
+    ),
+    click.option("--reason", default="", help="Reason for the silence."),
 )
 
 
@@ -43,14 +54,16 @@ def budgets() -> None:
 
 
 @budgets.command("list")
-@click.option("--view", multiple=True, metavar="ID", help="Budgets of this view; may repeat.")
+@click.option("--view", multiple=True, metavar="ID", help="Only budgets of this view; may repeat.")
 @click.option("--granularity", multiple=True, type=click.Choice(GRANULARITIES))
-@click.option("--measure", multiple=True, help="cost, tokens, calls, or a meter such as web_searches.")
+@click.option(
+    "--measure", multiple=True, help="Only budgets of cost, tokens, calls, or a meter such as web_searches."
+)
 @click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json.")
 @paged
 @with_client
 def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the budgets; `percent` is of the last evaluation, of the owner that is furthest."""
+    """List the budgets. `percent` is from the last evaluation, for the owner with the highest percentage."""
     show_page(client, page, "budgets", COLUMNS, filters)
 
 
@@ -60,7 +73,7 @@ def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a budget. It says which of its thresholds are past already: those fire no alert."""
+    """Create a budget. Thresholds that are already crossed are listed and cause no alert."""
     if not given["name"] or not given["view"]:
         fail("a budget needs --name and --view", 2)
     _show_made(client.request("POST", "/budgets", body=_body(client, given)), as_json)
@@ -69,12 +82,15 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 @budgets.command()
 @click.argument("id")
 @click.option(
-    "--expand", multiple=True, type=click.Choice(EXPANSIONS), help="What else to show; default: current."
+    "--expand",
+    multiple=True,
+    type=click.Choice(EXPANSIONS),
+    help="Additional sections, such as history or forecast; default: current.",
 )
 @as_json
 @with_client
 def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
-    """Show a budget and what was spent of it."""
+    """Show a budget and its spend."""
     query = [("expand", each) for each in expand or ("current",)]
     payload = client.request("GET", f"/budgets/{part(id)}", query=query)
     if as_json:
@@ -98,17 +114,17 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Change a budget. Changing the amount, view, zone or thresholds evaluates the current period again."""
     body = _body(client, given)
     if not body:
-        fail("say what to change, such as --amount", 2)
+        fail("no change given; use at least one option, such as --amount", 2)
     _show_made(client.request("PATCH", f"/budgets/{part(id)}", body=body), as_json)
 
 
 @budgets.command()
 @click.argument("id")
-@click.option("--confirm", required=True, metavar="NAME", help="The exact name of the budget.")
+@click.option("--confirm", required=True, metavar="NAME", help="Exact name of the budget, as confirmation.")
 @as_json
 @with_client
 def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
-    """Delete a budget and its alerts. Notices that wait are sent all the same."""
+    """Delete a budget and its alerts. Waiting notices are still sent."""
     payload = client.request("DELETE", f"/budgets/{part(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"budget {id} deleted")
 
@@ -117,12 +133,15 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 @click.argument("id")
 @click.option("--owner", multiple=True, help="May repeat.")
 @click.option(
-    "--is-past", multiple=True, type=click.Choice(("true", "false")), help="Past a threshold or not."
+    "--is-past",
+    multiple=True,
+    type=click.Choice(("true", "false")),
+    help="Only owners that crossed a threshold, or only the others.",
 )
 @paged
 @with_client
 def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
-    """List what each owner spent in the running period."""
+    """List the spend of each owner in the current period."""
     show_page(client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{part(id)}/owners")
 
 
@@ -130,12 +149,14 @@ def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[
 @click.argument("id")
 @click.option("--state", multiple=True, type=click.Choice(STATES), help="May repeat.")
 @click.option("--kind", multiple=True, type=click.Choice(KINDS), help="May repeat.")
-@click.option("--period", multiple=True, metavar="DAY", help="The first day of a period; may repeat.")
+@click.option(
+    "--period", multiple=True, metavar="DAY", help="Only periods that begin on this day; may repeat."
+)
 @click.option("--owner", multiple=True, help="May repeat.")
 @paged
 @with_client
 def alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
-    """List what became of the thresholds: pending, fired, corrected or cleared."""
+    """List the alerts of a budget with their states: pending, fired, corrected or cleared."""
     show_page(client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{part(id)}/alerts")
 
 
@@ -143,7 +164,7 @@ def alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[
 @as_json
 @with_client
 def evaluate(client: OperatorClient, as_json: bool) -> None:
-    """Evaluate all budgets now; a server does so every ten minutes."""
+    """Evaluate all budgets now. A running server does so every ten minutes."""
     payload = client.request("POST", "/budgets/evaluate", body={})
     if as_json:
         show_json(payload)
@@ -154,11 +175,13 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
         return
     click.echo(f"evaluated {done['evaluated']}, alerts sent: {done['told']}")
     if done["broken"]:
-        click.echo(f"{done['broken']} cannot be evaluated; tollhouse budgets list says why", err=True)
+        click.echo(
+            f"{done['broken']} budgets cannot be evaluated; see the reasons with tollhouse budgets list",
+            err=True,
+        )
 
 
 def _body(client: OperatorClient, given: JsonObject) -> JsonObject:
-    """The body of a request: what was given."""
     view = given["view"] and client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]
     plain = {name: value for name, value in given.items() if name != "view"}
     body: dict[str, Any] = {
@@ -179,7 +202,7 @@ def _planned(plan: tuple[str, ...], every: str) -> JsonObject | None:
     for each in plan:
         day, mark, amount = each.partition("=")
         if not mark:
-            fail(f"--plan is DAY=AMOUNT, such as 2026-11-01=1000, not {each}", 2)
+            fail(f"--plan must be DAY=AMOUNT, such as 2026-11-01=1000, but is {each}", 2)
         amounts[day] = {"amount": amount}
     return {every: amounts}
 
@@ -191,7 +214,7 @@ def _show_made(payload: JsonObject, as_json: bool) -> None:
     show_fields(payload["budget"])
     if payload["already_past"]:
         past = ", ".join(f"{percent} %" for percent in payload["already_past"])
-        click.echo(f"past already, and not sent: {past}", err=True)
+        click.echo(f"already crossed, so no alert is sent: {past}", err=True)
 
 
 def _show_expansion(name: str, found: JsonObject) -> None:

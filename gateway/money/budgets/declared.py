@@ -1,10 +1,10 @@
 """
-A budget: what the calls of a view may cost in a period, and its alerts.
+Budgets: the amount that the calls of a view may cost in a period, and the alerts.
 
-`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions are the published
-interface's; the other fields are Tollhouse's own, and may be left out. What an evaluation found is kept in one
-transaction: the states of thresholds, their notices and their insights. A process that is killed has kept all of it or
-nothing, so no alert is lost and none is told twice.
+`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions belong to the
+published interface. The other fields are Tollhouse's own and optional. The results of an evaluation are
+stored in one transaction: states of thresholds, notices and insights. After a crash either all of them are
+stored or none, so no alert is lost or sent twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spool.registry.views import VIEWS, View
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
-MEASURES = (COST, TOKENS, CALLS)  # and each of METERS
+MEASURES = (COST, TOKENS, CALLS)  # and each meter of METERS
 REAL_COST = "real_cost"
 UTC_ZONE = "UTC"
 BUDGET_MONEY = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
@@ -47,21 +47,21 @@ MAX_PLANNED = 400
 MAX_ALERTS = 20
 MAX_PERCENT = 1000
 MAX_CHANNELS = 20
-_ZONE_DAYS = 400  # for which offsets of a zone are looked at: a year, and its clock changes
+_ZONE_DAYS = 400  # days for which the offsets of a zone are checked: a year with its clock changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetDraft:
     """
-    What a person or a key states of a budget.
+    The fields of a budget that a person or a key sets.
 
-    `planned` are amounts by the first day of a period; a period without one has `default_amount`, or with ""
-    no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension:
-    each of its values is an owner with the whole amount of its own. `channels` are where alerts go, empty: to
-    every channel that takes them. Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
-    `cost_type` is of BUDGET_MONEY: with METERED_COST calls that plans of assistants cover do not count, with
-    COVERED_COST they alone do. `measure` is of MEASURES, or a meter. With one
-    of BILLED_TYPES it is about what providers billed, by days that have a bill.
+    `planned` maps the first day of a period to its amount. Other periods have `default_amount`, or no limit
+    if that is "". `alerts` and `forecast_alerts` are "Y" or "N" by percentage of the amount. `per` is a
+    dimension, and each of its values is an owner with the whole amount. Alerts go to `channels`; if empty, to
+    every channel that accepts them. Until `silent_until` (epoch seconds), crossings are shown but not sent.
+    `cost_type` is one of BUDGET_MONEY. METERED_COST leaves out calls that plans of assistants cover, and
+    COVERED_COST counts only these. One of BILLED_TYPES counts provider bills, on the days that have one.
+    `measure` is one of MEASURES, or a meter.
     """
 
     name: str
@@ -80,7 +80,7 @@ class BudgetDraft:
     cost_type: str = REAL_COST
 
 
-# What an alert depends on: a change of any of them re-evaluates the running period.
+# Alerts depend on these fields, so a change of any of them evaluates the running period again.
 RULES = (
     "view_id",
     "granularity",
@@ -97,7 +97,9 @@ RULES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendBudget(BudgetDraft):
-    """As it is kept. Times are epoch seconds; `rules_since` is when one of RULES was changed last."""
+    """
+    A stored budget. Times are epoch seconds. `rules_since` is the time of the last change of one of RULES.
+    """
 
     id: str
     created: float
@@ -114,11 +116,11 @@ class SpendBudget(BudgetDraft):
 
     @property
     def arranged(self) -> int:
-        """The arrangement of bills that it is about; 0: what was counted."""
+        """The arrangement of bills that the budget counts. 0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     def amount(self, first_day: str) -> str:
-        """Return the amount planned for the period that begins on this day; "" if there is none."""
+        """Return the amount planned for the period that begins on this day, or "" if there is none."""
         return self.planned.get(first_day, self.default_amount)
 
 
@@ -126,29 +128,29 @@ BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 
 def percents(alerts: Mapping[str, str]) -> list[int]:
-    """The percents that are on, ascending."""
+    """Return the percentages that are switched on, ascending."""
     return sorted(int(percent) for percent, wanted in alerts.items() if wanted == "Y")
 
 
 def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
-    """The draft in its stored form; Invalid names the field and the rule."""
+    """Return the draft in its stored form. Raises Invalid with the field and the rule."""
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     if draft.measure not in METERS:
         check_one_of("measure", draft.measure, (*MEASURES, "a meter such as web_searches"))
     check_one_of("cost_type", draft.cost_type, BUDGET_MONEY)
     if draft.cost_type in BILLED_TYPES and (draft.measure != COST or draft.time_zone != UTC_ZONE):
         raise Invalid(
-            f"a budget of {draft.cost_type} has the measure {COST} and the time_zone {UTC_ZONE}: a bill tells money"
-            " alone, by days of UTC"
+            f"a budget of {draft.cost_type} needs the measure {COST} and the time_zone {UTC_ZONE}, "
+            "because bills state only money, by days in UTC"
         )
     if len(draft.planned) > MAX_PLANNED:
-        raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")
+        raise Invalid(f"planned_limits accepts at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:
-        raise Invalid(f"channels has at most {MAX_CHANNELS} names")
+        raise Invalid(f"channels accepts at most {MAX_CHANNELS} names")
     default = optional_unsigned("default_amount", draft.default_amount)
     planned = dict(sorted(_planned(draft.planned, draft.granularity)))
     if not planned and not default:
-        raise Invalid("a budget needs an amount: planned_limits, or default_amount")
+        raise Invalid("a budget needs an amount: set planned_limits or default_amount")
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -173,7 +175,7 @@ def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str
 
 
 def _first_day(text: str, granularity: str) -> str:
-    """The first day of a period: a day, or its midnight as the published interface writes it."""
+    """Parse the first day of a period. It is a day, or midnight in the form of the published interface."""
     try:
         when = datetime.fromisoformat(text)
         is_midnight = when.time().isoformat() == "00:00:00" and when.utcoffset() in (None, timedelta(0))
@@ -181,7 +183,7 @@ def _first_day(text: str, granularity: str) -> str:
     except ValueError:
         found = None
     if found is None or not 2000 <= found.year < 2200:
-        raise Invalid(f"planned_limits.{granularity} has days such as 2026-11-01, not {text[:40]!r}")
+        raise Invalid(f"planned_limits.{granularity} needs days such as 2026-11-01, not {text[:40]!r}")
     if beginning(datetime(found.year, found.month, found.day, tzinfo=UTC), granularity).date() != found:
         raise Invalid(f"planned_limits.{granularity}: no {granularity} period begins on {found}")
     return found.isoformat()
@@ -189,31 +191,36 @@ def _first_day(text: str, granularity: str) -> str:
 
 def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
     if len(alerts) > MAX_ALERTS:
-        raise Invalid(f"{field} has at most {MAX_ALERTS} percents")
+        raise Invalid(f"{field} accepts at most {MAX_ALERTS} percentages")
     for percent, wanted in alerts.items():
         is_percent = percent.isascii() and percent.isdecimal() and percent[0] != "0" and len(percent) <= 4
         if not is_percent or int(percent) > MAX_PERCENT or wanted not in ("Y", "N"):
             raise Invalid(
-                f'{field} is "Y" or "N" by whole percents from 1 to {MAX_PERCENT}, such as {{"80": "Y"}}'
+                f'{field} maps whole percentages from 1 to {MAX_PERCENT} to "Y" or "N", such as {{"80": "Y"}}'
             )
     return dict(sorted(alerts.items(), key=lambda item: int(item[0])))
 
 
 def _zone(name: str, granularity: str, now: float) -> str:
-    """A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days alone."""
+    """
+    Check a time zone. Its offset from UTC must be whole hours. Quarterly and yearly budgets must use UTC.
+
+    Totals are stored by hours of UTC, and after 62 days only by days of UTC.
+    """
     try:
         zone = ZoneInfo(name)
-    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
         raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
     if any((offset or timedelta(0)) % timedelta(hours=1) for offset in offsets):
         raise Invalid(
-            "time_zone must be a zone whose offset from UTC is whole hours: costs are kept by hours of UTC"
+            "the offset of time_zone from UTC must be whole hours, because totals are stored by hours of UTC"
         )
     if granularity in (QUARTERLY, YEARLY) and offsets != {timedelta(0)}:
         raise Invalid(
-            f"a {granularity} budget has the time_zone UTC: after 62 days costs are kept by days of UTC alone"
+            f"a {granularity} budget needs the time_zone UTC, because totals older than 62 days are "
+            "stored only by days of UTC"
         )
     return name
 
@@ -227,11 +234,12 @@ STATES = (PENDING, FIRED, CORRECTED, CLEARED)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """
-    A threshold that was met: a percent of the amount, by what was spent or by its forecast.
+    A threshold that was reached, by actual spend or by the forecast.
 
-    `since` is when the state began, `fired_at` None while it is pending. `value` and `limit` are decimal text
-    of the moment that it fired or began to wait. `told`: a notice was stored. `corrected_at`: the notice that
-    it is not met any more, which is sent once. `below_since`: of a forecast that fired.
+    `since` is when the state began. `fired_at` is None while the alert is pending. `value` and `limit` are
+    decimal text from when the alert fired or became pending. `told` means that a notice was stored.
+    `corrected_at` is when a correction was recorded; a correction is sent only once. `below_since` is when a
+    fired forecast fell below the threshold.
     """
 
     kind: str
@@ -249,10 +257,10 @@ class Alert:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodAlerts:
     """
-    Of one budget and the period that begins on `first_day` and ends at `end` (epoch seconds).
+    The alerts of one budget in the period from `first_day` to `end` (epoch seconds).
 
-    `rules` is a digest of the rules that they were judged by. `owners` has those with an alert; a budget
-    without owners has "".
+    `rules` is a digest of the rules that were used. `owners` lists owners with an alert. A budget without
+    owners uses "".
     """
 
     budget_id: str
@@ -269,14 +277,14 @@ class PeriodAlerts:
 BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")
 
 
-KEPT_S = 92 * 86400.0  # the alerts of a period are shown for so long after its end
+KEPT_S = 92 * 86400.0  # how long the alerts of a period are stored after its end
 NO_VIEW = "view.id: there is no view with this id"
-FINDER = "budget"  # before the keys of findings about budgets
+FINDER = "budget"  # prefix of the keys of findings about budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The rows that an evaluation is judged by, read in the transaction that keeps what it finds."""
+    """The stored rows that an evaluation uses, read in the transaction that stores its results."""
 
     budgets: Sequence[SpendBudget]
     views: Mapping[str, View]
@@ -286,8 +294,9 @@ class Kept:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """
-    What an evaluation found: alerts that changed, notices each with its channels, and what holds now of all
-    budgets. `findings` None leaves the insights as they are.
+    The results of an evaluation: changed alerts, notices with their channels, and findings about all budgets.
+
+    `findings` is None to leave the insights unchanged.
     """
 
     alerts: Sequence[PeriodAlerts]
@@ -296,7 +305,7 @@ class Judged:
 
 
 class BudgetTable(ManagedTable[SpendBudget]):
-    """Create, change and delete budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = BUDGETS
     draft = BudgetDraft
@@ -304,7 +313,6 @@ class BudgetTable(ManagedTable[SpendBudget]):
     action = "budget"
 
     async def alerts(self, id: str) -> list[PeriodAlerts]:
-        """The alerts of a budget, by period."""
         found = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
@@ -319,7 +327,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         return {"rules_since": now}
 
     def changed(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
-        """A change of the rules re-evaluates the running period."""
+        """Restart the evaluation of the running period if a rule changes."""
         is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
         return replace(after, rules_since=now) if is_judged_anew else after
 
@@ -330,7 +338,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         row: SpendBudget,
         sees: Sees[SpendBudget],
     ) -> None:
-        """A budget hangs on a view that exists, under a name that no other budget of the view has."""
+        """Check that the view exists and has no other budget of this name."""
         if VIEWS.find(rows, row.view_id) is None:
             raise Invalid(NO_VIEW)
         of_view = [each for each in stored.values() if each.view_id == row.view_id]
@@ -338,13 +346,15 @@ class BudgetTable(ManagedTable[SpendBudget]):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")
 
     def check_deletion(self, rows: RegistryRows, row: SpendBudget) -> None:
-        """Its alerts go with it. Its insight is closed by the next evaluation."""
+        """Delete the alerts of the budget. The next evaluation closes its insight."""
         for alerts in BUDGET_ALERTS.all(rows).values():
             if alerts.budget_id == row.id:
                 BUDGET_ALERTS.delete(rows, alerts.id)
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
-        """Keep what `judge` finds from the rows of this moment, all of it or nothing."""
+        """
+        Store the results of `judge` for the current rows in one transaction: all of them, or none if it fails.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Judged:
@@ -382,13 +392,13 @@ class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PlannedAmount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Decimal text, or a whole number."""
+    """An amount as decimal text or as a whole number."""
 
     amount: str | int
 
 
 class Silence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`until` is a day (UTC) or an RFC 3339 time: until then what is crossed is shown and not sent."""
+    """Silence until `until`, which is a day (UTC) or an RFC 3339 time. Crossings are shown but not sent."""
 
     until: str
     reason: str = ""
@@ -399,103 +409,125 @@ PlannedLimits = dict[str, dict[str, PlannedAmount]]  # by granularity and first 
 
 class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not
-    name. `per` is a dimension: each of its values has the amount of its own. No `channels`: those of the
-    view, else all.
+    A new budget. `planned_limits` has the amounts of periods, and `default_amount` applies to all other periods.
+
+    `per` is a dimension, and each of its values has its own amount. Without `channels`, those of the view
+    apply, otherwise all channels.
     """
 
     name: Annotated[
-        str, words(f"Unique within its view, whatever the case: 1 to {MAX_NAME} printable characters.")
+        str, words(f"Unique within its view, ignoring case. 1 to {MAX_NAME} printable characters.")
     ]
     view: Annotated[ViewName, words("The view whose calls count.")]
     planned_limits: Annotated[
-        PlannedLimits, words(f"Amounts by granularity and first day, of at most {MAX_PLANNED} periods.")
+        PlannedLimits, words(f"Amounts by granularity and first day, for at most {MAX_PLANNED} periods.")
     ] = {}
     alerts: Annotated[
         dict[str, YesNo],
         words(
-            f"Thresholds by what was spent: at most {MAX_ALERTS} percents of the amount, up to {MAX_PERCENT}."
+            f"Thresholds for actual spend: at most {MAX_ALERTS} percentages of the amount, up to "
+            f"{MAX_PERCENT}."
         ),
     ] = {}
     cost_type: Annotated[
         BudgetMoney,
         words(
-            "What the calls cost; metered_cost is without those that [plans](../plans.md) of assistants cover, "
-            "covered_cost is of those alone: nobody pays it by the call; of the others see [billed "
-            "money](../billed-costs.md): by days of UTC that have a bill."
+            "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
+            "assistants cover. `covered_cost` counts only these, which nobody pays per call. The "
+            "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
+            "bill."
         ),
         Option(
-            help="real_cost counts all calls, metered_cost those that no plan of an assistant covers, "
-            "covered_cost the others; what is left is what providers billed."
+            help=(
+                "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
+                "assistant covers, covered_cost for calls that a plan covers. The other values count "
+                "provider bills."
+            )
         ),
     ] = "real_cost"
     granularity: Annotated[
         Granularity | None,
-        words("How long a period is; monthly, unless the plan says it."),
-        Option("--every", help="How long a period is; default: monthly."),
+        words("The length of a period. Default: the granularity of `planned_limits`, otherwise monthly."),
+        Option("--every", help="Length of a period; default: monthly."),
     ] = None
     default_amount: Annotated[
         str | int | None,
-        words("Of every period that the plan does not name."),
+        words("Amount of each period that the plan does not name."),
         Option("--amount", help="Limit per period, in dollars (or tokens, calls with --measure)."),
     ] = None
     time_zone: Annotated[
-        str, words("Whose midnights begin a period, UTC by default; whole hours from UTC."), Option("--tz")
+        str,
+        words(
+            "Periods begin at midnight in this zone. Its offset from UTC must be whole hours. Default: UTC."
+        ),
+        Option("--tz"),
     ] = "UTC"
     measure: Annotated[
         str,
-        words("What counts: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
-        Option(metavar="MEASURE", help="What counts: cost, tokens, calls, or a meter such as web_searches."),
+        words("The quantity to count: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
+        Option(
+            metavar="MEASURE", help="Quantity to count: cost, tokens, calls, or a meter such as web_searches."
+        ),
     ] = "cost"
     per: Annotated[
         str | None,
-        words("A dimension: each of its values has the whole amount."),
+        words("A dimension. Each of its values is an owner with the whole amount."),
         Option(metavar="DIMENSION"),
     ] = None
     forecast_alerts: Annotated[
-        dict[str, YesNo], words(f"Thresholds by what the period will come to; at most {MAX_ALERTS} percents.")
+        dict[str, YesNo],
+        words(f"Thresholds for the forecast of the period: at most {MAX_ALERTS} percentages of the amount."),
     ] = {}
     channels: Annotated[
         list[str],
-        words(f"Where alerts go, at most {MAX_CHANNELS}; none: where the view says, else everywhere."),
-        Option("--channel", "NAME", help="Where alerts go."),
+        words(
+            f"Channels for alerts, at most {MAX_CHANNELS}. Default: the channels of the view, otherwise "
+            "all channels."
+        ),
+        Option("--channel", "NAME", help="Channel for alerts."),
     ] = []
-    silence: Annotated[Silence | None, words("Until when crossings are shown and not sent, and why.")] = None
+    silence: Annotated[
+        Silence | None, words("Until when crossings are only shown and not sent, and why.")
+    ] = None
 
 
 BudgetChanges = changes_of(
     NewBudget,
-    types={"granularity": Annotated[Granularity, words("How long a period is.")]},
+    types={"granularity": Annotated[Granularity, words("The length of a period.")]},
 )
 Expansion = dict[str, Any] | UnsetType | None
 BudgetItem = item_of(
     NewBudget,
     """
-    A budget as it is answered; times of the published interface are epoch seconds as text. `problem` says why it is not
-    evaluated. `current`, `history`, `burnup` and `forecast` are there when they are asked for.
+    A budget in a response. Times of the published interface are epoch seconds as text. `problem` is the reason why
+    it is not evaluated. `current`, `history`, `burnup` and `forecast` are included if they were requested.
     """,
     types={"cost_type": str, "granularity": Granularity, "default_amount": str | None},
     answered={
-        "per_label": Annotated[str | None, words("How people read `per`.")],
+        "per_label": Annotated[str | None, words("Label of the dimension `per`.")],
         "problem": Annotated[str | None, words("Why it is not evaluated.")],
         "billed_through": Annotated[
-            str | None, words("Of billed money: the last day that a bill is about, by the last evaluation.")
+            str | None, words("For billed money: the last day with a bill, as of the last evaluation.")
         ],
         "percent": Annotated[
             int | None,
-            words("Of the amount, of the owner that is furthest, by the last evaluation of these rules."),
+            words(
+                "Percentage of the amount, as of the last evaluation with these rules. With owners, the "
+                "highest one."
+            ),
         ],
         **KEPT,
-        CURRENT: Annotated[Expansion, words("What was spent and planned in the running period.")],
-        HISTORY: Annotated[Expansion, words("What was spent and planned in periods before.")],
-        BURNUP: Annotated[Expansion, words("What was spent by each day of the running period.")],
-        FORECAST: Annotated[Expansion, words("What the running period will come to.")],
+        CURRENT: Annotated[Expansion, words("Spend and planned amount of the running period.")],
+        HISTORY: Annotated[Expansion, words("Spend and planned amounts of earlier periods.")],
+        BURNUP: Annotated[Expansion, words("Accumulated spend by day of the running period.")],
+        FORECAST: Annotated[Expansion, words("Forecast for the running period.")],
     },
 )
 OneBudget = one_of(
     NewBudget,
     BudgetItem,
-    "`already_past`, of one that was made or changed: percents that it is past already, which fire no alert.",
+    "`already_past` appears after a creation or a change. It lists the percentages that are already "
+    "crossed, which fire no alert.",
     already_past=list[int] | UnsetType | None,
 )
 

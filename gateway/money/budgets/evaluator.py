@@ -1,10 +1,9 @@
 """
-Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view, a plan or a
-price was changed.
+Evaluates budgets every ten minutes, after many new records, and after a change of a budget, a view, a plan
+or a price.
 
-It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing special.
-
-The values of its gauges are for graphs: to the precision of a float.
+It reads the totals and keeps no counts of its own, so restarts, late records and new prices need no special
+handling. Gauge values are for graphs and have the precision of a float.
 """
 
 from __future__ import annotations
@@ -30,30 +29,31 @@ from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 
 EVERY_S = 600.0
-LOOK_S = 15.0  # whether something asks for an evaluation before
-RECORDS = 10_000  # so many new ones do
+LOOK_S = 15.0  # how often to check for an early evaluation
+RECORDS = 10_000  # new records that trigger an early evaluation
 _log = logging.getLogger(__name__)
-MAX_OWNERS = 200  # of a budget with series of their own: every new one costs the monitoring memory for good
+# Budgets with more owners get no series per owner, because each series takes memory in the monitoring system.
+MAX_OWNERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRun:
-    """How many budgets were evaluated and how many cannot be, and how many alerts were told."""
+    """The number of budgets that were evaluated, that cannot be evaluated, and of alerts that were sent."""
 
     evaluated: int
     broken: int
     told: int
-    # None, or why nothing was evaluated: sums that are being counted anew would look like money that was
-    # never spent.
+    # Why nothing was evaluated, or None. Totals that are being counted again would look as if money had
+    # never been spent.
     waits: str | None = None
 
 
-_WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the ledger is being counted anew")
+_WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the totals are being counted again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Basis:
-    """What an evaluation was made from: when it changes, the next one is due."""
+    """The state that an evaluation was based on. If it changes, the next evaluation is due."""
 
     reach: int
     rules: tuple[str, ...]
@@ -61,8 +61,9 @@ class _Basis:
 
 class BudgetEvaluator:
     """
-    One evaluation of all budgets at a time; a single one does not wait for it. `link` is the address of a
-    budget's page in the console.
+    Runs one evaluation of all budgets at a time. An evaluation of a single budget does not wait for it.
+
+    `link` returns the address of a budget's page in the console.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class BudgetEvaluator:
         max_owners: Callable[[], int],
         link: Callable[[SpendBudget], str],
     ) -> None:
-        self.figures: Mapping[str, BudgetFigures] = {}  # of the last evaluation, by budget
+        self.figures: Mapping[str, BudgetFigures] = {}  # results of the last evaluation, by budget id
         self._registry = registry
         self._ledger = ledger
         self._log = log
@@ -85,13 +86,14 @@ class BudgetEvaluator:
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
-        # Evaluated alone since the evaluation of all began, whose figures of them may be older.
+        # Budgets that were evaluated singly since the last full evaluation began. The figures of the full one
+        # may be older.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None
 
     def books(self) -> BudgetLedger:
-        """The ledger, asked about budgets up to now."""
+        """Return a view of the totals for budgets as of now."""
         return BudgetLedger(
             ledger=self._ledger,
             now=self._clock.now(),
@@ -105,11 +107,10 @@ class BudgetEvaluator:
         return found
 
     def wake(self) -> None:
-        """Let `run` evaluate soon: sums were changed other than by new records."""
+        """Have `run` evaluate soon, because totals changed for another reason than new records."""
         self._woken.set()
 
     async def evaluate(self) -> BudgetRun:
-        """Evaluate all budgets with every record that is closed by now."""
         async with self._turn:
             self._basis = None
             self._alone = {}
@@ -135,9 +136,9 @@ class BudgetEvaluator:
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
         """
-        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is evaluated.
+        Evaluate a budget that was created or changed, and have `run` evaluate all budgets soon.
 
-        Where nothing runs, all are evaluated.
+        If `run` is not running, evaluate all budgets. Returns False if the totals are being counted again.
         """
         if not self._is_running:
             return (await self.evaluate()).waits is None
@@ -157,13 +158,15 @@ class BudgetEvaluator:
         return True
 
     async def evaluate_soon(self) -> None:
-        """Let `run` evaluate all, as after a budget was deleted; where nothing runs, evaluate them."""
+        """
+        Evaluate all budgets soon, for example after a deletion. If `run` is not running, evaluate them now.
+        """
         self.wake()
         if not self._is_running:
             await self.evaluate()
 
     async def run(self) -> None:
-        """Evaluate again and again. A failure is logged and left to the next evaluation."""
+        """Evaluate all budgets repeatedly. Log failures and continue with the next evaluation."""
         self._is_running = True
         try:
             while True:
@@ -172,14 +175,17 @@ class BudgetEvaluator:
                     await self.evaluate()
                 except Exception:  # noqa: BLE001 - the supervised loop
                     _log.exception(
-                        "budgets wait for the next evaluation", extra={"action": "evaluation_put_off"}
+                        "the budgets could not be evaluated; the next evaluation tries again",
+                        extra={"action": "evaluation_put_off"},
                     )
                 await self._until_due()
         finally:
             self._is_running = False
 
     async def _judged(self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float) -> Judged:
-        """Keep what is found by figures, which are asked for when the rows are at hand."""
+        """
+        Judge the figures and store the result in one transaction. `figures` is called inside the transaction.
+        """
         channels = self._registry.notices.channels
         return await self._registry.table(BudgetTable).keep(
             lambda kept: judge_all(figures(), kept, now=now, channels=channels, link=self._link)
@@ -206,7 +212,9 @@ class BudgetEvaluator:
 
 
 def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
-    """Yield a gauge for each budget without owners, and for each owner of budgets with few."""
+    """
+    Yield a gauge for each budget without owners, and one per owner of budgets with at most MAX_OWNERS owners.
+    """
     for each in figures:
         if not each.periods or each.view is None:
             continue

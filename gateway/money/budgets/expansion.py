@@ -1,6 +1,4 @@
-"""
-What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a forecast.
-"""
+"""Optional sections of a budget: the running period, its history, the burnup of its days, and a forecast."""
 
 from __future__ import annotations
 
@@ -37,20 +35,21 @@ from spool.ledger import money
 from spool.record import border
 from spool.registry.views import View
 
-_PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}  # that a history has; of months: four quarters
+# periods of a history; a monthly budget has four quarters
+_PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}
 _QUARTERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
-    """A budget that can be asked for, with its view."""
+    """A budget and its view."""
 
     budget: SpendBudget
     view: View
 
 
 async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozenset[str]) -> dict[str, object]:
-    """The expansions that are wanted, by name; each is null while the budget has a problem."""
+    """Return the requested sections by name. Each is null while the budget has a problem."""
     if figures.view is None or not figures.periods:
         return dict.fromkeys(sorted(wanted))
     asked = BudgetView(budget=figures.budget, view=figures.view)
@@ -67,7 +66,9 @@ async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozense
 
 
 def current(figures: BudgetFigures) -> dict[str, object]:
-    """The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each."""
+    """
+    Describe the running period. With owners, `actual` is the sum over all of them, and `planned` is null.
+    """
     budget = figures.budget
     running = figures.periods[0]
     total = running.total
@@ -96,14 +97,15 @@ def current(figures: BudgetFigures) -> dict[str, object]:
 
 
 def percent_of(actual: int, limit: int | None) -> int | None:
-    """Whole percents of the amount, cut; None without one."""
+    """Return the whole percentage of the limit, rounded down, or None without a limit."""
     return actual * 100 // limit if limit else None
 
 
 async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str, object]]:
     """
-    The running period and those before it, by granularity and first day. `actual` is null of a period that
-    hours of a zone beside UTC would be needed for and that is kept by days alone.
+    Return the running period and those before it, by granularity and first day.
+
+    `actual` is null for a period that needs hours, because its zone is not UTC, if only days are still stored.
     """
     budget = asked.budget
     running = period_at(books.now, budget.granularity, budget.zone)
@@ -127,7 +129,7 @@ async def burnup(
     books: BudgetLedger, asked: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
-    Return for each day of the running period up to today the spend until its end, and an even share of the amount.
+    Return the accumulated spend and an even share of the amount, for each day of the running period up to today.
     """
     budget = asked.budget
     days = days_of(running.period, budget.zone)
@@ -147,7 +149,9 @@ async def burnup(
 
 
 async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFigures) -> dict[str, object]:
-    """Forecast all owners together, with bounds as wide as the errors of earlier forecasts."""
+    """
+    Forecast the spend of all owners together. The bounds are as wide as the errors of earlier forecasts.
+    """
     budget = asked.budget
     period = running.period
     before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
@@ -179,7 +183,7 @@ def forecast_text(budget: SpendBudget, made: Forecast | TooEarly | None) -> str 
 
 
 def rounded(measure: str, value: int) -> str:
-    """An amount that is not an exact sum: whole cents, tokens or calls."""
+    """Round an estimated amount down to whole cents, tokens or calls."""
     step = money.UNIT // 100 if measure == COST else money.UNIT
     return money.text(value // step * step)
 
@@ -187,7 +191,7 @@ def rounded(measure: str, value: int) -> str:
 async def _spent(
     books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]
 ) -> Mapping[str, int | None]:
-    """Return the spend of each period by its first day. `periods` follow each other, the newest first."""
+    """Return the spend of each period by its first day. `periods` are consecutive, the newest first."""
     budget = asked.budget
     since = periods[-1].start
     until = periods[0].end
@@ -222,7 +226,7 @@ def _quarterly(
     months: list[BudgetPeriod],
     spent: Mapping[str, int | None],
 ) -> dict[str, object]:
-    """A quarter is the sum of its months so far; its amount that of all three, if each has one."""
+    """Sum the months of each quarter. The amount of a quarter is None if one of its months has none."""
     found: dict[str, object] = {}
     for quarter in reversed(quarters):
         own = [month for month in months if quarter.start <= month.start < quarter.end]

@@ -1,8 +1,8 @@
 """
-What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts need.
+Exact totals for budgets, by period and owner, and the history that forecasts need.
 
-Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like
-one of money.
+Amounts are units (spool.ledger.money). Tokens and calls are scaled to units as well, so all budgets
+are judged alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
 from spool.registry.views import View
 
-_BILLS_S = 62 * DAY_S  # in which the last day with a bill is looked for
+_BILLS_S = 62 * DAY_S  # how far back to look for the last day with a bill
 _MEASURES = {
     COST: ("calls",),
     CALLS: ("calls",),
@@ -34,8 +34,9 @@ _MEASURES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """
-    What an owner spent in a period. The truth is higher by `unpriced` calls of unknown cost, and by
-    `unconverted` amounts by their currencies, which no rate is known for.
+    The spend of an owner in a period. The true amount is higher by `unpriced` calls and by `unconverted` amounts.
+
+    `unconverted` maps currencies without an exchange rate to amounts.
     """
 
     actual: int
@@ -47,11 +48,10 @@ class Spent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodFigures:
     """
-    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of
-    it is missing.
+    The spend of one period by owner. "" is a budget without owners, or the calls of an unknown owner.
 
-    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those
-    who spent least.
+    `is_whole` means that no record of the period is missing from the totals. `forecasts` exist only for the
+    running period. `owners_left_out` is the number of owners beyond the limit, those with the lowest spend.
     """
 
     period: BudgetPeriod
@@ -62,7 +62,6 @@ class PeriodFigures:
 
     @property
     def total(self) -> Spent:
-        """Add up the spend of all owners."""
         return Spent(
             actual=sum(each.actual for each in self.spent.values()),
             calls=sum(each.calls for each in self.spent.values()),
@@ -74,9 +73,10 @@ class PeriodFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetFigures:
     """
-    `budget` and `view` are those that were asked for. `periods` are those that are judged, the running one
-    first; there are none when there is a `problem`, which says why. `per_label` is how people read what it is
-    for each of.
+    A budget with its view and its figures.
+
+    `periods` are the judged periods, the running one first. If `problem` is set, there are none. `per_label`
+    is the label of the dimension `per`.
     """
 
     budget: SpendBudget
@@ -84,21 +84,23 @@ class BudgetFigures:
     periods: Sequence[PeriodFigures] = ()
     problem: str | None = None
     per_label: str = ""
-    billed_through: str | None = None  # the last day with a bill, for a budget of billed money
+    billed_through: str | None = None  # last day with a bill, for a budget of billed money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
-    """Asks the ledger about budgets, up to `now`. What budgets of one view have in common is asked once."""
+    """
+    Queries the totals for budgets, up to `now`. Results that budgets of one view share are queried once.
+    """
 
     ledger: Ledger
     now: float
     max_owners: int
     divided: Callable[
         [str], Awaitable[AnswersCosts]
-    ]  # the ledger without the calls that plans cover, or these alone
+    ]  # returns the totals without the calls that plans cover, or only these
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
-    _billed_until: list[float] = field(default_factory=list)  # once it was asked for
+    _billed_until: list[float] = field(default_factory=list)  # at most one value, cached by `known_until`
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -121,7 +123,7 @@ class BudgetLedger:
         )
 
     async def known_until(self, budget: SpendBudget) -> float:
-        """Return up to when the money of a budget is known: now, or until the end of the last day with a bill."""
+        """Return until when the money of a budget is known: now, or the end of the last day with a bill."""
         if not budget.arranged:
             return self.now
         if not self._billed_until:
@@ -145,7 +147,7 @@ class BudgetLedger:
         *,
         by_owner: bool,
     ) -> Mapping[tuple[datetime, str], Spent]:
-        """Sum the spend by period in the budget's zone, and by owner if asked."""
+        """Sum the spend by period in the budget's zone, and by owner if `by_owner`."""
         owner = budget.per if by_owner else ""
         of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
         asked = (*of_view, since, until, granularity)
@@ -166,16 +168,16 @@ class BudgetLedger:
         divides = budget.cost_type in PLAN_TYPES
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
-        # With thousands of owners this takes so long that senders would wait for it.
+        # In a thread, because thousands of owners would block senders for too long.
         found = await asyncio.to_thread(_by_owner, budget.measure, rows)
-        if not owner:  # of owners there are thousands
+        if not owner:  # results by owner are too large to cache
             self._known[asked] = found
         return found
 
     async def days(
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
     ) -> dict[str, dict[date, int]]:
-        """Return the spend of the last complete days of UTC, by owner."""
+        """Return the spend of the last `count` complete days in UTC, by owner."""
         until = datetime.fromtimestamp(await self.known_until(budget), UTC)
         midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
         in_utc = _in_utc(budget)
@@ -188,7 +190,10 @@ class BudgetLedger:
         return found
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
-        """Return the spend of each hour of the day in UTC, over some weeks and all owners. A bill tells of none."""
+        """
+        Return the spend by hour of the day in UTC, over HOURS_DAYS and all owners. Bills have no hours, so
+        all are equal.
+        """
         if budget.arranged:
             return (1,) * 24
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -200,7 +205,7 @@ class BudgetLedger:
         return tuple(found)
 
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
-        # All that is counted of the period, also what a sender's clock puts into its future.
+        # Count the whole period, because a sender's clock may have put calls into the future.
         sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
         most = sorted(
             ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
@@ -215,9 +220,7 @@ class BudgetLedger:
     async def _forecasts(
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
-        """
-        Forecast each owner if a forecast can alert; otherwise only budgets without owners, whose forecast is shown.
-        """
+        """Forecast each owner if forecast alerts are on. Otherwise forecast only budgets without owners."""
         if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
             return {}
         days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
@@ -240,20 +243,19 @@ class BudgetLedger:
     ) -> Forecast | TooEarly:
         now = datetime.fromtimestamp(known_until, UTC)
         if now < period.start:
-            return TooEarly(reason="too early to tell: no bill is about a day of this period")
+            return TooEarly(reason="too early for a forecast: no bill covers a day of this period")
         actual = spent.actual if spent else 0
         return forecast(history, start=period.start, end=period.end, now=now, actual=actual)
 
 
 def problem_of(budget: SpendBudget, view: View | None, known: Collection[str]) -> str | None:
-    """Why a budget cannot be evaluated; None if it can."""
+    """Return why a budget cannot be evaluated, or None if it can."""
     if view is None:
-        return "its view is not there any more: choose another one"
+        return "its view no longer exists; choose another view"
     if budget.per and budget.per not in known:
         return (
-            f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, publish a "
-            "definition of the"
-            " dimension, or change per"
+            f"the dimension {budget.per} no longer exists; add the tag to [ledger] tags, publish a "
+            "definition of the dimension, or change per"
         )
     broken = view.broken(known)
     return None if broken is None else f"its view {view.name!r} is broken: {broken}"
@@ -268,7 +270,7 @@ def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, 
 
 
 def _spent(measure: str, row: CostRow) -> Spent:
-    """Calls that the gateway's cache answered spend nothing."""
+    """Return the spend of a row in units. Calls that the gateway's cache answered spend nothing."""
     if measure == COST:
         actual = money.units(row.cost)
     elif measure == CALLS:

@@ -1,10 +1,10 @@
 """
-What a running period will come to, from sums of days: for budgets, and for any question to the ledger.
+Forecasts the total of a running period from the totals of days, for budgets and for cost queries.
 
-The forecast is the middle of four simple methods, because each of them is far off for some kind of history and the
-middle never was (docs/budgets.md has what was measured). Integers throughout. The methods: what the period spent a
-day so far; the same weekday of last week; the median of that weekday in four weeks; and the level of the last ten
-days with the profile of the week.
+The forecast is the median of four simple methods, because each of them fails for some kind of history
+(docs/budgets.md has the measurements). All arithmetic uses integers. The methods are: the mean spend per day
+of the period so far; the same weekday of last week; the median of the weekday over four weeks; and the level
+of the last ten days with the profile of a week.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 
 DAY = timedelta(days=1)
-WINDOW_DAYS = 28  # of history that the methods read
-HOURS_DAYS = 14  # of which the profile of a day is made
-LEAST_DAYS = 7  # since the first day with spend
+WINDOW_DAYS = 28  # days of history that the methods read
+HOURS_DAYS = 14  # days from which the profile of a day is computed
+LEAST_DAYS = 7  # minimum days since the first day with spend
 LEVEL_DAYS = 10
-SHRINK_DAYS = 2  # of an average day in the profile of each weekday, so that a spike does not become a habit
-PERIODS_BACK = 3  # whose forecasts, made again from what was known then, say how wrong this one may be
-_PARTS = 10_000  # a share is so many parts
+SHRINK_DAYS = (
+    2  # average days added to each weekday of the profile, so that one spike does not become a habit
+)
+PERIODS_BACK = 3  # earlier periods that are forecast again from the data of then, to measure the error
+_PARTS = 10_000  # shares are expressed in these parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """
-    Spend by complete days of UTC, and by hour of the day (24 sums of some weeks). A day that is missing spent
-    0.
-    """
+    """Spend by complete day in UTC, and by hour of the day (24 sums). Missing days spent 0."""
 
     days: Mapping[date, int]
     hours: tuple[int, ...] = (1,) * 24
@@ -43,7 +42,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """A period's total, and the bounds that it is expected in. `actual` is what was spent so far."""
+    """The expected total of a period and its bounds, including the actual spend."""
 
     total: int
     low: int
@@ -52,25 +51,24 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooEarly:
-    """Why there is no forecast."""
-
     reason: str
 
 
 def forecast(
     history: History, *, start: datetime, end: datetime, now: datetime, actual: int
 ) -> Forecast | TooEarly:
-    """Forecast the period from `start` to `end`, of which `actual` was spent until `now`, which is in it."""
+    """
+    Forecast the total of the period from `start` to `end`. `actual` is the spend until `now`, which is
+    in the period.
+    """
     today = now.astimezone(UTC).date()
-    known = [
-        history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)
-    ]  # the newest first
+    known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]  # newest first
     while known and not known[-1]:
         known.pop()
     if len(known) < LEAST_DAYS:
-        return TooEarly(reason=f"too early to tell: {len(known)} of {LEAST_DAYS} days of history")
+        return TooEarly(reason=f"too early for a forecast: {len(known)} of {LEAST_DAYS} days of history")
     if known.count(0) * 2 > len(known):
-        return TooEarly(reason="too early to tell: most days spent nothing")
+        return TooEarly(reason="too early for a forecast: most days spent nothing")
     left = _days_left(history.hours, now, end)
     totals = sorted(
         actual + sum(expected[weekday] * parts for weekday, parts in left.items()) // _PARTS
@@ -80,7 +78,9 @@ def forecast(
 
 
 def widened(made: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
-    """The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent."""
+    """
+    Widen the bounds by the mean error of earlier forecasts (parts of 10,000). The lower bound is at least `actual`.
+    """
     wrong = sum(map(abs, errors)) // len(errors) if errors else 0
     low = min(made.low, made.total - made.total * wrong // _PARTS)
     high = max(made.high, made.total + made.total * wrong // _PARTS)
@@ -91,8 +91,10 @@ def past_errors(
     history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float
 ) -> list[int]:
     """
-    Return the errors of forecasts of earlier periods at the same share of each (`elapsed`, 0 to 1): parts of
-    10,000 of the spend, below 0 if too low. The newest period first, by whole days of UTC.
+    Return the errors of forecasts that earlier periods would have had after the same share (`elapsed`, 0 to 1).
+
+    An error is in parts of 10,000 of the spend, and negative if the forecast was too low. The order is that
+    of `periods`. Whole days of UTC are used.
     """
     errors = []
     for start, end in periods:
@@ -112,15 +114,14 @@ def _methods(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
-    Yield the spend that each of the four methods expects of a day, by weekday. `known` are the days before
-    today, newest first.
+    Yield the spend per day that each of the four methods expects, by weekday. `known` are past days, newest first.
     """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
     by_weekday: dict[int, list[int]] = {}
     for weekday, spent in zip(weekdays, known, strict=True):
         by_weekday.setdefault(weekday, []).append(spent)
     elapsed_s = int((now - start).total_seconds())
-    # Within its first day a period has no rate of its own.
+    # On its first day, a period has no rate of its own.
     rate = actual * 86400 // elapsed_s if elapsed_s >= 86400 else sum(known[:LEAST_DAYS]) // LEAST_DAYS
     yield dict.fromkeys(by_weekday, rate)
     yield {weekday: spent[0] for weekday, spent in by_weekday.items()}
@@ -135,9 +136,9 @@ def _methods(
     yield {weekday: level * parts // _PARTS for weekday, parts in profile.items()}
 
 
-@lru_cache(maxsize=64)  # the owners of a budget ask the same
+@lru_cache(maxsize=64)  # the owners of a budget share these arguments
 def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
-    """Return how much of each weekday, in parts of a day's spend, lies between two moments."""
+    """Return the remaining share of each weekday between two times, in parts of a day's spend."""
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     left = dict.fromkeys(range(7), 0)
     while at < end:
@@ -149,7 +150,7 @@ def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[
 
 
 def _share(hours: tuple[int, ...], when: datetime) -> int:
-    """Return the part of a day's spend that has come by this time of day."""
+    """Return the share of a day's spend that usually arrives by this time of day, in parts."""
     total = sum(hours)
     if not total:
         hours = (1,) * 24
@@ -171,7 +172,7 @@ def _median(values: Sequence[int]) -> int:
 
 
 class AnswersHours(Protocol):
-    """A ledger, or what somebody may see of one."""
+    """The totals, or the part of them that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
@@ -181,8 +182,9 @@ class AnswersHours(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedDay:
     """
-    What is expected of a day that is not over, in units of money. Today has what is spent of it already. Bounds are
-    as far away as those of the period, for its share of what is left.
+    The expected spend of a day that is not over, in units of money. Today includes its actual spend.
+
+    The bounds are those of the period, scaled to the day's share of the remaining spend.
     """
 
     first_day: str
@@ -193,7 +195,9 @@ class ExpectedDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """`made` is of the whole period, `days` are those from today on: with what was spent they are its sum."""
+    """
+    The forecast of a whole period and its remaining days. `actual` plus the rest of these days gives the total.
+    """
 
     period: BudgetPeriod
     actual: int
@@ -202,7 +206,9 @@ class Outlook:
 
 
 async def outlook(ledger: AnswersHours, query: CostQuery, granularity: str, now: float) -> Outlook:
-    """The forecast of the running period of `query.zone`; the filters of the question hold, its span does not."""
+    """
+    Forecast the running period in `query.zone`. The filters of the query apply, but its time range does not.
+    """
     period = period_at(now, granularity, query.zone)
     before = periods_before(period, granularity, query.zone, PERIODS_BACK)
     midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,8 +1,7 @@
 """
-Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts,
-notices and findings.
+Judges all budgets at once. Their figures and stored alerts become new alerts, notices and findings.
 
-Pure. It runs within the transaction that keeps its result, on the rows of that moment.
+Pure. It runs inside the transaction that stores its result, on the rows of that transaction.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="
 
 @dataclass(slots=True, kw_only=True)
 class Judgement:
-    """Collects what is found of one budget after the other."""
+    """Collects the results, one budget after the other."""
 
     now: float
-    channels: Collection[str]  # of the configuration
+    channels: Collection[str]  # configured channels
     link: Callable[[SpendBudget], str]
     alerts: list[PeriodAlerts] = field(default_factory=list)
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
@@ -69,7 +68,8 @@ class Judgement:
         rules = rules_digest(figures.budget, figures.view)
         is_first = kept is None or kept.rules != rules
         before = _EMPTY if kept is None or is_first else kept
-        # What a new or changed budget is past already is no news: whoever made it sees it in the answer.
+        # A new or changed budget sends no notice for thresholds that are already crossed. The answer to its
+        # author lists them.
         is_old_news = is_first and (kept is not None or budget.rules_since > period.period.start.timestamp())
         owners = {}
         thresholds = Thresholds(actual=percents(budget.alerts), forecast=percents(budget.forecast_alerts))
@@ -121,8 +121,8 @@ class Judgement:
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
         """
-        Return the channels of the budget, else of its view, else all; channels that are not configured
-        do not count.
+        Return the channels of the budget, otherwise those of its view, otherwise all. Channels that are not
+        configured are ignored.
         """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
             known = tuple(name for name in named if name in self.channels)
@@ -140,8 +140,9 @@ def judge_all(
     link: Callable[[SpendBudget], str],
 ) -> Judged:
     """
-    Judge all budgets. A budget that changed since its figures were read waits for the next evaluation; until
-    then its insights stay, as do all others.
+    Judge all budgets. If a budget changed after its figures were read, it waits for the next evaluation.
+
+    Until then, the insights of all budgets stay as they are.
     """
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
@@ -160,15 +161,15 @@ def judge_all(
 
 
 def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
-    """Return the amount planned for the period, in units; None if there is none."""
+    """Return the amount planned for the period, in units, or None."""
     planned = budget.amount(period.period.first_day)
     return money.units(planned) if planned else None
 
 
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
-    """Hash the rules that alerts depend on. With another hash the running period is judged anew."""
+    """Hash the rules that alerts depend on. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
-    if budget.cost_type == REAL_COST:  # rules of before have no other money: they are the same
+    if budget.cost_type == REAL_COST:  # keeps the digest of budgets from before `cost_type` existed
         del rules["cost_type"]
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
     text = msgspec.json.encode([rules, filters], order="sorted")
@@ -176,7 +177,7 @@ def rules_digest(budget: SpendBudget, view: View | None) -> str:
 
 
 def _standing(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[Standing]:
-    """The owners past a threshold, those that spent most first."""
+    """Return the owners above a threshold, the highest spend first."""
     limit = limit_of(budget, period)
     found = []
     for owner, states in alerts.owners.items():
@@ -188,5 +189,5 @@ def _standing(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) 
 
 
 def _weight(alert: Alert) -> tuple[bool, int]:
-    """Rank an alert: actual spend ranks above a forecast, then the higher percentage."""
+    """Rank an alert. Actual spend ranks above a forecast, then the higher percentage wins."""
     return alert.kind == ACTUAL, alert.percent

@@ -1,4 +1,4 @@
-"""The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours."""
+"""Periods of a budget in the wall clock time of its zone, so a day with a clock change has 23 or 25 hours."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from spool.ledger.periods import beginning, next_beginning
 
 LATE_S = (
     3 * 86400.0
-)  # a period that is over can still fire for so long: calls come late, and count where they began
-BILLED_LATE_S = 14 * 86400.0  # the same of billed money: bills come days after what they are about
+)  # how long a finished period can still fire alerts, because late calls count in the period of their start
+BILLED_LATE_S = 14 * 86400.0  # the same for billed money, because bills arrive days after the usage
 FORECAST_AFTER_S = (
     3 * 86400.0
-)  # a forecast fires no alert before, or before a tenth of a shorter period is over
+)  # a forecast fires no alert before this time, or before a tenth of a shorter period has passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on."""
+    """A period from `start` to before `end` (UTC). `first_day` is its first day in the zone."""
 
     start: datetime
     end: datetime
@@ -34,22 +34,22 @@ class BudgetPeriod:
         return (self.end - self.start).total_seconds()
 
     def elapsed(self, now: float) -> float:
-        """The share of the period that is over, 0 to 1."""
+        """Return the share of the period that has passed, 0 to 1."""
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
     def is_told_by_forecast(self, now: float) -> bool:
-        """True if enough of the period is over for a forecast to fire an alert."""
+        """Return whether enough of the period has passed for a forecast to fire an alert."""
         spent_s = now - self.start.timestamp()
         return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)
 
 
 def period_at(now: float, granularity: str, zone: tzinfo) -> BudgetPeriod:
-    """The period that a moment is in."""
+    """Return the period that contains `now`."""
     return _period(beginning(datetime.fromtimestamp(now, UTC).astimezone(zone), granularity), granularity)
 
 
 def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: int) -> list[BudgetPeriod]:
-    """The periods that precede one, the newest first."""
+    """Return the `count` periods before this one, newest first."""
     found = []
     for _ in range(count):
         period = period_at(period.start.timestamp() - 1, granularity, zone)
@@ -59,8 +59,10 @@ def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: 
 
 def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
     """
-    The running period, and those that are over for less than LATE_S, of billed money BILLED_LATE_S, and ended under
-    the rules of today.
+    Return the running period, and finished ones that can still fire alerts.
+
+    Such a period ended at most LATE_S ago (BILLED_LATE_S for billed money), and after the last change of
+    the budget's rules.
     """
     late_s = BILLED_LATE_S if budget.arranged else LATE_S
     running = period_at(now, budget.granularity, budget.zone)
@@ -70,7 +72,7 @@ def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
 
 
 def days_of(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
-    """The days of the zone that a period consists of."""
+    """Return the days of the period in the zone."""
     edges = [period.start.astimezone(zone)]
     while edges[-1].astimezone(UTC) < period.end:
         edges.append(next_beginning(edges[-1], "daily"))

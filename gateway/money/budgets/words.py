@@ -1,4 +1,6 @@
-"""What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed."""
+"""
+The texts about budgets: the notice of a crossed threshold, and the insight while a threshold is crossed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _NAMED_OWNERS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An owner whose running period has a threshold that is crossed now: the highest of what fired."""
+    """An owner above a threshold in the running period, with the highest fired alert."""
 
     owner: str
     spent: Spent | None
@@ -34,7 +36,7 @@ class Standing:
 
 
 def amount(measure: str, value: int) -> str:
-    """An amount for people: dollars to the cent, or a number of tokens, calls or what a meter counts."""
+    """Format an amount for people: dollars to the cent, or a number of tokens, calls or units of a meter."""
     exact = Decimal(units.text(value))
     return money(exact) if measure == COST else f"{exact:,.0f} {measure.replace('_', ' ')}"
 
@@ -49,7 +51,7 @@ def notice_of(
     now: float,
     link: str = "",
 ) -> Notice:
-    """The notice of one crossing. `id` is the same whenever it is told."""
+    """Build the notice of one crossing. `id` is the same in repeated evaluations."""
     budget = figures.budget
     spent = period.spent.get(owner)
     value = amount(budget.measure, told.value)
@@ -59,27 +61,25 @@ def notice_of(
     if told.state == CORRECTED:
         kind, severity = TAKEN_BACK, INFO
         title = f"Budget {whose} is below {told.percent} % again: {value} of {limit}"
-        text = (
-            "What was counted before was too much: late repeats were recognised, or sums were priced again."
-        )
+        text = "The earlier sum was too high, because late duplicates were recognized or prices changed."
         if budget.arranged:
-            text = "A newer bill tells less than the one before."
+            text = "A newer bill states less than the one before."
     elif told.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
         title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
-        text = f"At the rate of the last weeks the period that began on {period.period.first_day} comes to {value}."
+        text = f"At the recent rate, the period that began on {period.period.first_day} will reach {value}."
     else:
         kind = CROSSED
         severity = CRITICAL if told.percent >= 100 else WARNING
         title = f"Budget {whose} passed {told.percent} %: {value} of {limit}"
         what = (
-            f"what providers billed for the view ({budget.cost_type})"
+            f"provider bills for the view ({budget.cost_type})"
             if budget.arranged
             else "the calls of the view"
         )
-        text = f"Since {period.period.first_day} {what} came to {value}."
+        text = f"Since {period.period.first_day}, {what} came to {value}."
     if is_late:
-        text += f" The period is over; {'bills' if budget.arranged else 'calls'} that came late crossed the threshold."
+        text += f" The period is over; late {'bills' if budget.arranged else 'calls'} crossed the threshold."
     return Notice(
         id=id,
         kind=kind,
@@ -102,7 +102,9 @@ def notice_of(
 
 
 def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding | None:
-    """The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is well."""
+    """
+    Build the insight of a budget that is above a threshold or cannot be evaluated. Return None for other budgets.
+    """
     budget = figures.budget
     if figures.problem is not None:
         return finding(
@@ -110,7 +112,7 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
             (budget.id, "problem"),
             title=f"Budget {named(budget.name)} is not evaluated",
             seen=figures.problem,
-            advice="mend the view or the budget; until then it fires no alert.",
+            advice="Fix the view or the budget. Until then, the budget fires no alert.",
             category=CATEGORY,
             effort=LOW,
         )
@@ -123,9 +125,11 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
         (budget.id,),
         title=_headline(figures, standing),
         seen=" ".join(_lines(budget, period, standing)),
-        advice="look at what the view spends, and at the models and teams behind it; a higher amount is a change of "
-        "the budget. Tollhouse never blocks a call: a limit that does is a setting of the provider or the "
-        "gateway.",
+        advice=(
+            "Look at the spend of the view, and at its models and teams. To allow more, change the "
+            "amount of the budget. Tollhouse never blocks a call. To block calls, set a limit at the "
+            "provider or the gateway."
+        ),
         category=CATEGORY,
         effort=LOW,
         impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
@@ -160,12 +164,14 @@ def _lines(budget: SpendBudget, period: PeriodFigures, standing: Sequence[Standi
 
 
 def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
-    """Say what the sum lacks, in a sentence each."""
+    """Return a sentence for each kind of cost that the sum lacks."""
     if budget.measure != COST or spent is None:
         return []
     found = []
     if spent.unpriced:
-        found.append(f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the truth is higher.")
+        found.append(
+            f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the true cost is higher."
+        )
     if spent.unconverted:
         found.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
     return found

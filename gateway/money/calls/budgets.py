@@ -1,6 +1,6 @@
 """
-Budgets, their owners and their alerts, for keys and for people. What a person does not see is answered as if
-it were not there.
+API of budgets, their owners and their alerts, for keys and for people. Budgets that a person may not see do
+not exist for that person.
 """
 
 from __future__ import annotations
@@ -62,26 +62,28 @@ from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _log = logging.getLogger(__name__)
-_NO_PERCENT = -1  # sorts before every percent
+_NO_PERCENT = -1  # sorts before every percentage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBudget:
     """
-    `percent` is of the last evaluation, of the owner that is furthest; None without an amount, and before an
-    evaluation of the rules and the view as they are.
+    A budget in a list.
+
+    `percent` is the highest percentage of its owners as of the last evaluation. It is None without an amount,
+    and until the current rules and view have been evaluated.
     """
 
     budget: SpendBudget
     problem: str | None
     percent: int | None
-    per_label: str  # how people read `per`
+    per_label: str  # label of the dimension `per`
     billed_through: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRow:
-    """An owner in the running period; "" is unknown, and the one of a budget without owners."""
+    """An owner in the running period. "" is unknown, or the only row of a budget without owners."""
 
     budget: SpendBudget
     owner: str
@@ -171,7 +173,7 @@ BUDGETS: List[ShownBudget] = List(
         "view": Filter(values=lambda row: (row.budget.view_id,)),
         "granularity": Filter(values=lambda row: (row.budget.granularity,), valid_values=GRANULARITIES),
         "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=(*MEASURES, *METERS)),
-        # What more is shown of each budget: no row is left out, and cursors keep it.
+        # Selects additional sections, and filters no row. It is a filter so that cursors retain it.
         "expand": Filter(values=lambda row: (CURRENT, FORECAST), valid_values=(CURRENT, FORECAST)),
     },
 )
@@ -181,7 +183,8 @@ OWNERS: List[OwnerRow] = List(
     show=describe_owner,
     identity=Sort(value=lambda row: row.owner),
     sorts={
-        "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),  # to sort by; what is shown is exact
+        # only for sorting; the response has the exact value
+        "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),
         "owner": Sort(value=lambda row: row.owner),
         "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),
     },
@@ -230,7 +233,9 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
 
 
 async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
-    """NotThere if there is no such budget. None while it has a problem."""
+    """
+    Return the owners in the running period, none while the budget has a problem. Raises NotThere for an unknown id.
+    """
     figures = await fresh(money, evaluator(money).books(), id)
     if not figures.periods:
         return MemoryRows([])
@@ -269,14 +274,14 @@ def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 
 async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
-    """Return the alerts of periods that were judged by the present rules and view: others are about other calls."""
+    """Return the alerts that were judged by the current rules and view. Others are about other calls."""
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
 
 
 async def fresh(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
-    """The figures of a budget now; NotThere if there is none."""
+    """Compute the figures of a budget now. Raises NotThere for an unknown id."""
     registry = money.require_registry()
     budget = registry.table(BudgetTable).get(id)
     return await books.figures(budget, registry.views.find(budget.view_id))
@@ -310,7 +315,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         endpoint="budgets",
         one_endpoint="budgets/one",
         words={
-            SHOW: "A budget; `expand` adds current, history, burnup or forecast",
+            SHOW: "Show a budget; `expand` adds current, history, burnup or forecast",
             DELETE: "Delete a budget and its alerts",
         },
         repeated=("expand",),
@@ -354,7 +359,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         return {"budget": shown}
 
     async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
-        """Evaluate it at once, so that the answer can say what is past already."""
+        """Evaluate the budget at once, so that the answer lists the thresholds that are already crossed."""
         money = asking.services
         past: list[int] | None = None
         if await _evaluate(money, money.require_budgets().evaluate_one(row)):
@@ -371,7 +376,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         return budget.id
 
     async def filled(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
-        """Add what was spent of each budget on the page, and where that leads, if it was requested."""
+        """Add the requested sections to each budget on the page."""
         wanted = frozenset(page["filtering"]["current"].get("expand", ()))
         if wanted:
             books = asking.services.require_budgets().books()
@@ -381,19 +386,23 @@ class BudgetResource(ManagedResource[SpendBudget]):
 
 
 async def _check_view(asking: Asker[Any], id: str) -> None:
-    """Invalid, as for a view that is not there, if it is not seen."""
+    """Raise Invalid if the view is not visible, with the same error as for a view that does not exist."""
     view = asking.registry.views.find(id)
     if view is not None and not (await asking.sees()).view(view):
         raise Invalid(NO_VIEW)
 
 
 async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
-    """Refusal 403 for billed money, some of which is of nobody's calls, if not all calls and all money are seen."""
+    """
+    Raise Refusal 403 for billed money if the person has limited data access, because some billed money
+    belongs to no call.
+    """
     if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
         raise Refusal(
             403,
             "limited_data",
-            f"a budget of {cost_type} has money of calls that you may not see; take real_cost or metered_cost",
+            f"you may see only some calls, so a budget of {cost_type} is not available; use real_cost "
+            "or metered_cost",
         )
 
 
@@ -404,7 +413,7 @@ BUDGET = BudgetResource()
     "GET",
     "/v2/budgets/{budget_id}/owners",
     "budgets:read_budget",
-    "The owners of a budget in the running period",
+    "List the owners of a budget in the running period",
     endpoint="budgets/one/owners",
     lists=OWNERS,
     item=OwnerItem,
@@ -420,7 +429,7 @@ async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result
     "GET",
     "/v2/budgets/{budget_id}/alerts",
     "budgets:read_budget",
-    "What became of the thresholds of a budget, by period",
+    "List the alerts of a budget by period",
     endpoint="budgets/one/alerts",
     lists=ALERTS,
     item=AlertItem,
@@ -441,19 +450,23 @@ async def _expanded(
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
-    Await an evaluation; True if it was made. The change is stored already: a full disk now must not make
-    it look refused.
+    Run an evaluation and return whether it succeeded.
+
+    The change is already stored, so an error here, such as a full disk, must not look like a refusal.
     """
     try:
         return bool(await evaluation)
     except SpoolError:
-        _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
+        _log.exception(
+            "the budgets could not be evaluated; the next evaluation tries again",
+            extra={"action": "evaluation_put_off"},
+        )
         money.require_budgets().wake()
         return False
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft."""
+    """Return the given fields under the names of a draft."""
     values = stated(given, default_amount=_text, per=lambda dimension: dimension or "")
     if "view" in values:
         values["view_id"] = values.pop("view").id
@@ -476,7 +489,7 @@ def _silence(silence: Silence | None) -> dict[str, Any]:
 
 
 def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
-    """The amounts, and the granularity that they name."""
+    """Return the planned amounts, and the granularity they use."""
     if not limits:
         return {"planned": {}}
     if (
@@ -484,7 +497,7 @@ def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
         or not limits.keys() <= {granularity or next(iter(limits))}
         or not limits.keys() <= _KNOWN
     ):
-        raise Invalid(f"planned_limits has the periods of one granularity: {', '.join(GRANULARITIES)}")
+        raise Invalid(f"planned_limits accepts periods of only one granularity: {', '.join(GRANULARITIES)}")
     [(name, periods)] = limits.items()
     return {"granularity": name, "planned": {day: _text(each.amount) for day, each in periods.items()}}
 
@@ -497,12 +510,14 @@ def _text(amount: str | int | None) -> str:
 
 
 class BudgetEvaluation(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 @call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, "Evaluate all budgets now")
 async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
-    """Evaluate before answering, so that it is done when a command without a server ends."""
+    """
+    Evaluate before answering, so that a command without a server does not exit before the evaluation finishes.
+    """
     async with request.audited("budgets.evaluate", "budgets", {}):
         done = await request.services.require_budgets().evaluate()
     return {"evaluation": asdict(done)}
@@ -533,8 +548,9 @@ async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
 )
 async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    List the alerts of a budget. Users with limited data access see those of the budget and its view as
-    they are now.
+    List the alerts of a budget.
+
+    Users with limited data access see only the alerts of the budget's current rules and view.
     """
     budget = await _budget(request)
     if request.is_limited:
@@ -545,7 +561,9 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
-    """Return the budget of the path. NotThere if there is none that the person sees."""
+    """
+    Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
+    """
     budget = request.registry.table(BudgetTable).get(request.word("id"))
     if not (await request.reads.visible()).budget(budget):
         raise NotThere("there is no budget with this id")

@@ -140,7 +140,7 @@ async def test_a_forecast_needs_a_week(asking: Asking) -> None:
     path = f"/{(await asking.create())['budget']['id']}"
     shown = (await asking.ask("GET", path, None, ("expand", "forecast")))["budget"]["forecast"]
     assert shown["total"] is None
-    assert "too early to tell" in shown["reason"]
+    assert "too early for a forecast" in shown["reason"]
     for days_ago in range(1, 9):
         await asking.calls(10, days_ago=days_ago)
     await asking.evaluate()

@@ -85,7 +85,7 @@ async def test_a_quarter_in_a_zone_and_too_little_history(server: OperatorServer
     early = await asked(server, "where=team=new")
     assert early["total"] is None
     assert early["days"] == []
-    assert "too early to tell" in early["reason"]
+    assert "too early for a forecast" in early["reason"]
     refused = await server.ask("GET", "/forecast?per=daily")
     assert 400 == refused.status
 
