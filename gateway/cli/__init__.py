@@ -1,7 +1,7 @@
 """
-The command line: arguments, messages and exit codes, and the only place that exits.
+The command line: arguments, messages and exit codes. Other packages never exit the process.
 
-Commands are loaded when they are called, so that `tollhouse version` does not pay for the server's imports.
+Each command's module is loaded when the command is called, so `tollhouse version` does not load the server.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from spool.printable import printable
 if TYPE_CHECKING:
     from gateway.service.configuration.sections import Config
 
-# Between two rounds of the collector. Python's own 700 cost a fifth of a start, and free nothing: what is
-# loaded stays. A server has its own number from the end of its start on.
+# Allocations between two garbage collections of a command. Python's default of 700 makes a start a fifth slower
+# and frees nothing, because loaded modules stay in memory. A server sets its own number once it has started.
 NEW_OBJECTS = 50_000
 
-# word -> module that holds a click command of the same name
+# command name -> module with a click command of the same name
 COMMANDS = {
     "serve": "gateway.cli.serve",
     "init": "gateway.cli.init",
@@ -76,34 +76,38 @@ COMMANDS = {
     "completion": "gateway.cli",
     "version": "gateway.cli",
 }
-# A resource that is not placed above comes last.
+# A resource without a place in the list above is listed last.
 COMMANDS = {
     **COMMANDS,
     **{word: f"{package}.command" for word, package in RESOURCES.items() if word not in COMMANDS},
 }
 
-# Where the configuration is looked for when it is not named; the second is that of packages and images.
+# The configuration file of packages and container images.
 SERVICE_CONFIG = Path("/etc/tollhouse/tollhouse.toml")
 PLACES = (Path("tollhouse.toml"), SERVICE_CONFIG)
 
 
 def found_configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
     """
-    The configuration that is named, else the first of PLACES that is there, which is told.
+    Return the configuration file that the caller named, or the first existing file of PLACES.
 
-    A data directory that is named has its own installation: then nothing is looked for.
+    A file found in PLACES is reported on standard error. With --data nothing is searched, because a data
+    directory has its own installation.
     """
     if named is not None or ctx.params.get("data") is not None or ctx.resilient_parsing:
         return named
     for place in PLACES:
-        with suppress(OSError):  # a directory that this user may not look into
+        with suppress(OSError):  # this user may not have access to the directory
             if place.is_file():
                 click.echo(f"configuration: {place}", err=True)
                 return place
     return None
 
 
-CONFIG_HELP = "The configuration file (TOML); default: ./tollhouse.toml, else /etc/tollhouse/tollhouse.toml."
+CONFIG_HELP = (
+    "Configuration file (TOML); default: ./tollhouse.toml, or /etc/tollhouse/tollhouse.toml if that is "
+    "missing."
+)
 CONFIG_VARIABLE = "TOLLHOUSE_CONFIG"
 config_option = click.option(
     "--config",
@@ -117,12 +121,12 @@ data_option = click.option(
     "--data",
     is_eager=True,  # read before --config, whose default depends on it
     type=click.Path(path_type=Path, file_okay=False),
-    help="The data directory; default: that of the configuration, else ./tollhouse-data.",
+    help="Data directory; default: the data_dir setting, or ./tollhouse-data.",
 )
 
 
 class Commands(click.Group):
-    """Looks commands up in the table; a wrong word gets the nearest right one."""
+    """The commands of `tollhouse`, loaded when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -138,7 +142,6 @@ class Commands(click.Group):
 
 
 def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    """Do what `tollhouse version` does, for those who look for it behind a flag."""
     command = main.get_command(ctx, "version") if asked and not ctx.resilient_parsing else None
     if command is not None:
         ctx.invoke(command)
@@ -151,17 +154,21 @@ def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=print_versions,
-    help="Print the versions, as `tollhouse version` does.",
+    help="Print the versions of Tollhouse, Python and SQLite.",
 )
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
     """
-    Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the answer.
+    Tollhouse, a telemetry gateway for AI spend.
+
+    It collects reports of AI calls, merges all reports of a call into one cost record, and flushes the
+    record to disk before it acknowledges it. `tollhouse serve` starts a gateway; `tollhouse COMMAND --help`
+    explains a command.
     """
 
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
-    """The configuration, or exit 2 with every problem on a line of its own."""
+    """Load the configuration. If it has problems, print one line for each and exit with code 2."""
     from gateway.service.configuration.reader import load
     from gateway.service.configuration.sections import ConfigError
 
@@ -174,7 +181,9 @@ def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Conf
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    """Say why and leave. What is said may quote a file or an answer."""
+    """
+    Print an error and exit. The message may quote a file or a response, so control characters are escaped.
+    """
     lines = "\n".join(map(printable, message.split("\n")))
     click.echo(f"tollhouse: {lines}", err=True)
     sys.exit(code)
@@ -199,10 +208,13 @@ def version() -> None:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """
-    Print the script that completes commands and options in a shell.
+    Print a script that completes commands and options in a shell.
 
-    For bash add `eval "$(tollhouse completion bash)"` to ~/.bashrc, for zsh the same with zsh to ~/.zshrc;
-    for fish write what is printed to ~/.config/fish/completions/tollhouse.fish.
+    bash: add `eval "$(tollhouse completion bash)"` to ~/.bashrc.
+
+    zsh: add `eval "$(tollhouse completion zsh)"` to ~/.zshrc.
+
+    fish: write the output to ~/.config/fish/completions/tollhouse.fish.
     """
     from click.shell_completion import get_completion_class
 

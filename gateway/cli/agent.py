@@ -1,4 +1,4 @@
-"""`tollhouse agent`: receives telemetry of coding assistants and forwards it to the gateway."""
+"""`tollhouse agent`: receives telemetry of coding assistants on a laptop and forwards it to the gateway."""
 
 from __future__ import annotations
 
@@ -48,28 +48,40 @@ from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
-    help="Where this machine's agent listens; default: its server.listen over HTTP.",
+    help="HTTP address of this machine's agent; default: the agent's server.listen.",
 )
-# The agent has a configuration of its own: those of a gateway are not looked for.
+# The agent has its own configuration, so a gateway's files are not searched.
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The agent's configuration file (TOML)."
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Configuration file (TOML) of the agent.",
 )
 directory_option = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The agent's directory; default: that of the configuration, else ~/.local/share/tollhouse-agent.",
+    help="Data directory of the agent; default: the data_dir setting, or ~/.local/share/tollhouse-agent.",
 )
 
 
 @click.group(invoke_without_command=True)
 @config_option
 @directory_option
-@click.option("--gateway", metavar="URL", help="The gateway to forward to.")
-@click.option("--enrolment-key-file", metavar="PATH", help="A key that may enrol; not needed once enrolled.")
-@click.option("--device-id", metavar="ID", help="The device's id; default: created once and kept.")
-@click.option("--listen", metavar="HOST:PORT", help="Where assistants send OTLP over HTTP; loopback alone.")
+@click.option("--gateway", metavar="URL", help="Address of the gateway to forward to.")
 @click.option(
-    "--grpc-listen", metavar="HOST:PORT", help='Where they send OTLP over gRPC; "" switches it off.'
+    "--enrolment-key-file",
+    metavar="PATH",
+    help="File with a key that may enrol devices; not needed once this device is enrolled.",
+)
+@click.option(
+    "--device-id", metavar="ID", help="Id of this device; default: an id that the first start creates."
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Loopback address on which assistants send OTLP over HTTP."
+)
+@click.option(
+    "--grpc-listen",
+    metavar="HOST:PORT",
+    help='Loopback address on which assistants send OTLP over gRPC; "" turns it off.',
 )
 @click.pass_context
 def agent(
@@ -83,9 +95,9 @@ def agent(
     grpc_listen: str | None,
 ) -> None:
     """
-    Run on a laptop: keep and forward what assistants report.
+    Run on a laptop: receive telemetry of coding assistants and forward it.
 
-    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on disk.
+    Programs on this machine send without a key. If the gateway cannot be reached, the records wait on disk.
     """
     if context.invoked_subcommand is not None:
         return
@@ -118,7 +130,6 @@ def agent(
 
 
 def _endpoint(config: Config) -> str:
-    """Return the address of this machine's agent, from its settings."""
     return f"http://{config.server.listen}"
 
 
@@ -142,7 +153,9 @@ def _problems(config: Config) -> Iterator[str]:
     for name in ("listen", "grpc_listen"):
         address = getattr(config.server, name)
         if address and not is_loopback(split_address(address)[0]):
-            yield f"server.{name} must be a loopback address: an agent takes telemetry without a key"
+            yield (
+                f"server.{name} must be a loopback address, because an agent accepts telemetry without a key"
+            )
 
 
 async def _run(config: Config, reread: Callable[[], Config]) -> int:
@@ -169,7 +182,7 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
 
 
 def _forwarding(config: Config) -> Config:
-    """A Tollhouse whose upstream is the gateway, under the device's own key."""
+    """Make a configuration whose upstream is the gateway, with the device's own key."""
     key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
     return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))
 
@@ -178,7 +191,7 @@ def _forwarding(config: Config) -> Config:
 async def _linked(
     config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
 ) -> AsyncIterator[None]:
-    """Keeps the connection to the gateway while the block runs."""
+    """Keep the connection to the gateway while the block runs."""
     upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
 
@@ -203,7 +216,7 @@ async def _linked(
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
     )
-    task = asyncio.create_task(link.run(), name="line to the gateway")
+    task = asyncio.create_task(link.run(), name="gateway connection")
     try:
         yield
     finally:
@@ -238,12 +251,14 @@ def _enrolment_key(config: Config) -> SecretSource | None:
 @agent.command()
 @click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
 @click.option(
-    "--write", "do_write", is_flag=True, help="Change the files; the originals are kept next to them."
+    "--write", "do_write", is_flag=True, help="Change the files. Each original is kept next to its file."
 )
-@click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
+@click.option("--undo", "do_undo", is_flag=True, help="Undo the changes that --write made.")
 @endpoint_option
 @click.option(
-    "--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant."
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Another settings file to use, if you name one assistant.",
 )
 @directory_option
 @config_option
@@ -256,11 +271,15 @@ def setup(
     data: Path | None,
     config: Path | None,
 ) -> None:
-    """Show what an assistant's settings need. --write changes the settings, --undo restores them."""
+    """
+    Show the settings with which assistants report to this agent.
+
+    --write changes the assistants' settings files. --undo restores them.
+    """
     if do_write and do_undo:
-        fail("--write or --undo, not both", 2)
+        fail("use either --write or --undo, not both", 2)
     if file and len(assistants) > 1:
-        fail("--file goes with one assistant", 2)
+        fail("--file needs exactly one assistant", 2)
     settings = _agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     failed = False
@@ -294,7 +313,7 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
         backup = f"; the original is {edited.backup}" if edited.backup else ""
         click.echo(f"{name}: {edited.path} written{backup}")
     else:
-        click.echo(f"{name}: nothing was changed; --write does it")
+        click.echo(f"{name}: nothing was changed; use --write to change the file")
 
 
 @agent.command()
@@ -303,7 +322,7 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 @directory_option
 @config_option
 def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
-    """Show when each assistant last reported, and whether it is set up."""
+    """Show for each assistant whether it is set up and when it last reported."""
     settings = _agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     seen = activity.read(directory)

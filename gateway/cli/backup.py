@@ -1,7 +1,4 @@
-"""
-`tollhouse backup`: a copy of everything that is kept, while the server runs or not. `tollhouse restore`: a data
-directory from it, without counting twice what was sent since.
-"""
+"""`tollhouse backup` and `tollhouse restore`: a copy of all data, and a data directory made from it."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ RESEND, HOLD = "resend", "hold"
 @with_client
 def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
     """
-    Back everything up into DIRECTORY, which must not exist yet; a running server goes on.
+    Back up all data into DIRECTORY, which must not exist yet.
 
-    The backup holds the installation's secret and is worth as much care as the data. The server writes it, so
-    its user must be allowed to.
+    The server may keep running, and then writes the backup itself, so its user needs write access. The backup
+    contains the installation's secret, so protect it as well as the data itself.
     """
     payload = client.request("POST", "/backup", body={"directory": str(directory.absolute())})
     if as_json:
@@ -55,14 +52,18 @@ def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
 @click.option(
     "--queued",
     type=click.Choice([RESEND, HOLD]),
-    help="What becomes of records that waited: sent by this installation, or held back until you say which arrived.",
+    help=(
+        "Treatment of records that were waiting to be sent. resend: send them. hold: keep them until you "
+        "decide for each delivery."
+    ),
 )
 def restore(backup: Path, data: Path | None, config: Path | None, queued: str | None) -> None:
     """
-    Restore BACKUP into an empty data directory, which no server may use meanwhile.
+    Restore BACKUP into an empty data directory. No server may use it meanwhile.
 
-    What waited at the time of the backup may have been sent since, by the installation that it is of. Then
-    --queued is needed: `resend` if nothing was, or if whatever receives it knows repeats; `hold` otherwise.
+    The original installation may have sent waiting records after the backup was made. If records were
+    waiting, --queued is required. Use `resend` if nothing was sent since, or if the receiver recognizes
+    duplicates. Otherwise use `hold`.
     """
     need_named_data(config, data)
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
@@ -87,7 +88,7 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
             routes = [route for route in await storage.deliveries.routes() if route.queued]
             if routes and queued is None:
                 raise NotAllowed(_question(routes, manifest))
-            reason = f"of a backup of {manifest.made_at}: it may have been sent since"
+            reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
             await storage.small.of(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
@@ -105,15 +106,15 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
 def _question(routes: Sequence[RouteState], manifest: Manifest) -> str:
     shown = "\n".join(f"  {route.name}: {route.queued} records" for route in routes)
     return (
-        f"these waited at {manifest.made_at}, and may have been sent since:\n{shown}\n"
-        "nothing was restored: repeat it with --queued resend if they were not, or if the receiver knows "
-        "repeats; with "
-        "--queued hold to settle them by hand (tollhouse streams list --unknown, tollhouse streams resolve)"
+        f"these records were waiting at {manifest.made_at} and may have been sent since:\n{shown}\n"
+        "nothing was restored. Run the command again with --queued resend if they were not sent, or "
+        "if the receiver recognizes duplicates. Otherwise use --queued hold, and decide for each "
+        "delivery with `tollhouse streams list --unknown` and `tollhouse streams resolve`"
     )
 
 
 def _told(routes: Sequence[RouteState], queued: str | None) -> list[str]:
-    fate = "will be sent; deliveries that were cut keep their keys (ambiguous)"
+    fate = "will be sent; those that may already have been sent keep their idempotency keys (ambiguous)"
     if queued == HOLD:
-        fate = "are held back: tollhouse streams list --unknown"
+        fate = "are held back; list them with `tollhouse streams list --unknown`"
     return [f"{route.name}: {route.queued} records {fate}" for route in routes]

@@ -1,4 +1,4 @@
-"""`tollhouse check`: checks the configuration and whether the upstream accepts it."""
+"""`tollhouse check`: validates the configuration and tests every receiver that it names."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from spool.installation import FILE, kept_id
 from spool.printable import json_for_people
 from spool.settings import SQLITE
 
-VALIDATED_HERE = "drops are validated here alone"
+VALIDATED_HERE = "billing files are then validated only by this gateway"
 
-# What a status of exporters.probe means for the records of its route.
-_EFFECTS = {REFUSED: "would wait here until that is mended", UNAVAILABLE: "would wait and be tried again"}
+# Consequence of a probe's status for the records of its route.
+_EFFECTS = {REFUSED: "would wait here until that is fixed", UNAVAILABLE: "would wait here and be retried"}
 
 
 @click.command()
@@ -49,22 +49,27 @@ _EFFECTS = {REFUSED: "would wait here until that is mended", UNAVAILABLE: "would
 @click.option(
     "--send",
     is_flag=True,
-    help="Send one marked call to the upstream and each OTLP destination. A Tollhouse counts it nowhere; any other "
-    "receiver counts one call of zero tokens.",
+    help=(
+        "Also send one test call to the upstream and to each OTLP destination. A Tollhouse does not "
+        "count it. Any other receiver counts one call of zero tokens."
+    ),
 )
 def check(config: Path | None, as_json: bool, send: bool) -> None:
     """
-    Check the configuration, its files, the upstream, the destinations, the channels of notifications, and
-    whether the OpenID provider answers. A server that runs says whether the key of server.api_key_file opens.
+    Check the configuration without starting anything.
 
-    Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints. If a
-    Tollhouse answers, it gets one marked call that it counts nowhere, and says if it rejects this key's records
-    (server.chain_keys). No other stream or destination has a request that leaves nothing behind, so those are asked for
-    an answer and marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when
-    something would not work.
+    Checks the settings, the files they name, the upstream, the destinations, the notification channels and
+    the OpenID provider. If a server is running, its answer also shows whether the key in
+    server.api_key_file is usable.
+
+    File destinations get a test file, and OTLP endpoints an empty export. A Tollhouse also gets one test call
+    that it does not count, and reports whether it rejects records from this key (server.chain_keys). Other
+    destinations offer no request without side effects, so the check only connects to them and reports them as
+    unverified. No notification is sent. Streams without configuration are skipped. Exit code 1 if something
+    would not work.
     """
     settings = configured(config)
-    if config is None:  # then the data directory is all that there is to look at
+    if config is None:  # without a configuration, only the data directory can be checked
         need_data(settings, config)
     problems = list(file_problems(settings))
     streams, destinations = asyncio.run(try_receivers(settings, send=send))
@@ -106,7 +111,9 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
 async def try_receivers(
     config: Config, *, send: bool = False
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
-    """Try if the upstream and the destinations would accept what is sent to them; `send` as of `check`."""
+    """
+    Test whether the upstream and the destinations would accept records. `send` is the option --send of `check`.
+    """
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
     streams = await check_upstream(config.upstream, clock=clock, used=used, send=send)
@@ -120,12 +127,12 @@ async def try_receivers(
 
 
 def _secret_file(config: Config) -> Path | None:
-    """The file that makes an installation what it is; it may not be there yet."""
+    """Return the path of the file with the installation's secret. The file may not exist yet."""
     return config.data_dir / FILE if config.storage.engine == SQLITE else config.storage.secret_file
 
 
 async def try_provider(config: Config) -> str:
-    """Why nobody can sign in with the OpenID provider; empty if there is none, or it answers."""
+    """Return why nobody can sign in with the OpenID provider, or "" if it answers or none is configured."""
     if not config.oidc.issuer:
         return ""
     from gateway.people.authentication.oidc.provider import provider_problem
@@ -134,7 +141,10 @@ async def try_provider(config: Config) -> str:
 
 
 async def key_not_open(config: Config) -> str:
-    """Return why the key of the deployment's file does not open, as the server that runs here knows it."""
+    """
+    Ask the running server why the key in server.api_key_file is not usable. Return "" if it is, or if
+    no server runs.
+    """
     if config.server.api_key_file is None:
         return ""
     from gateway.cli.operator.client import OperatorClient
@@ -145,7 +155,7 @@ async def key_not_open(config: Config) -> str:
 
 
 async def missed_by_assistants(config: Config) -> Sequence[str]:
-    """List what clients of assistants will miss at the provider; nothing if no tokens are taken."""
+    """List what MCP clients will miss at the OpenID provider; empty if MCP accepts no OAuth tokens."""
     if not config.mcp.oauth.resource:
         return ()
     from gateway.people.authentication.oidc.provider import missing_for_clients
@@ -154,7 +164,9 @@ async def missed_by_assistants(config: Config) -> Sequence[str]:
 
 
 def file_problems(config: Config) -> Iterator[str]:
-    """Yield the problems of files, directories and secrets that the configuration names on this machine."""
+    """
+    Yield the problems of the files, directories and secrets that the configuration names on this machine.
+    """
     probe = try_directory(config.data_dir)
     if probe.status != OK:
         yield f"data_dir: {probe.words}"
@@ -207,12 +219,12 @@ def _show(
     for problem in problems:
         click.echo(f"problem     {problem}")
     if not streams and not config.agent.gateway:
-        click.echo("upstream    none: records are kept, priced and shown here")
+        click.echo("upstream    none: records are stored, priced and shown here")
     for stream in streams:
         click.echo(f"upstream    {stream.stream:<20}{_verdict(stream)}")
     if config.upstream.events and needs_mapping(config.upstream):
         mapped = ", ".join(sorted(config.upstream.events))
-        click.echo(f"events      mapped: {mapped}; every other type is unmapped: kept here and not sent")
+        click.echo(f"events      mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:
         what = f"{', '.join(destination.topics)} to {destination.to}"
         effect = _with_effect(destination.status, destination.words, is_route=True)
@@ -231,9 +243,11 @@ def _verdict(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
-        return f"parked: no key grants {stream.scope}"
+        return f"paused: no key has the use case {stream.scope}"
     where = (
-        "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
+        ""
+        if stream.published or stream.status == OK
+        else " (an address that is not in the service's documentation)"
     )
     is_asked = stream.stream == BILLING_VALIDATION
     found = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)

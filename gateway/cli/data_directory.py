@@ -1,4 +1,6 @@
-"""The data directory of a command: serve, init and demo begin one, every other command needs one that is there."""
+"""
+Checks of the data directory. Only serve, init and demo create it; all other commands need an existing one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from spool.settings import LOCK_FILE, SQLITE
 
 
 def installation(config: Path | None, data: Path | None = None) -> Config:
-    """The configuration of an installation whose data directory is there, or exit 2."""
+    """Load a configuration whose data directory exists, or exit with code 2."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     need_data(settings, config, data)
     return settings
@@ -21,54 +23,57 @@ def installation(config: Path | None, data: Path | None = None) -> Config:
 
 def need_data(settings: Config, config: Path | None, data: Path | None = None) -> None:
     """
-    Exit 2 where a command would have to create the data directory; an empty one, as init leaves it, is told.
+    Exit with code 2 if the data directory is missing or holds only other files.
 
-    A storage that nodes share needs none.
+    An empty directory, as `init` creates it, is accepted with a note on standard error. PostgreSQL
+    needs no directory.
     """
     directory = settings.data_dir
     if settings.storage.engine != SQLITE:
         return
     try:
-        if socket_path(directory).exists():  # of a running server, which is all that most commands load
+        if socket_path(directory).exists():  # a server is running, and most commands need only its socket
             return
 
         names = {path.name for path in directory.iterdir()} - {"lost+found"}
     except (FileNotFoundError, NotADirectoryError):
         fail(_no_directory(directory, None if data else config), 2)
-    except OSError:  # opening it says why
+    except OSError:  # opening the directory later reports the reason
         return
     if not names:
-        click.echo(f"tollhouse: nothing was kept in {directory} before: it is a new data directory", err=True)
+        click.echo(f"tollhouse: {directory} is a new data directory without any data", err=True)
     elif LOCK_FILE not in names and _is_foreign(settings):
         fail(
-            f"{directory} has other files in it and none of Tollhouse's; name the data directory with --data",
+            f"{directory} has other files in it and no Tollhouse data; name the data directory with --data",
             2,
         )
 
 
 def need_named_data(config: Path | None, data: Path | None) -> None:
-    """Exit 2 where a directory is to be filled that nobody named."""
+    """Exit with code 2 unless the caller named the directory to fill."""
     from gateway.service.configuration.reader import origins
 
     if data is None and config is None and "data_dir" not in origins():
-        fail("name the data directory to fill with --data, or the configuration with --config", 2)
+        fail("name the data directory to fill with --data, or its configuration with --config", 2)
 
 
 def _no_directory(directory: Path, config: Path | None) -> str:
-    """`config` is the configuration that names the directory; None where --data does, or nothing."""
+    """`config` is the configuration file that names the directory, or None."""
     if config is not None:
         return (
-            f"there is no data directory {directory}, which {config} names; `tollhouse serve` begins one, and "
-            "another configuration is named with --config"
+            f"there is no data directory {directory}, which {config} names; create it with `tollhouse "
+            "serve`, or name another configuration with --config"
         )
     return (
-        f"there is no data directory {directory}; name it with --data, or the configuration with --config "
-        f"(a service is configured in {SERVICE_CONFIG})"
+        f"there is no data directory {directory}; name it with --data, or name the configuration with "
+        f"--config (a service uses {SERVICE_CONFIG})"
     )
 
 
 def _is_foreign(settings: Config) -> bool:
-    """True if a directory that was never locked holds other people's files and no storage."""
+    """
+    Return True if the directory has no storage. Such a directory without a lock file holds only foreign files.
+    """
     from spool.engines import engine_of
 
     return engine_of(settings.storage.engine).is_new(settings.data_dir)

@@ -23,7 +23,7 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     words = tuple(PLANTS) if value == "all" else tuple(word for word in value.split(",") if word)
     for word in words:
         if word not in PLANTS:
-            raise click.BadParameter(f"{word!r} is none of {', '.join(PLANTS)}")
+            raise click.BadParameter(f"{word!r} is not known; use all, or some of {', '.join(PLANTS)}")
     return words
 
 
@@ -32,31 +32,38 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     "--data",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="An empty directory, or a new one.",
+    help="Data directory to fill, empty or new.",
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month."
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed of the random data. The same seed and --until give the same month.",
 )
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
 @click.option(
     "--records",
     type=click.IntRange(1, 10_000_000),
-    help="About so many; default: 30000, or as many as what is planted needs.",
+    help="Approximate number of records; default: 30000, or more if --plant needs more.",
 )
 @click.option(
-    "--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console."
+    "--serve",
+    "serves",
+    is_flag=True,
+    help="Then run the gateway until Ctrl-C, and print a link to the console.",
 )
 @click.option(
     "--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve."
 )
-@click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
+@click.option("--until", type=click.DateTime(), help="End of the generated period (UTC); default: now.")
 @click.option(
     "--plant",
     "plants",
     default="",
     callback=_plants,
     metavar="WORDS",
-    help="all, or some of: " + ", ".join(PLANTS) + ".",
+    help="Findings to create: all, or a comma-separated list of " + ", ".join(PLANTS) + ".",
 )
 def demo(
     data: Path,
@@ -69,11 +76,11 @@ def demo(
     listen: str,
 ) -> None:
     """
-    Fill a data directory with a plausible month of AI traffic and what two providers bill of it. --plant adds
-    what detectors find.
+    Fill a data directory with a realistic month of AI calls and two providers' bills.
 
-    What would not be found in a month of the given size is refused with the size that it needs, and exit code
-    2. What was planted and is not found all the same is named, with exit code 1.
+    --plant adds situations that Tollhouse's detectors report. If the month is too small for a planted
+    finding, the command states the size that it needs and exits with code 2. If a planted finding is not
+    detected, the command names it and exits with code 1.
     """
     if records is None:
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
@@ -87,7 +94,7 @@ def demo(
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)
     try:
-        with click.progressbar(length=records, label="a month of calls") as bar:
+        with click.progressbar(length=records, label="Generating calls") as bar:
             filled = asyncio.run(
                 fill(
                     data,
@@ -103,12 +110,11 @@ def demo(
     except (SpoolError, OSError) as error:
         fail(str(error))
     click.echo(
-        f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} "
-        "insights, "
-        f"{filled.look.merged.new} recommendations"
+        f"{filled.records} records, {filled.duplicates} duplicates of them, "
+        f"{filled.inspected.merged.new} insights, {filled.look.merged.new} recommendations"
     )
     if filled.missed:
-        fail(f"planted, and not found: {', '.join(filled.missed)}")
+        fail(f"these planted findings were not detected: {', '.join(filled.missed)}")
     if serves:
         serve_until_stopped(settings, embedded=False, shows_link=True)
     click.echo(f"next: tollhouse report --data {data}; tollhouse insights list --data {data}")

@@ -1,4 +1,4 @@
-"""`tollhouse doctor`: looks at everything, says what is wrong, and packs a bundle for bug reports."""
+"""`tollhouse doctor`: inspects everything, reports problems, and packs a bundle for bug reports."""
 
 from __future__ import annotations
 
@@ -48,25 +48,27 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 FLUSHES = 30
 SLOW_FLUSH_S, HANGING_FLUSH_S = 0.1, 2.0
-LEAST_ROOM = 256 * MIB  # below this a start may find no room for its reserve
+LEAST_ROOM = 256 * MIB  # with less, a start may not be able to reserve disk space
 LEAST_DESCRIPTORS = 1024
 SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
 LEFT_OUT = "(left out)"
-# The bundle shows the text of these settings only: they have fixed values, or every list shows them anyway.
+# The bundle shows the text only of these settings: their values are fixed words, or every list shows them anyway.
 _SHOWN = {
     "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
-_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # by the status of a probe
+_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # level of a diagnosis, by the status of a probe
 
-State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
+State = dict[str, Mapping[str, Any]]  # path of the operator API -> its response
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """`status` is OK, NOTE (a fact to know), WARNING (works, with a risk) or PROBLEM (does not work)."""
+    """
+    One finding. `status` is OK, NOTE (a fact to know), WARNING (works, with a risk) or PROBLEM (does not work).
+    """
 
     about: str
     status: str
@@ -77,20 +79,23 @@ class Diagnosis:
 @config_option
 @data_option
 @click.option(
-    "--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Pack what was found for a bug report."
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to create with the findings, for a bug report.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json: bool) -> None:
     """
-    Look at the machine, the data directory, the configuration, and where records go.
+    Inspect the machine, the data directory, the configuration and all receivers.
 
-    It works beside a running server and without one. The bundle holds no secret, no header and
-    no record. Exit code 1 when something does not work.
+    Works with or without a running server. The bundle contains no secrets, headers or records. Exit code 1 if
+    something does not work.
     """
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
         need_data(settings, config)
-    diagnoses: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
+    # must run first, because opening the data directory makes it private
+    diagnoses: list[Diagnosis] = list(machine(settings))
     state, trouble = read_state(settings)
     diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
     problems = sum(one.status == PROBLEM for one in diagnoses)
@@ -109,7 +114,7 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
 
 
 def machine(config: Config) -> Iterator[Diagnosis]:
-    """Looks at everything that needs no network."""
+    """Inspect everything that needs no network."""
     yield from _versions(config)
     yield from _place(config)
     yield _flushes(config.data_dir)
@@ -128,7 +133,7 @@ def _versions(config: Config) -> Iterator[Diagnosis]:
     for fault in engine.known_faults():
         yield Diagnosis(about="engine", status=NOTE, words=fault)
     native = use(config.server.native)
-    words = native.words if native.is_on else f"{native.words}; with it the same work takes a third less"
+    words = native.words if native.is_on else f"{native.words}; with it the same work takes a third less time"
     yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=words)
 
 
@@ -136,13 +141,17 @@ def _place(config: Config) -> Iterator[Diagnosis]:
     directory = config.data_dir
     there = directory.exists()
     if not os.access(nearest(directory), os.W_OK | os.X_OK):
-        yield Diagnosis(about="data_dir", status=PROBLEM, words=f"{nearest(directory)} cannot be written to")
+        yield Diagnosis(about="data_dir", status=PROBLEM, words=f"{nearest(directory)} is not writable")
     else:
-        yield Diagnosis(about="data_dir", status=OK, words=f"{directory}{'' if there else ' (not made yet)'}")
+        yield Diagnosis(
+            about="data_dir", status=OK, words=f"{directory}{'' if there else ' (not created yet)'}"
+        )
     mount = mount_of(directory)
     if mount is None:
         yield Diagnosis(
-            about="mount", status=NOTE, words="the kind of the file system is not known on this system"
+            about="mount",
+            status=NOTE,
+            words="the type of the file system cannot be determined on this system",
         )
     elif mount.read_only:
         yield Diagnosis(about="mount", status=PROBLEM, words=f"{mount.point} is mounted read-only")
@@ -157,14 +166,18 @@ def _room(config: Config) -> Diagnosis:
     usage = shutil.disk_usage(nearest(config.data_dir))
     words = f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
     if usage.free < LEAST_ROOM:
-        return Diagnosis(about="room", status=PROBLEM, words=f"{words}: make room")
+        return Diagnosis(about="room", status=PROBLEM, words=f"{words}: free some space")
     if usage.free < config.spool.max_bytes:
-        return Diagnosis(about="room", status=WARNING, words=f"{words}: the disk is full before the spool is")
+        return Diagnosis(
+            about="room",
+            status=WARNING,
+            words=f"{words}: the disk will be full before the queue reaches its limit",
+        )
     return Diagnosis(about="room", status=OK, words=words)
 
 
 def _flushes(directory: Path) -> Diagnosis:
-    """Measures what a commit waits for, in a file of its own that is removed."""
+    """Measure flushes of a temporary file, as every commit waits for one."""
     try:
         times = flush_times(nearest(directory))
     except OSError as error:
@@ -173,14 +186,16 @@ def _flushes(directory: Path) -> Diagnosis:
     middle = statistics.median(times)
     words = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
     if worst >= HANGING_FLUSH_S:
-        return Diagnosis(about="flush", status=PROBLEM, words=f"{words}: senders time out")
+        return Diagnosis(about="flush", status=PROBLEM, words=f"{words}: senders will time out")
     if middle >= SLOW_FLUSH_S:
-        return Diagnosis(about="flush", status=WARNING, words=f"{words}: every acknowledgement waits for one")
+        return Diagnosis(
+            about="flush", status=WARNING, words=f"{words}: every acknowledgement waits for a flush"
+        )
     return Diagnosis(about="flush", status=OK, words=words)
 
 
 def flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
-    """Seconds of each of some writes of a page with its flush."""
+    """Time `flushes` page writes with fdatasync; return seconds."""
     times = []
     with tempfile.TemporaryFile(dir=directory) as file:
         for _ in range(flushes):
@@ -195,38 +210,42 @@ def _clock() -> Iterator[Diagnosis]:
     now = SystemClock().now()
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < EARLIEST:
-        yield Diagnosis(about="clock", status=PROBLEM, words=f"{shown}: it was never set")
+        yield Diagnosis(about="clock", status=PROBLEM, words=f"{shown}: the clock was never set")
     elif not any(path.exists() for path in SYNCHRONISED):
-        yield Diagnosis(about="clock", status=NOTE, words=f"{shown}; no time service is known to set it")
+        yield Diagnosis(
+            about="clock", status=NOTE, words=f"{shown}; no time service was found that sets the clock"
+        )
     else:
         yield Diagnosis(about="clock", status=OK, words=shown)
 
 
 def _descriptors() -> Diagnosis:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    words = f"{soft} may be open at once (at most {hard})"
+    words = f"{soft} files may be open at once (can be raised to {hard})"
     status = WARNING if 0 <= soft < LEAST_DESCRIPTORS else OK
     return Diagnosis(about="descriptors", status=status, words=words)
 
 
 def _modes(config: Config) -> Iterator[Diagnosis]:
-    """Files that others than their owner may read: the data directory's, and those that hold secrets."""
+    """Check permissions and owners of the data directory and of files with secrets."""
     open_to_others = [str(path) for path in _private(config) if _mode(path) & 0o077]
     if open_to_others:
         shown = ", ".join(open_to_others[:5]) + (" and others" if len(open_to_others) > 5 else "")
-        yield Diagnosis(about="modes", status=WARNING, words=f"others can read {shown}: chmod go= it")
+        yield Diagnosis(
+            about="modes", status=WARNING, words=f"other users can read {shown}; run chmod go= on them"
+        )
     else:
-        yield Diagnosis(about="modes", status=OK, words="data and secrets are their owner's alone")
+        yield Diagnosis(about="modes", status=OK, words="only their owner can read data and secrets")
     foreign = [str(path) for path in _private(config) if _owner(path) not in (None, os.geteuid())]
     if foreign and os.geteuid() != 0:
-        words = f"{foreign[0]} belongs to another user than the one who runs this"
+        words = f"{foreign[0]} belongs to another user than the one who runs this command"
         yield Diagnosis(about="owner", status=WARNING, words=words)
 
 
 def _private(config: Config) -> Iterator[Path]:
     if config.data_dir.is_dir():
         yield config.data_dir
-        if _mode(config.data_dir) & 0o077:  # else nobody gets to the files in it
+        if _mode(config.data_dir) & 0o077:  # otherwise no other user reaches the files in it
             yield from config.data_dir.iterdir()
     yield from _secret_files(config)
 
@@ -254,27 +273,28 @@ def _owner(path: Path) -> int | None:
 
 
 def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
-    """Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none."""
+    """Inspect the configuration and the responses of the operator API. `trouble` says why there are none."""
     problems = list(file_problems(config))
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
     if not problems:
-        yield Diagnosis(about="configuration", status=OK, words="every file that it names can be read")
+        yield Diagnosis(about="configuration", status=OK, words="every file that it names is readable")
     if trouble:
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
         yield from _status(state["/status"])
         yield from _lakes(state["/status"])
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
-        words = f"it was moved by {step_s:+,.0f} s and is not believed (tollhouse spool accept-clock)"
-        yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
+        words = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
+        yield Diagnosis(about="server clock", status=PROBLEM, words=words)
     if "/verify" in state:
         yield _books(state["/verify"])
     unconverted = state.get("/report", {}).get("report", {}).get("unconverted")
     if unconverted:
         amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
         words = (
-            f"no rate is known for {amounts} of the last 30 days: [currency] rates_file, or [[currency.rate]]"
+            f"no exchange rate for {amounts} of the last 30 days; set rates_file under [currency], or "
+            "add [[currency.rate]]"
         )
         yield Diagnosis(about="currencies", status=WARNING, words=words)
     if "/keys" in state:
@@ -285,7 +305,9 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
 
 
 def read_state(config: Config) -> tuple[State, str]:
-    """The operator API's answers, from the running server or from the data directory; else why there are none."""
+    """
+    Query the operator API of the running server, or open the data directory; return also why that failed.
+    """
     try:
         engine = engine_of(config.storage.engine)
         if engine.administration is None and engine.is_new(config.data_dir):
@@ -308,7 +330,7 @@ def read_state(config: Config) -> tuple[State, str]:
         except (SpoolError, OSError, aiohttp.ClientError) as error:
             return state, str(error)
         except SystemExit:
-            return state, "Tollhouse is starting or stopping, or does not answer"
+            return state, "Tollhouse is starting or stopping, or does not respond"
         if status >= 400:
             return state, str(payload["error"]["message"])
         state[path] = payload
@@ -316,7 +338,7 @@ def read_state(config: Config) -> tuple[State, str]:
 
 
 def shared_storage(config: Config) -> Iterator[Diagnosis]:
-    """Looks at a database that several nodes share; nothing to say of files."""
+    """Inspect the database that several nodes share. Yields nothing for a data directory."""
     administration = engine_of(config.storage.engine).administration
     if administration is None:
         return
@@ -333,24 +355,25 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
         return
     words = (
         status["problem"]
-        or f"{status['server']}, {status['durability']}, answered in {status['answer_ms']} ms"
+        or f"{status['server']}, {status['durability']}, responded in {status['answer_ms']} ms"
     )
     yield Diagnosis(about="database", status=PROBLEM if status["problem"] else OK, words=words)
     for loss in lost:
         yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
     if config.storage.durability == LOCAL:
-        words = 'storage.durability = "local": a 2xx rests on the disk of one machine'
+        words = 'storage.durability = "local": an acknowledged record is on the disk of only one machine'
         yield Diagnosis(about="database", status=WARNING, words=words)
 
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
     """
-    Tries the upstream, the destinations and the channels; an empty export goes to those that speak
-    OTLP, and the marked call to a Tollhouse, which counts it nowhere.
+    Test the upstream, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
     """
     streams, destinations = asyncio.run(try_receivers(config))
     if not streams:
-        yield Diagnosis(about="upstream", status=NOTE, words="none: records are kept, priced and shown here")
+        yield Diagnosis(
+            about="upstream", status=NOTE, words="none: records are stored, priced and shown here"
+        )
     for stream in streams:
         yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
     for each in destinations:
@@ -377,8 +400,8 @@ def _words(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
-        return f"no key grants {stream.scope}: its records would wait here until one does"
-    return f"{stream.words or stream.status}, under the key {stream.key} for {stream.scope}"
+        return f"no key has the use case {stream.scope}; records would wait here until a key has it"
+    return f"{stream.words or stream.status}, with the key {stream.key} for {stream.scope}"
 
 
 def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
@@ -387,11 +410,13 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     if space["writable"]:
         yield Diagnosis(about="storage", status=OK, words=used)
     else:
-        words = f"{used}: {space['last_error'] or 'nothing can be kept: the spool is full'}"
+        words = (
+            f"{used}: {space['last_error'] or 'records cannot be stored, because the queue on disk is full'}"
+        )
         yield Diagnosis(about="storage", status=PROBLEM, words=words)
     if space["wal_problem"]:
         yield Diagnosis(
-            about="checkpoints", status=WARNING, words=f"the log beside the file {space['wal_problem']}"
+            about="checkpoints", status=WARNING, words=f"the write-ahead log {space['wal_problem']}"
         )
     for route in status["routes"]:
         if route["state"] != "running":
@@ -400,7 +425,7 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             )
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
         if count := route["refused_24h"]:
-            words = f"the destination rejected {count} records within 24 hours and accepted others"
+            words = f"the destination rejected {count} records in the last 24 hours and accepted others"
             reason = f": {route['refusal']}" if route["refusal"] else ""
             yield Diagnosis(
                 about=f"route {route['route']}",
@@ -410,31 +435,37 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
 
 
 def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
-    """Describe what the server knows of lakes."""
     for lake in status["lakes"]:
         about = f"lake {lake['route']}"
         landed = (
             f"the newest delivery landed at {lake['landed_at']}"
             if lake["landed_at"]
-            else "nothing landed yet"
+            else "nothing has landed yet"
         )
         verified = lake["verified"]
         if verified is None:
-            yield Diagnosis(about=about, status=NOTE, words=f"{landed}; nobody looked at it yet")
+            yield Diagnosis(
+                about=about,
+                status=NOTE,
+                words=f"{landed}; it has not been verified yet (tollhouse lake verify)",
+            )
         elif verified["differences"]:
             kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(verified["differences"].items()))
-            words = f"{landed}; at {verified['at']} it differed: {kinds} (tollhouse lake verify names each)"
+            words = (
+                f"{landed}; verified at {verified['at']}, with differences: {kinds} (tollhouse lake "
+                "verify lists them)"
+            )
             yield Diagnosis(about=about, status=PROBLEM, words=words)
         else:
             files = verified["files"]
-            what = f"its {files} files were as the manifests say" if files else "it was as the books say"
+            what = f"its {files} files matched their manifests" if files else "it matched the accounting"
             words = f"{landed}; at {verified['at']} {what}"
             yield Diagnosis(about=about, status=OK, words=words)
 
 
 def _books(books: Mapping[str, Any]) -> Diagnosis:
     if books["balanced"]:
-        return Diagnosis(about="books", status=OK, words="recounted, they balance")
+        return Diagnosis(about="books", status=OK, words="recounted and balanced")
     return Diagnosis(about="books", status=PROBLEM, words="; ".join(books["imbalances"][:3]))
 
 
@@ -442,9 +473,9 @@ def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
     enabled = [key for key in keys if key["status"] == ENABLED]
     wide = [key["name"] for key in enabled if key["scope_count"] > 1]
     if not enabled:
-        yield Diagnosis(about="keys", status=NOTE, words="no key is enabled: nobody can send")
+        yield Diagnosis(about="keys", status=NOTE, words="no key is enabled, so nobody can send")
     elif wide:
-        words = f"of {len(enabled)} keys these have more than one scope: {', '.join(sorted(wide)[:10])}"
+        words = f"of {len(enabled)} keys, these have more than one scope: {', '.join(sorted(wide)[:10])}"
         yield Diagnosis(about="keys", status=NOTE, words=words)
     else:
         yield Diagnosis(about="keys", status=OK, words=f"{len(enabled)} enabled, each with one scope")
@@ -452,11 +483,11 @@ def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
 
 def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: Mapping[str, object]) -> None:
     """
-    Write the diagnosis, the configuration and the state into a tar.gz that only its owner can read.
+    Write the findings, the configuration and the state into a tar.gz that only its owner can read.
 
-    Nothing is copied that could hold a secret: of the configuration every value is left out that is free text of
-    the operator's own, of addresses all but scheme and host; of the data directory only the names and sizes of its
-    files are written. An existing file is not replaced. Raises OSError where the file cannot be written.
+    Nothing that could hold a secret is written. Free text of the configuration is left out, addresses show
+    only scheme and host, and files of the data directory appear only with name and size. Never replaces an
+    existing file. Raises OSError.
     """
     parts = {
         "diagnosis.json": [asdict(one) for one in found],
@@ -475,7 +506,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
 
 
 def describe_settings(settings: object, name: str = "") -> object:
-    """A section of the configuration with the values that may be shown."""
+    """Return the values of a configuration section that may be shown."""
     if is_dataclass(settings):
         return {
             each.name: describe_settings(getattr(settings, each.name), each.name) for each in fields(settings)

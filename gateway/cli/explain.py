@@ -1,4 +1,4 @@
-"""`tollhouse explain`: what a payload would become, without a server."""
+"""`tollhouse explain`: shows which records a payload would produce, without a server."""
 
 from __future__ import annotations
 
@@ -46,36 +46,42 @@ from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 
-MOST_ITEMS = 2_000_000  # of a file, which may be larger than a request
+MOST_ITEMS = 2_000_000  # a file may be larger than a request
 _WHY_IGNORED = {
-    NOT_AI: "understood, and no AI call",
-    UNRECOGNISED_AI: "names a model or tokens, and nothing here reads it",
-    MERGED: "reports a call or counter that another item reports, too: see dropped",
-    DUPLICATE: "repeats a record that came before: see dropped",
-    BASE_LINE: "the first point of a counter that does not say since when it counts: later ones are compared with it",
-    FORGOTTEN: "a counter that was forgotten for want of room may be this one: later points are compared with this one",
-    LATE: "a cumulative point that is not newer than the one before",
-    UNCHANGED: "a counter that did not move",
+    NOT_AI: "recognized, but not an AI call",
+    UNRECOGNISED_AI: "mentions a model or tokens, but no rule reads it",
+    MERGED: "reports a call or counter that another item also reports: see dropped",
+    DUPLICATE: "repeats an earlier record: see dropped",
+    BASE_LINE: "first point of a counter without a start time; later points are compared with it",
+    FORGOTTEN: "may continue a counter that was forgotten to save memory; later points are compared with it",
+    LATE: "a cumulative point that is not newer than the previous one",
+    UNCHANGED: "a counter that did not change",
     NOT_FINITE: "a counter that is not a number",
 }
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option("--record", metavar="ID", help="Explain a record on file in place of FILE.")
-@click.option(
-    "--since", metavar="DAY", help="With --record: how far to look back for an old one; default: a day."
-)
+@click.option("--record", metavar="ID", help="Id of a stored record to explain, instead of FILE.")
+@click.option("--since", metavar="DAY", help="With --record: day to search from; default: one day ago.")
 @data_option
-@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format; default: recognised.")
-@click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
+@click.option(
+    "--as",
+    "format",
+    type=Choice(FORMAT_NAMES),
+    help="Format of the payload; default: detected from the content.",
+)
+@click.option("--why", is_flag=True, help="Also show the rule and the attribute behind every number.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
     callback=found_configuration,
-    help="Prices, attribution and privacy of FILE; default: ./tollhouse.toml, else /etc/tollhouse/tollhouse.toml.",
+    help=(
+        "Configuration file with the prices, attribution and privacy to apply; default: "
+        "./tollhouse.toml, or /etc/tollhouse/tollhouse.toml if that is missing."
+    ),
 )
 def explain(
     files: tuple[str, ...],
@@ -87,20 +93,19 @@ def explain(
     config: Path | None,
 ) -> None:
     """
-    Print what payloads would become, as JSON.
+    Show which records a payload would produce, or explain a stored record.
 
-    Records, ignored and rejected items, and the number of tags left out if there are any, worked out without
-    a server. FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its
-    "file". With --why also the rule behind every number, the lines that the estimated cost adds up, and why
-    items gave no record of their own.
+    With FILE, prints as JSON the records, the ignored and rejected items, and the number of tags left out. No
+    server is needed. Use - for standard input; files may be gzipped. For several files, prints one JSON
+    object per line with the name in "file". With --why, also prints the rule behind every number, the lines
+    that the estimated cost sums, and the reason for each item without a record.
 
-    With --record, what is kept of a record in the data directory, why its figures are what they are, and what
-    is not stored.
+    With --record, prints the stored record, the reasons for its numbers, and the fields that are not stored.
     """
     if (record is None) == (not files):
         raise click.UsageError("give FILE, or --record ID")
     if since is not None and record is None:
-        raise click.UsageError("--since goes with --record")
+        raise click.UsageError("--since needs --record")
     if record is not None:
         _explain_record(record, since, data, config)
         return
@@ -122,7 +127,6 @@ def explain(
 
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
-    """Explain a record by the operator API, with or without a running server."""
     settings = installation(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
@@ -132,9 +136,9 @@ def _explain_record(id: str, since: str | None, data: Path | None, config: Path 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
     """
-    Take one payload through the intake, over an empty memory log in which nothing stays open.
+    Run a payload through the intake, with an empty log in memory in which no record stays open.
 
-    Counters wait for the calls of the whole file: their order in it does not matter.
+    Counters wait for all calls of the file, so the order within the file does not matter.
     """
     named = format or recognised(body, how="name it with --as")
     options = Options(
@@ -188,22 +192,24 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
 def _add_reasons(
     result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook
 ) -> None:
-    """`why` of each record and of each reason to ignore, the lines of estimates, and what was dropped."""
+    """Add `why` to records and ignored items, the price lines of estimates, and the dropped reports."""
     said: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
-        said.setdefault(record.id, why)  # of a repeat's reasons nothing is in the record
+        said.setdefault(
+            record.id, why
+        )  # the record contains nothing of a repeated report, so the first reasons stay
     for row, kept in zip(result["records"], records, strict=True):
         row["why"] = {**reasons(kept, book), **said.get(kept.id, {})}
         lines = price_lines(kept, book)
         if lines:
             row["price_lines"] = lines
     for row in result["ignored"]:
-        row["why"] = _WHY_IGNORED.get(row["reason"], "counted by this reason")
+        row["why"] = _WHY_IGNORED.get(row["reason"], "counted under this reason")
     result["dropped"] = [one._asdict() for one in (*outcome.dropped, *_repeats(records, outcome))]
 
 
 def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
-    """Return the reports that were dropped as duplicates of a report in the log."""
+    """Yield the reports that were dropped as duplicates of a report in the log."""
     left = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
@@ -224,9 +230,9 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
             continue
         rule = "they are the same point of one series"
         if isinstance(first, Inference):
-            rule = "both have a further name in common, or are the two sides of one call in a trace"
+            rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
-                rule = f"that one is {rule_of(first)}"
+                rule = f"that record is {rule_of(first)}"
         yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 
@@ -248,14 +254,14 @@ def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
 
 
 def _ignored(terms: Any) -> list[dict[str, Any]]:
-    """Count by reason the items that gave no record of their own; a repeat's reason is `duplicate`."""
+    """Count the items without a record of their own by reason. Repeats count as `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
     counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 
 def _read(file: str) -> bytes:
-    """BadPayload when it is not there or breaks off: the other files are explained all the same."""
+    """Read a file. Raises BadPayload, so that the command can go on with the other files."""
     try:
         with (
             nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as raw,
@@ -263,7 +269,7 @@ def _read(file: str) -> bytes:
         ):
             body = content.read(MAX_DOCUMENT + 1)
         if len(body) > MAX_DOCUMENT:
-            raise BadPayload("has more than 64 MiB: give a part of it")
+            raise BadPayload("has more than 64 MiB; pass a part of it")
         return body
     except (OSError, EOFError, zlib.error) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error

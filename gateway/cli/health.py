@@ -1,4 +1,4 @@
-"""`tollhouse health`: asks the running server whether it lives, for health checks that are a command."""
+"""`tollhouse health`: a health check for environments that run a command instead of an HTTP probe."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from gateway.service.configuration.sections import Config
 from gateway.service.configuration.values import split_address
 
 ANSWER_S = 10.0
-ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to ask a server that listens everywhere
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses to use if the server listens on all interfaces
 
 
 @click.command()
 @config_option
 def health(config: Path | None) -> None:
     """
-    Ask the running server whether it lives (/livez). Exit 1 if it does not, or does not answer.
+    Check that the running server is alive (/livez). Exit code 1 if it is not, or if it does not answer.
 
-    It takes the same --config and environment as the server. Orchestrators that can ask over HTTP
-    need no command.
+    Pass the server's --config and environment. An orchestrator with HTTP probes can request /livez instead.
     """
     connection = _connection(configured(config))
     try:
@@ -34,12 +33,14 @@ def health(config: Path | None) -> None:
     finally:
         connection.close()
     if status != http.client.OK:
-        fail(f"not alive: /livez answered {status}; the log says why")
+        fail(f"not alive: /livez answered {status}; the server's log has the reason")
     click.echo("alive")
 
 
 def _connection(config: Config) -> http.client.HTTPConnection:
-    """Connect to the operator's side if it has its own address: no client certificate is asked for there."""
+    """
+    Connect to the operator listener if it has its own address, because it requires no client certificate.
+    """
     from gateway.http.listening.listener import operator_listen, uses_tls
 
     server = config.server
@@ -48,7 +49,8 @@ def _connection(config: Config) -> http.client.HTTPConnection:
     host = ANY.get(host, host)
     if uses_tls(server, operator_address) if operator_address else server.tls_cert_file:
         context = ssl.create_default_context()
-        context.check_hostname = False  # the certificate names the public host, and this is our own listener
+        # the certificate names the public host, and this connection goes to our own listener
+        context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
     return http.client.HTTPConnection(host, port, timeout=ANSWER_S)

@@ -1,4 +1,4 @@
-"""`tollhouse init`: writes a first configuration file, with comments, from flags or answers."""
+"""`tollhouse init`: writes a first configuration file from options or prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 
 EMAILS = ("hash", "keep", "drop")
-_FORM = f"TYPE:WHERE, where TYPE is one of {', '.join(TYPES)}, such as ndjson:archive/records.ndjson"
+_FORM = f"TYPE:TARGET, where TYPE is one of {', '.join(TYPES)}, such as ndjson:archive/records.ndjson"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,27 +46,44 @@ class Answers:
     default="tollhouse.toml",
     show_default=True,
     type=click.Path(path_type=Path),
-    help="The file to write.",
+    help="Configuration file to write.",
 )
-@click.option("--data", default="tollhouse-data", show_default=True, help="Where everything is kept.")
-@click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; default: 127.0.0.1:4318.")
-@click.option("--upstream", metavar="URL", help="The cost service that records are sent to; default: none.")
-@click.option("--upstream-key-file", metavar="FILE", help="The file that holds the key for it.")
-@click.option("--upstream-key-env", metavar="NAME", help="Or the environment variable that does.")
+@click.option("--data", default="tollhouse-data", show_default=True, help="Data directory to create.")
+@click.option("--listen", metavar="HOST:PORT", help="Address for HTTP; default: 127.0.0.1:4318.")
 @click.option(
-    "--use-case", "use_cases", multiple=True, help=f"What the key is for; default: {SEND_AI_TELEMETRY}."
+    "--upstream", metavar="URL", help="Address of the cost service to send records to; default: none."
+)
+@click.option("--upstream-key-file", metavar="FILE", help="File with the key for the cost service.")
+@click.option(
+    "--upstream-key-env",
+    metavar="NAME",
+    help="Environment variable with the key for the cost service, instead of a file.",
 )
 @click.option(
-    "--destination", "destinations", multiple=True, metavar="TYPE:WHERE", help=f"A further receiver: {_FORM}."
+    "--use-case",
+    "use_cases",
+    multiple=True,
+    help=f"Use case of the key at the cost service; default: {SEND_AI_TELEMETRY}.",
+)
+@click.option(
+    "--destination",
+    "destinations",
+    multiple=True,
+    metavar="TYPE:TARGET",
+    help=f"Another destination for the records: {_FORM}.",
 )
 @click.option(
     "--emails",
     type=Choice(EMAILS),
-    help="What becomes of e-mail addresses that name users: hash them (people are codes then, such as "
-    f"email:f2712dd8eb4fbcfd), keep or drop them; default: {PrivacySettings().emails}.",
+    help=(
+        "Treatment of e-mail addresses that name users: keep them, drop them, or hash them (reports then "
+        f"show codes such as email:f2712dd8eb4fbcfd); default: {PrivacySettings().emails}."
+    ),
 )
 @click.option(
-    "--ask/--no-ask", default=None, help="Ask for what no flag says; default: on a terminal without flags."
+    "--ask/--no-ask",
+    default=None,
+    help="Prompt for values that no option gives; default: only on a terminal without options.",
 )
 def init(
     config: Path,
@@ -81,34 +98,34 @@ def init(
     ask: bool | None,
 ) -> None:
     """
-    Write a first configuration file, with comments, and create the data directory.
+    Write a first configuration file with comments, and create the data directory.
 
-    A file that is there is never overwritten, and one that `tollhouse serve` would refuse is not written.
+    An existing file is never overwritten. A file that `tollhouse serve` would reject is not written.
     """
     if config.exists():
-        fail(f"{config} is there already; name another file with --config, or remove it", 2)
+        fail(f"{config} already exists; name another file with --config, or remove it", 2)
     stated = (listen, upstream, upstream_key_file, upstream_key_env, emails, *use_cases, *destinations)
     if ask or (ask is None and not any(stated) and sys.stdin.isatty()):
-        listen = listen or click.prompt("Where does it listen", default=ServerSettings().listen)
+        listen = listen or click.prompt("Address to listen on", default=ServerSettings().listen)
         upstream = upstream or click.prompt(
             "Address of the cost service (empty: none)", default="", show_default=False
         )
         if upstream and not (upstream_key_file or upstream_key_env):
-            upstream_key_file = click.prompt("File that holds the key for it")
+            upstream_key_file = click.prompt("File with the key for the cost service")
         if not destinations:
             where = click.prompt(
-                "File for the records, one a line (empty: none)", default="", show_default=False
+                "File to write records to, one per line (empty: none)", default="", show_default=False
             )
             destinations = (f"ndjson:{where}",) if where else ()
         emails = emails or click.prompt(
-            "E-mail addresses that name users: hash them (people are codes in reports), keep or drop them",
+            "E-mail addresses that name users: hash them (reports show codes), keep or drop them",
             default=PrivacySettings().emails,
             type=Choice(EMAILS),
         )
     if upstream and bool(upstream_key_file) == bool(upstream_key_env):
-        fail("--upstream needs --upstream-key-file or --upstream-key-env, and not both", 2)
+        fail("--upstream needs a key: use either --upstream-key-file or --upstream-key-env, not both", 2)
     if not upstream and (upstream_key_file or upstream_key_env or use_cases):
-        fail("the key is for --upstream URL, which is missing", 2)
+        fail("--upstream-key-file, --upstream-key-env and --use-case need --upstream URL", 2)
     answers = Answers(
         data=data,
         listen=listen or ServerSettings().listen,
@@ -120,7 +137,7 @@ def init(
         emails=emails,
     )
     directory = _write(config, "\n".join(_lines(answers)))
-    click.echo(f"wrote {config}, and created the data directory {directory}; next:")
+    click.echo(f"wrote {config} and created the data directory {directory}. Next:")
     named = "" if config == Path("tollhouse.toml") else f" --config {config}"
     click.echo(f"  tollhouse check{named}")
     click.echo(f'  tollhouse keys create{named} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')
@@ -129,9 +146,9 @@ def init(
 
 def _write(path: Path, text: str) -> Path:
     """
-    All of the file or nothing, and nothing in place of another; exit 2 with every problem that it would have.
+    Create the data directory and write the file atomically; return the directory.
 
-    Creates the data directory before it, whose path is returned.
+    Never replaces an existing file. Exits with code 2 if the configuration has problems.
     """
     try:
         with tempfile.NamedTemporaryFile(
@@ -146,13 +163,13 @@ def _write(path: Path, text: str) -> Path:
             os.link(draft.name, path)
             return directory
     except FileExistsError:
-        fail(f"{path} is there already; name another file with --config, or remove it", 2)
+        fail(f"{path} already exists; name another file with --config, or remove it", 2)
     except OSError as error:
         fail(f"{error.filename or path} cannot be written: {error.strerror}", 2)
 
 
 def _lines(answers: Answers) -> Iterator[str]:
-    yield "# A # before a key shows its default. Relative paths are relative to this file."
+    yield "# Keys after a # show their defaults. Relative paths are relative to this file."
     yield ""
     yield from _keys(Config, {"data_dir": answers.data})
     yield ""
@@ -195,13 +212,13 @@ def _lines(answers: Answers) -> Iterator[str]:
 
 
 def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()) -> Iterator[str]:
-    """The keys that have values, then those of `defaults` as comments; each with its words."""
+    """Yield the keys with values, then the `defaults` as comments. The help of each key precedes it."""
     found = {key.name: key for key in keys(section)}
     for name in (*values, *defaults):
         key = found[name]
         value = values.get(name, key.default)
         text = written(key.kind, value) if key.kind in UNITS else value
-        # texts and lists of them are the same in TOML
+        # TOML writes strings and lists of strings as JSON does
         line = f"{name} = {json.dumps(text, ensure_ascii=False)}"
         yield f"# {key.setting.words}"
         yield line if name in values else f"#{line}"

@@ -1,4 +1,4 @@
-"""How commands print what they got: JSON, tables and single things."""
+"""Output of commands: JSON, tables and single objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import orjson
 
 from spool.printable import json_for_people, printable
 
-JsonObject = dict[str, Any]  # of an answer of the operator API, or of a request to it
+JsonObject = dict[str, Any]  # a request or a response of the operator API
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's answer.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's response as JSON.")
 
 
 def show_json(payload: object) -> None:
@@ -20,7 +20,7 @@ def show_json(payload: object) -> None:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """Print one thing, a line for each of its fields."""
+    """Print a table with one line for each field."""
     rows = [{"field": name.replace("_", " "), "value": value} for name, value in fields.items()]
     show_table(rows, ("field", "value"))
 
@@ -28,7 +28,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 def show_table(
     rows: Sequence[JsonObject], columns: Sequence[str], titles: Mapping[str, str] | None = None
 ) -> None:
-    """Print columns as wide as their widest cell. `titles` are given where a column is not called by its name."""
+    """Print a table. `titles` maps columns to headings that differ from the column name."""
     known = titles or {}
     heads = [known.get(name, name.replace("_", " ")) for name in columns]
     lines = [[printable(head).upper() for head in heads]]

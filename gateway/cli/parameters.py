@@ -1,4 +1,4 @@
-"""The types of options and arguments that several commands take."""
+"""Types of options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 from gateway.cli import fail
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_AGE_S: Final = 50 * 365 * 86400.0  # nothing is older than that
+_LONGEST_AGE_S: Final = 50 * 365 * 86400.0
 
 
 class Choice(click.Choice[str]):
-    """One of a fixed set of words; the message about a wrong word suggests the nearest right one."""
+    """One of a fixed set of words. The error for an unknown word suggests the nearest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         near = difflib.get_close_matches(str(value), self.choices, 1, 0.6)
@@ -33,12 +33,12 @@ class Seconds(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
         if found is None:
-            self.fail("a duration is a number and s, m, h or d, such as 24h", param, ctx)
+            self.fail("write a duration as a number and s, m, h or d, such as 24h", param, ctx)
         return float(found[1]) * _UNITS[found[2]]
 
 
 class Percent(click.ParamType[float]):
-    """A share such as 5%, which is more than nothing and at most 100%."""
+    """A percentage above 0% and up to 100%, such as 5%."""
 
     name = "percent"
 
@@ -48,12 +48,12 @@ class Percent(click.ParamType[float]):
         found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value).strip())
         share = 0.0 if found is None else float(found[1]) / 100
         if not 0 < share <= 1:
-            self.fail("a share is more than 0% and at most 100%, such as 5%", param, ctx)
+            self.fail("write a percentage above 0% and up to 100%, such as 5%", param, ctx)
         return share
 
 
 class Moment(click.ParamType[str]):
-    """A time (RFC 3339; UTC without a zone), or how long ago (2h)."""
+    """A time (RFC 3339, in UTC unless it has a zone), or an age such as 2h."""
 
     name = "time"
 
@@ -76,14 +76,12 @@ class Label(click.ParamType[tuple[str, str]]):
     ) -> tuple[str, str]:
         name, equals, text = str(value).partition("=")
         if not equals:
-            self.fail("a label is written NAME=VALUE, such as team=search", param, ctx)
+            self.fail("write a label as NAME=VALUE, such as team=search", param, ctx)
         return name, text
 
 
 def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
-    """
-    Split each --where, NAME=VALUE or NAME!=VALUE: its name, True if it excludes, and its value, None if unknown.
-    """
+    """Split each --where into its name, True if it excludes (NAME!=VALUE), and its value (None: unknown)."""
     for term in terms:
         name, equals, value = term.partition("=")
         if not equals:

@@ -1,4 +1,4 @@
-"""`tollhouse serve`: the process around the app: addresses, first key, signals and exit codes."""
+"""`tollhouse serve`: the server process, with its first key, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
 SIGHUP = Actor("SIGHUP", "local")
-STOP_WITHIN_S = 28.0  # all waits of a stop take 24 s at most, the rest is for closing files on a slow disk
+STOP_WITHIN_S = 28.0  # all waits of a stop take at most 24 s; the rest is for closing files on a slow disk
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +41,12 @@ _log = logging.getLogger(__name__)
 @click.command()
 @config_option
 @data_option
-@click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; port 0 picks one and prints it.")
-@click.option("--grpc-listen", metavar="HOST:PORT", help='Where OTLP/gRPC listens; "" switches it off.')
 @click.option(
-    "--take-over", is_flag=True, help="Take over from the server that runs on the data directory, if any."
+    "--listen", metavar="HOST:PORT", help="Address for HTTP; port 0 picks a free port and prints it."
+)
+@click.option("--grpc-listen", metavar="HOST:PORT", help='Address for OTLP/gRPC; "" turns it off.')
+@click.option(
+    "--take-over", is_flag=True, help="Take over from a server that already runs on the data directory."
 )
 def serve(
     config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None, take_over: bool
@@ -52,8 +54,8 @@ def serve(
     """
     Run the gateway until SIGTERM or SIGINT.
 
-    Without a configuration it runs on loopback with its data in ./tollhouse-data, and prints a first key
-    once, and on a terminal a link to the console.
+    Without a configuration file it listens on loopback and stores data in ./tollhouse-data. The first start
+    prints a key once. On a terminal, each start without a configuration file also prints a link to the console.
     """
     flags = {
         "data_dir": str(data.absolute()) if data else None,
@@ -74,21 +76,20 @@ def serve(
 
 
 def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
-    """Run the server as this process, with the options of `run`, and end with its exit code."""
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     raise_descriptor_limit()
     try:
         sys.exit(asyncio.run(run(settings, sockets=ListeningSockets.of_service_manager(), **options)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
-    except (SpoolFromTheFuture, UnfinishedCopy) as error:  # starting it again does not mend that
+    except (SpoolFromTheFuture, UnfinishedCopy) as error:  # a restart would fail for the same reason
         fail(str(error), code=2)
     except (SpoolError, OSError) as error:
         fail(why(error))
 
 
 def _check_files(config: Config) -> None:
-    """Exit 2 for what a start would find wrong: the server that runs has not been told to stop yet."""
+    """Exit with code 2 if a start would fail, before the running server is told to stop."""
     from gateway.cli.check import file_problems
 
     problems = list(file_problems(config))
@@ -110,7 +111,9 @@ async def run(
     takes_over: bool = False,
     shows_link: bool = False,
 ) -> int:
-    """Exit code 0 after a signal, or when another process has taken over, 1 when a background task died."""
+    """
+    Run the server. Return 0 after a signal or a takeover by another process, 1 if a background task died.
+    """
     app = App(
         config,
         version=version("tollhouse"),
@@ -122,8 +125,8 @@ async def run(
 
     async def announce() -> None:
         first_key = await app.first_key() if embedded else None
-        # On a terminal a person reads it; what a service manager collects must hold no secret after the first
-        # start.
+        # On a terminal a person reads the link. A service manager collects the output, which must hold no
+        # secret after the first start.
         is_wanted = shows_link or (embedded and (first_key is not None or sys.stdout.isatty()))
         starter = Actor(local_address(app.config), "tollhouse serve")
         _announce(app, first_key, await app.console_link(starter) if is_wanted else None)
@@ -132,19 +135,21 @@ async def run(
 
 
 async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
-    """Start, announce, serve until a signal or the end of a background task, stop."""
+    """
+    Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task.
+    """
     loop = asyncio.get_running_loop()
     manager = ServiceManager()
     asked_to_stop = asyncio.Event()
 
-    def stop() -> None:  # a second signal finds the stop under way and changes nothing
+    def stop() -> None:  # a second signal during a stop changes nothing
         asked_to_stop.set()
         app.abandon()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     reload = _Reload(app, manager)
-    loop.add_signal_handler(signal.SIGHUP, reload.ask)  # unhandled it would end the process
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)  # without a handler, SIGHUP would end the process
     starting = asyncio.create_task(manager.start(), name="starting")
     try:
         await app.start()
@@ -180,7 +185,9 @@ async def _until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
 
 
 class _Reload:
-    """SIGHUP: one reload at a time; those asked for meanwhile, or before `begin`, become one more."""
+    """
+    Reloads on SIGHUP, one at a time. Signals during a reload, or before `begin`, cause one further reload.
+    """
 
     def __init__(self, app: App, manager: ServiceManager) -> None:
         self._app = app
@@ -206,12 +213,10 @@ class _Reload:
             self._again = False
             self._manager.reloading()
             try:
-                with suppress(ConfigError):  # its problems were logged where it was refused
+                with suppress(ConfigError):  # the reload has logged the problems
                     await self._app.reload(SIGHUP)
             except SpoolError as error:
-                _log.error(
-                    "the configuration was not taken over: %s", error, extra={"action": "reload_failed"}
-                )
+                _log.error("configuration not reloaded: %s", error, extra={"action": "reload_failed"})
             self._manager.tell("READY=1")
 
 
@@ -225,7 +230,7 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
         click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
 
 
-# One line without line breaks inside quotes: it has to survive being pasted.
+# Without a line break inside the quotes, so that it can be pasted into a shell.
 FIRST_SPAN = (
     '{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"traceId":"{trace_id}","spanId":"{span_id}","name":"chat gpt-4o",'
     '"kind":3,"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}","attributes":['
@@ -269,7 +274,7 @@ def _first_span() -> str:
 
 
 def why(error: Exception) -> str:
-    """Describe in one line for the operator why the server stopped."""
+    """Describe in one line why the server stopped."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -278,10 +283,10 @@ def why(error: Exception) -> str:
 @contextmanager
 def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S) -> Iterator[None]:
     """
-    End the process with exit code 1 when the block takes longer than `within_s`, even if the event loop is blocked.
+    End the process with exit code 1 if the block takes longer than `within_s`, even if the event loop is blocked.
 
-    The tasks that were still running are logged. Committed data is on disk, as after a kill; senders repeat
-    what was not acknowledged.
+    Logs the tasks that were still running. Committed data is on disk, and senders repeat requests that
+    were not acknowledged.
     """
     timer = threading.Timer(within_s, _give_up, [loop, within_s])
     timer.daemon = True
@@ -300,7 +305,7 @@ def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
 
 
 def _place(task: asyncio.Task[object]) -> str:
-    """Returns the task's name and the line of the coroutine at which it waits."""
+    """Return the task's name and the line of the coroutine at which it waits."""
     frames = task.get_stack(limit=1)
     if not frames:
         return task.get_name()

@@ -1,4 +1,4 @@
-"""`tollhouse storage`: the storage that several gateways share, while any of them runs or none."""
+"""`tollhouse storage`: the database that several gateways share."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KINDS = get_type_hints(SpoolSettings, include_extras=True)
-TELL_S = 2.0  # between two lines that say how far a copy is
-as_json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+PROGRESS_INTERVAL_S = 2.0
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
 def storage() -> None:
-    """Make, upgrade, describe and set up a PostgreSQL that several gateways share."""
+    """Set up, upgrade, inspect and copy the storage; PostgreSQL shared by several gateways."""
 
 
 @storage.command()
@@ -43,9 +43,10 @@ def storage() -> None:
 @as_json
 def init(config: Path | None, as_json: bool) -> None:
     """
-    Make the installation's secret and the tables where they are not there yet.
+    Create the installation's secret and the tables in PostgreSQL.
 
-    Copy `storage.secret_file` to every other node then. What is there already stays as it is.
+    Existing tables and an existing secret stay unchanged. Afterwards copy the file `storage.secret_file` to
+    every other node.
     """
     settings = configured(config)
     _show(_done(settings, lambda shared: shared.make(settings.storage, settings.spool)), as_json)
@@ -56,9 +57,9 @@ def init(config: Path | None, as_json: bool) -> None:
 @as_json
 def migrate(config: Path | None, as_json: bool) -> None:
     """
-    Bring the tables to the version of this Tollhouse; nodes of the version before go on.
+    Upgrade the tables to this version of Tollhouse.
 
-    The first node of a new version that starts does the same.
+    Nodes of the previous version keep working. The first node of a new version that starts does the same upgrade.
     """
     settings = configured(config)
     _show(_done(settings, lambda shared: shared.bring_up_to_date(settings.storage)), as_json)
@@ -68,7 +69,9 @@ def migrate(config: Path | None, as_json: bool) -> None:
 @config_option
 @as_json
 def status(config: Path | None, as_json: bool) -> None:
-    """Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept."""
+    """
+    Show the versions, the standby and the shared settings of the storage. Exit code 1 if it cannot store records.
+    """
     settings = configured(config)
     found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
     _show(found if as_json else {**found, "settings": _describe(found["settings"])}, as_json)
@@ -82,9 +85,10 @@ def status(config: Path | None, as_json: bool) -> None:
 @click.argument("changes", metavar="NAME=VALUE...", nargs=-1, required=True)
 def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     """
-    Change settings of [spool] that all nodes share: hold, duplicate_window, duplicate_ids and retention.
+    Change settings that all nodes share, such as `tollhouse storage set retention=3d`.
 
-    Each node takes them at its next start, such as `tollhouse storage set retention=3d`.
+    The settings are hold, duplicate_window, duplicate_ids and retention of [spool]. Each node uses the new
+    values from its next start.
     """
     settings = configured(config)
     values = dict(map(_read, changes))
@@ -98,14 +102,14 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     "directory",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The data directory to copy, with no server on it.",
+    help="Data directory to copy. Stop its server first.",
 )
 @click.option(
     "--from-config",
     "source_config",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="In place of --from: the configuration of the storage to copy, with all its gateways stopped.",
+    help="Instead of --from: configuration of the storage to copy. Stop all its gateways first.",
 )
 @click.option(
     "--to-config",
@@ -113,28 +117,28 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     required=True,
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration of the new storage, which must be empty.",
+    help="Configuration of the new storage, which must be empty.",
 )
 @as_json
 def copy(directory: Path | None, source_config: Path | None, config: Path, as_json: bool) -> None:
     """
-    Copy all that is kept into an empty storage: from files to PostgreSQL, back, or between two of a kind.
+    Copy all data into an empty storage, such as from files to PostgreSQL or back.
 
-    Numbers, receipts, known calls, keys, open deliveries, container files and sums stay as they are, and the
-    books of both are compared: unless they are equal the copy is taken away again. The source stays as it
-    was. A copy that was cut off is used by no server; the same command begins it again.
+    The copy has the same record numbers, receipts, dedup keys, keys, open deliveries, container files and
+    totals. The command then compares the accounting of both. If they differ, it deletes the copy. The source is
+    not changed. No server starts on an unfinished copy; run the same command again to start the copy again.
     """
     from spool.transfer.copying import copy_storage
 
     if (directory is None) == (source_config is None):
-        fail("give --from or --from-config: what to copy", 2)
+        fail("use either --from or --from-config to name what to copy", 2)
     target = _storage_of(config)
     if directory is None:
         need_data(configured(source_config), source_config)
         source = _storage_of(source_config)
     else:
         source = replace(target[0], directory=directory, storage=StorageSettings()), engine_of(SQLITE)
-    _show_copied(_run(copy_storage(*source, *target, _Progress().tell)), as_json)
+    _show_copied(_run(copy_storage(*source, *target, _Progress().show)), as_json)
 
 
 @storage.command()
@@ -143,10 +147,10 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
 @as_json
 def export(file: Path, config: Path | None, as_json: bool) -> None:
     """
-    Write all that is kept into FILE, with no server on the storage; `tollhouse storage import` makes a
-    storage of it.
+    Write all data of a storage into FILE. Stop its servers first.
 
-    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the data.
+    Works for a data directory and for PostgreSQL. `tollhouse storage import` restores FILE. FILE contains the
+    installation's secret, so protect it as well as the data itself.
     """
     from spool.transfer.archives import export_archive
 
@@ -157,7 +161,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
             file.absolute(),
             version=version("tollhouse"),
             made_at=moment(time.time()),
-            progress=_Progress().tell,
+            progress=_Progress().show,
         )
     )
     _show_copied(done.books, as_json)
@@ -169,19 +173,19 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
 @as_json
 def import_(file: Path, config: Path | None, as_json: bool) -> None:
     """
-    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty PostgreSQL.
+    Create a storage from FILE, which `tollhouse storage export` wrote.
 
-    It counts only when its books are those of the file; an import that was cut off is begun again by
-    the same command.
+    The target is a new data directory or an empty PostgreSQL. It is usable only if its accounting equals that
+    in the file. If the import was interrupted, run the same command again to start it again.
     """
     from spool.transfer.archives import import_archive
 
     need_named_data(config, None)
-    _show_copied(_run(import_archive(file.absolute(), *_storage_of(config), _Progress().tell)), as_json)
+    _show_copied(_run(import_archive(file.absolute(), *_storage_of(config), _Progress().show)), as_json)
 
 
 def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
-    """The storage that a configuration names, and its engine."""
+    """Return the storage that a configuration names, and its engine."""
     from gateway.service.assembly.storage import options_of
 
     settings = configured(config)
@@ -208,16 +212,18 @@ def _show_copied(done: CopiedStorage, as_json: bool) -> None:
 
 
 class _Progress:
-    """Says on standard error, at most once in a while, what is at hand. Told from several threads."""
+    """
+    Progress messages on standard error, at most one every PROGRESS_INTERVAL_S. Safe to call from several threads.
+    """
 
     def __init__(self) -> None:
-        self._told_at = time.monotonic()
+        self._printed_at = time.monotonic()
 
-    def tell(self, what: str, rows: int) -> None:
+    def show(self, step: str, rows: int) -> None:
         now = time.monotonic()
-        if now >= self._told_at + TELL_S:
-            self._told_at = now
-            click.echo(f"{what}: {rows:,} rows" if rows else what, err=True)
+        if now >= self._printed_at + PROGRESS_INTERVAL_S:
+            self._printed_at = now
+            click.echo(f"{step}: {rows:,} rows" if rows else step, err=True)
 
 
 def _done(
@@ -226,7 +232,8 @@ def _done(
     shared = engine_of(settings.storage.engine).administration
     if shared is None:
         fail(
-            'storage.engine is "sqlite": its files belong to one node, and a start of the server makes them',
+            'storage.engine is "sqlite": its files belong to one node and are created when the '
+            "server starts, so this command does not apply",
             2,
         )
 
@@ -239,13 +246,19 @@ def _done(
 def _read(change: str) -> tuple[str, float]:
     name, _, text = change.partition("=")
     if name not in SHARED:
-        fail(f"{name} is none of the settings that nodes share: {', '.join(SHARED)}", 2)
+        fail(f"{name} is not a setting that nodes share; use one of {', '.join(SHARED)}", 2)
     kind = _KINDS[name]
     value = float(text) if kind is int and text.isdecimal() and text.isascii() else None
     value = value if kind is int else read_quantity(kind, text)
     least = next(field.metadata["setting"].least for field in fields(SpoolSettings) if field.name == name)
     if value is None or value < (least or 0):
-        fail(f"{change}: write it as {name}={written(kind, getattr(SpoolSettings(), name))}", 2)
+        fail(
+            (
+                f"{change} is not valid: write, for example, "
+                f"{name}={written(kind, getattr(SpoolSettings(), name))}"
+            ),
+            2,
+        )
     return name, int(value) if kind is int else value
 
 

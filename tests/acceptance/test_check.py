@@ -23,7 +23,7 @@ def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path
     """A stream that the configuration publishes needs a key that covers it."""
     near, _, _ = chained(installations, tmp_path)
     near.config.write_text(near.config.read_text() + '[[publish]]\nstream = "cost-per-team"\n')
-    assert "parked: no key grants unit-cost_v1:manage_telemetry_records" in near.run("check")
+    assert "paused: no key has the use case unit-cost_v1:manage_telemetry_records" in near.run("check")
 
 
 def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp_path: Path) -> None:
@@ -36,12 +36,12 @@ def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp
         f'{one}{billing}use_cases = ["Send Billing Data"]\n[upstream.events.login]\nstream = "logins"\n'
     )
     said = near.attempt("check").stdout
-    assert "events      mapped: login; every other type is unmapped: kept here and not sent\n" in said
+    assert "events      mapped: login; all other types are unmapped: stored here and not sent\n" in said
     assert "billing-validation  under key 'billing': ok" in said
     far.run("keys", "disable", "billing")
     [found] = [row for row in near.json("check", code=1)["upstream"] if row["stream"] == "billing-validation"]
     assert "refused" == found["status"]
-    assert "; drops are validated here alone" in near.attempt("check").stdout
+    assert "; billing files are then validated only by this gateway" in near.attempt("check").stdout
     near.config.write_text(near.config.read_text().replace("[upstream]", '[upstream]\nkind = "tollhouse"'))
     assert "unmapped" not in near.attempt("check").stdout  # events leave as events
 
@@ -57,7 +57,7 @@ def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> N
 
 def test_check_without_an_upstream(installations: Any) -> None:
     """No upstream is a fine configuration."""
-    assert "kept, priced and shown here" in installations().run("check")
+    assert "stored, priced and shown here" in installations().run("check")
 
 
 def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
     tollhouse = installations(more=f'[[destinations]]\nname = "bad"\ntype = "ndjson"\npath = "{tmp_path}"\n')
     found = {row["name"]: row["status"] for row in tollhouse.json("check", code=1)["destinations"]}
     assert {"archive": "ok", "bad": "refused"} == found
-    words = "is not a file that can be written; records would wait here until that is mended"
+    words = "is not a file that can be written; records would wait here until that is fixed"
     assert words in tollhouse.run("check", code=1)
 
 

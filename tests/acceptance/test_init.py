@@ -86,13 +86,13 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
     [
         (
             ("--upstream", "https://cost.example.com"),
-            "--upstream needs --upstream-key-file or --upstream-key-env",
+            "--upstream needs a key: use either --upstream-key-file or",
         ),
-        (("--upstream-key-env", "KEY"), "the key is for --upstream URL, which is missing"),
+        (("--upstream-key-env", "KEY"), "need --upstream URL"),
         (("--listen", "nowhere"), "server.listen must be HOST:PORT"),
         (
             ("--destination", "fax:a"),
-            "must be TYPE:WHERE, where TYPE is one of ndjson, focus, otlp, webhook",
+            "must be TYPE:TARGET, where TYPE is one of ndjson, focus, otlp, webhook",
         ),
         (("--config", "none/tollhouse.toml"), "cannot be written: No such file or directory"),
     ],

@@ -115,7 +115,7 @@ def test_a_share_that_is_rejected_shows_everywhere(
     screens = seen(near)
     assert f"{count} records were rejected within 24 hours: tollhouse spool refused" in screens.status
     assert "REFUSED 24H" in screens.status
-    words = f"the destination rejected {count} records within 24 hours and accepted others: {WORDS}"
+    words = f"the destination rejected {count} records in the last 24 hours and accepted others: {WORDS}"
     assert [("problem", f"{words} (tollhouse spool refused)")] == screens.doctor
     assert [f"{ROUTE} rejected {count} records within a day"] == screens.insights
     assert count == screens.refused_total

@@ -356,7 +356,7 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
         "--plant",
         "idle-key",
     )
-    assert "planted, and not found: idle-key" in run(*words, code=1)
+    assert "these planted findings were not detected: idle-key" in run(*words, code=1)
 
 
 def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +381,7 @@ async def _no_samples(*args: object, **settings: object) -> None:
 def test_used_wrongly(tmp_path: Path) -> None:
     """Exit code 2 and a word that says what would be right."""
     data_option = ("--data", str(tmp_path / "data_option"))
-    assert "is none of spike" in run("demo", *data_option, "--plant", "gold", code=2)
+    assert "use all, or some of spike" in run("demo", *data_option, "--plant", "gold", code=2)
     small = run("demo", *data_option, "--plant", "spike,idle-key", "--days", "9", "--records", "50", code=2)
     assert "spike needs --days 14 --records 10000 or more" in small
     assert "idle-key" not in small

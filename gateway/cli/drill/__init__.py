@@ -1,1 +1,3 @@
-"""`tollhouse drill`: faults on this machine and this configuration, and what they cost, as measured."""
+"""
+`tollhouse drill`: injects faults on this machine with this configuration, and measures the consequences.
+"""

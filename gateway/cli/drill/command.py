@@ -1,4 +1,7 @@
-"""`tollhouse drill`: kills, a full disk, an outage and a poison record, beside the data directory and never in it."""
+"""
+`tollhouse drill`: kills, a power cut, a full disk, an outage and a poison record, on a copy next to
+the data directory.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ SMALL_FILE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    """`recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was not."""
+    """
+    Result of one fault. `recovery_s` is the longest time until a record was accepted again. `note` says what
+    was simulated, or why the fault was not tried.
+    """
 
     fault: str
     rounds: int = 0
@@ -49,7 +55,7 @@ class DrillResult:
 
 @dataclass(kw_only=True)
 class DrillSite:
-    """What every fault is given."""
+    """The server, the traffic and the receiver that every fault works with."""
 
     config: Path | None
     scratch: Path
@@ -59,7 +65,10 @@ class DrillSite:
     hold_s: float
 
     def settle(self) -> None:
-        """Wait until everything acknowledged has left; what has not after DRAIN_S counts as lost."""
+        """
+        Wait until every acknowledged record is delivered. Records missing after DRAIN_S and the hold
+        count as lost.
+        """
         self.traffic.finish()
         deadline = time.monotonic() + DRAIN_S + self.hold_s
         while time.monotonic() < deadline and self.receiver.missing(
@@ -93,12 +102,12 @@ class DrillSite:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def drill(config: Path | None, as_json: bool) -> None:
     """
-    Break a copy of this installation on this disk, and measure what that costs.
+    Test a copy of this installation with faults such as kill -9 and a full disk.
 
-    A server of its own runs in a new directory beside data_dir, with this configuration, made-up calls, and
-    one destination on loopback in place of the upstream and all destinations. Real data and the real upstream
-    are never touched; the directory is removed at the end. Takes a minute or two. Exit code 1 when a record
-    was lost or counted twice.
+    Starts a separate server with this configuration in a new directory next to data_dir. It receives
+    generated calls and delivers to one destination on loopback instead of the upstream and the destinations.
+    Real data and real destinations are never touched, and the directory is deleted at the end. Takes one to
+    two minutes. Exit code 1 if a record was lost or counted twice.
     """
     settings = configured(config)
     if config is None:
@@ -133,7 +142,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     else:
         show_table([asdict(result) for result in results], COLUMNS)
         click.echo(
-            f"\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; "
+            f"\n\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; "
             f"{time.monotonic() - began:.0f} s"
         )
     sys.exit(0 if passed else 1)
@@ -152,7 +161,7 @@ def _run(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
 
 
 def kills(site: DrillSite) -> DrillResult:
-    """SIGKILL under load; recovery is from the start of the next process."""
+    """Kill the server under load. Recovery counts from the start of the next process."""
     before = set(site.traffic.acknowledged)
     slowest = 0.0
     for _ in range(KILLS):
@@ -168,7 +177,9 @@ def kills(site: DrillSite) -> DrillResult:
 
 
 def power_cut(site: DrillSite) -> DrillResult:
-    """Cut the power under load, on a file system of its own; recovery counts from the start of the next process."""
+    """
+    Cut the power of a separate file system under load. Recovery counts from the start of the next process.
+    """
     try:
         disk = CutDisk(site.scratch)
     except NoPowerCut as error:
@@ -205,12 +216,12 @@ def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
 
 
 def full_disk(site: DrillSite) -> DrillResult:
-    """Bound the server's files at their size, so that every write to the log fails as on a full disk."""
+    """Limit the server's files to a small size, so that every write to the log fails as on a full disk."""
     before = set(site.traffic.acknowledged)
     refused = site.traffic.refused
     if not hasattr(resource, "prlimit"):
         return DrillResult(
-            fault="full disk", note="not tried: this system cannot bound the files of a process"
+            fault="full disk", note="not tried: this system cannot limit the file size of a process"
         )
     unbounded = resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE)
     with site.traffic.load():
@@ -222,12 +233,12 @@ def full_disk(site: DrillSite) -> DrillResult:
         time.sleep(0.5)
     site.settle()
     waited = site.traffic.refused - refused
-    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were asked to wait"
+    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were told to retry later"
     return site.judge("full disk", before, recovery_s=recovery_s, note=note)
 
 
 def outage(site: DrillSite) -> DrillResult:
-    """The destination answers 503; recovery is until everything that waited had arrived."""
+    """Let the destination answer 503. Recovery ends when everything that waited has arrived."""
     before = set(site.traffic.acknowledged)
     site.receiver.is_down = True
     with site.traffic.load():
@@ -235,12 +246,15 @@ def outage(site: DrillSite) -> DrillResult:
     site.receiver.is_down = False
     began = time.monotonic()
     site.settle()
-    note = f"{OUTAGE_S:.0f} s of 503; recovery until all had arrived, {site.hold_s:g} s of it spool.hold"
+    note = (
+        f"{OUTAGE_S:.0f} s of 503; recovery lasts until all records arrived, including {site.hold_s:g} s "
+        "of spool.hold"
+    )
     return site.judge("upstream outage", before, recovery_s=time.monotonic() - began, note=note)
 
 
 def poison(site: DrillSite) -> DrillResult:
-    """Send one record that the destination refuses for good among others."""
+    """Send one record that the destination always rejects, together with others."""
     before = set(site.traffic.acknowledged)
     calls = make(50)
     site.receiver.poison = calls.names[17]
@@ -248,7 +262,10 @@ def poison(site: DrillSite) -> DrillResult:
     site.traffic.until_acknowledged(calls)
     site.settle()
     recovery_s = time.monotonic() - began
-    note = f"one of 50 was refused; recovery until the others had arrived, {site.hold_s:g} s of it spool.hold"
+    note = (
+        f"1 of 50 was rejected; recovery lasts until the others arrived, including {site.hold_s:g} s of "
+        "spool.hold"
+    )
     return site.judge("poison record", before, recovery_s=recovery_s, note=note)
 
 

@@ -1,4 +1,4 @@
-"""The server of a drill: a process of its own, `python -m gateway.cli.drill.server`, which can be killed."""
+"""The server under test: a separate process, `python -m gateway.cli.drill.server`, which can be killed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gateway.service.monitoring import logs
 
 READY_S = 60.0
 STOP_S = 40.0
-MOST_HOLD_S = 10.0  # a drill waits for records to close, several times
+MOST_HOLD_S = 10.0  # a drill waits several times for records to close
 DATA = "data"
 
 
 class DrillFailed(Exception):
-    """The server of the drill did not do what it must; the message says what it said last."""
+    """The server under test failed. The message quotes its last output."""
 
 
 class DrillServer:
-    """One installation in the scratch directory; `start` after every `kill` listens at another address."""
+    """The installation in the scratch directory. After each `kill`, `start` uses another address."""
 
     def __init__(self, config: Path | None, *, scratch: Path, receiver: str) -> None:
         self._config = config
@@ -48,8 +48,8 @@ class DrillServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns once it is ready."""
-        # Another port each time: the one before may be somebody else's by now.
+        """Start the server and return when it is ready."""
+        # A new port each time, because another program may have taken the previous one.
         words = [str(self._config or ""), str(self._scratch), self._receiver, "127.0.0.1:0"]
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "gateway.cli.drill.server", *words],
@@ -68,12 +68,14 @@ class DrillServer:
         timer.cancel()
         if not line:
             self.kill()
-            raise DrillFailed(f"it did not start: {' '.join(self._said)[-1000:] or 'nothing was said'}")
+            raise DrillFailed(
+                f"the server under test did not start: {' '.join(self._said)[-1000:] or 'it printed nothing'}"
+            )
         ready = json.loads(line)
         self.url, self.key = ready["url"], ready["key"] or self.key
 
     def kill(self) -> None:
-        """SIGKILL, as a crash or the kernel's memory killer."""
+        """Send SIGKILL, as a crash or the kernel's out-of-memory killer would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -97,9 +99,10 @@ class DrillServer:
 
 def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -> Config:
     """
-    Data in the scratch directory, one destination on loopback, no upstream, no devices, no public address.
+    Return a configuration for the server under test.
 
-    Limits, retention, prices, attribution and privacy are the operator's.
+    It uses the scratch directory, one destination on loopback, no upstream, no devices and no public address.
+    Limits, retention, prices, attribution and privacy stay those of the operator.
     """
     server = ServerSettings(
         listen=listen,
@@ -132,7 +135,7 @@ async def _serve(config: Config) -> int:
 
 
 def main() -> int:
-    """Serve the copy of a configuration, as `DrillServer.start` asks for it."""
+    """Run the server with the arguments that `DrillServer.start` passes."""
     config, scratch, receiver, listen = sys.argv[1:]
     settings = configured(Path(config) if config else None)
     copy = trial_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)

@@ -1,4 +1,6 @@
-"""What surrounds the server of a drill: clients that send made-up calls, the upstream, and a disk that loses power."""
+"""
+The environment of the server under test: clients with generated calls, an upstream, and a disk that loses power.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ CALLS_A_REQUEST = 10
 SENDERS = 4
 PAUSE_S = 0.02
 PATIENCE_S = 30.0
-IMAGE_BYTES = 256 << 20  # sparse: it takes what is written
+IMAGE_BYTES = 256 << 20  # sparse, so it uses only the space that is written
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
 _WITHOUT_FLUSH = struct.pack("I", 2)  # EXT4_GOING_FLAGS_NOLOGFLUSH
 _UNMOUNT_TRIES = 50
@@ -34,7 +36,7 @@ _UNMOUNT_TRIES = 50
 
 @dataclass(frozen=True)
 class Calls:
-    """A request of calls by their response ids."""
+    """A request with calls, known by their response ids."""
 
     names: tuple[str, ...]
     body: bytes
@@ -49,19 +51,22 @@ def make(count: int = CALLS_A_REQUEST) -> Calls:
 
 class Traffic:
     """
-    Calls sent as a client sends them: what was not acknowledged comes again, unchanged. `acknowledged` is what the
-    server has answered 2xx for.
+    Senders that retry a request unchanged until it is acknowledged, as real clients do.
+
+    `acknowledged` holds the ids of all calls that the server answered with 2xx.
     """
 
     def __init__(self, server: DrillServer) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._waiting: list[Calls] = []  # sent without an acknowledgement, by a sender that ended
+        self._waiting: list[Calls] = []  # not acknowledged when their sender ended
         self.acknowledged: set[str] = set()
         self.refused = 0
 
     def send(self, calls: Calls) -> bool:
-        """Send the calls; True if they were acknowledged. OSError or HTTPException if no answer came."""
+        """
+        Send the calls; return True if they were acknowledged. Raises OSError or HTTPException without a response.
+        """
         parts = urlsplit(self._server.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
         try:
@@ -78,20 +83,24 @@ class Traffic:
         return status == 200
 
     def until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
-        """Send until it is acknowledged; the seconds that took. TimeoutError after `timeout_s`."""
+        """
+        Retry until the calls are acknowledged; return the seconds. Raises TimeoutError after `timeout_s`.
+        """
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
             try:
                 if self.send(calls):
                     return time.monotonic() - began
             except (OSError, http.client.HTTPException):
-                pass  # it is down, or starts
+                pass  # the server is down or starting
             time.sleep(PAUSE_S)
         raise TimeoutError(f"nothing was acknowledged for {timeout_s:.0f} s")
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Send all the time with several senders; at first what the last load left without an answer."""
+        """
+        Send continuously from several threads, beginning with requests that the previous load left unacknowledged.
+        """
         stop = threading.Event()
         threads = [threading.Thread(target=self._run, args=(stop,), daemon=True) for _ in range(SENDERS)]
         for thread in threads:
@@ -104,7 +113,7 @@ class Traffic:
                 thread.join()
 
     def finish(self) -> None:
-        """Send again what was left without an answer, as a client does."""
+        """Retry the requests that were left unacknowledged, as a client does."""
         while self._waiting:
             self.until_acknowledged(self._waiting.pop())
 
@@ -118,7 +127,7 @@ class Traffic:
                 if self.send(calls):
                     calls = None
             except (OSError, http.client.HTTPException):
-                break  # killed
+                break  # the server was killed
             stop.wait(PAUSE_S)
         if calls is not None:
             with self._lock:
@@ -149,9 +158,9 @@ def _span(name: str, now: int) -> dict[str, object]:
 
 class DrillReceiver:
     """
-    The upstream: a receiver of webhooks on loopback that can be down, or refuse one record.
+    The upstream: a webhook receiver on loopback that can be down, or reject one record.
 
-    It remembers what it took by idempotency key, as the cost service does: a repeat under one key counts once.
+    It remembers idempotency keys, as the cost service does, so a repeated request with the same key counts once.
     """
 
     def __init__(self) -> None:
@@ -171,8 +180,7 @@ class DrillReceiver:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *values: object) -> None:
-                """Say nothing: the table does."""
+            def log_message(self, format: str, *values: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -183,7 +191,7 @@ class DrillReceiver:
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     def take(self, body: bytes, key: str) -> int:
-        """The status for one delivery."""
+        """Return the status for one delivery."""
         names = [record["request_id"] for record in json.loads(body)["records"]]
         with self._lock:
             if self.is_down:
@@ -213,25 +221,25 @@ class DrillReceiver:
 
 
 class NoPowerCut(Exception):
-    """The message says what is missing on this machine."""
+    """A power cut cannot be simulated. The message names the missing prerequisite."""
 
 
 class CutDisk:
     """
     A file system whose power can be cut: ext4 in an image file next to the data directory. Mounting it needs root.
 
-    Its shutdown drops everything that was written and not flushed, as the kernel's own tests of file systems do.
-    `cut` loses what was not flushed, `remount` replays its journal as a boot does.
+    `cut` uses the ext4 shutdown call with which the kernel tests its file systems, and loses everything that
+    was not flushed. `remount` replays the journal, as a boot does.
     """
 
     def __init__(self, scratch: Path) -> None:
         self.directory = scratch / "disk"
         self._image = scratch / "disk.img"
         if os.geteuid() != 0:
-            raise NoPowerCut("it needs root, to mount a file system of its own")
+            raise NoPowerCut("mounting a test file system needs root")
         for command in ("mkfs.ext4", "mount", "umount"):
             if shutil.which(command) is None:
-                raise NoPowerCut(f"it needs the command {command}")
+                raise NoPowerCut(f"the command {command} is missing")
         self.directory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
@@ -246,12 +254,12 @@ class CutDisk:
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
         except OSError as error:
-            raise NoPowerCut(f"this kernel shuts no file system down: {error.strerror}") from error
+            raise NoPowerCut(f"this kernel cannot shut down a file system: {error.strerror}") from error
         finally:
             os.close(descriptor)
 
     def unmount(self) -> None:
-        """Waits for a process that has just ended to let go."""
+        """Unmount the file system. Retries, because a process that has just ended may still hold it."""
         for _ in range(_UNMOUNT_TRIES):
             if not os.path.ismount(self.directory):
                 return

@@ -1,1 +1,1 @@
-"""Commands that look at what destinations have written into your own store."""
+"""Commands for the files that destinations have written to your own store."""

@@ -1,4 +1,4 @@
-"""`tollhouse lake`: looks at what destinations have written into your own store, and has it mended or brought in."""
+"""`tollhouse lake`: verifies, repairs and fills the files that destinations write to your own store."""
 
 from __future__ import annotations
 
@@ -28,46 +28,58 @@ if TYPE_CHECKING:
 
 
 READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
-_SHOWN = 100  # differences, without --json
-_LOOK_S = 0.5
-STREAMS = ("kafka", "clickhouse")  # types of destinations without files
+_SHOWN = 100  # maximum differences printed without --json
+_POLL_INTERVAL_S = 0.5
+STREAMS = ("kafka", "clickhouse")  # destination types that write no files
 DAY = click.DateTime(["%Y-%m-%d"])
 destination_option = click.option(
-    "--destination", "name", help="The destination, if the configuration has several that are a lake."
+    "--destination", "name", help="Name of the destination; needed if several destinations are data lakes."
 )
 topic_option = click.option(
-    "--topic", help="The topic, if the destination has several; without it AI telemetry, or the first."
+    "--topic", help="Topic, if the destination has several; default: ai-telemetry, or else its first topic."
 )
 
 
 @click.group()
 def lake() -> None:
-    """Look at what destinations that are a lake have written, with or without a server."""
+    """Verify, repair and import the files that destinations write to your own store."""
 
 
 @lake.command()
 @config_option
 @destination_option
 @topic_option
+@click.option("--from", "since", type=DAY, metavar="DAY", help="First date of the files to verify (UTC).")
 @click.option(
-    "--from", "since", type=DAY, metavar="DAY", help="First date of the files that are looked at (UTC)."
+    "--to", "until", type=DAY, metavar="DAY", help="Last date of the files to verify (UTC, inclusive)."
 )
-@click.option("--to", "until", type=DAY, metavar="DAY", help="Last date, which is part of it.")
-@click.option("--footers", "level", flag_value="footers", help="Also read the end of every file.")
-@click.option("--data", "level", flag_value="data", help="Also read every byte, and add every sum again.")
+@click.option("--footers", "level", flag_value="footers", help="Also read the end (footer) of every file.")
 @click.option(
-    "--sample", "share", type=Percent(), help="With --data: read only so many of the files whole, by chance."
+    "--data", "level", flag_value="data", help="Also read every file completely, and recompute every sum."
+)
+@click.option(
+    "--sample",
+    "share",
+    type=Percent(),
+    help="With --data: percentage of files to read completely, chosen at random.",
 )
 @click.option(
     "--without-books",
     "alone",
     is_flag=True,
-    help="Do not ask this Tollhouse: for a copy of the store, or a prefix that began later than the route.",
+    help=(
+        "Do not compare with the accounting of this installation. Use it for a copy of the store, or for "
+        "a prefix that began later than the route."
+    ),
 )
 @click.option(
-    "--expired-before", "expired", type=DAY, metavar="DAY", help="A rule of the store took earlier files."
+    "--expired-before",
+    "expired",
+    type=DAY,
+    metavar="DAY",
+    help="Date before which the store's lifecycle rule deleted files.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(
     config: Path | None,
     name: str | None,
@@ -81,22 +93,23 @@ def verify(
     as_json: bool,
 ) -> None:
     """
-    Compare the files of a lake with its manifests, and those with the books of the route; exit code 1 if they
-    differ. Of type kafka and clickhouse the topic or the table is compared with the books.
+    Compare a data lake with its manifests and with the gateway's accounting.
 
-    A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
-    or be there twice. The books are asked where the data directory is, for all dates together: not with --from
-    or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
+    Finds files that are missing, that have another size or content, or that no manifest names, and record
+    numbers that are missing or appear twice. For destinations of type kafka and clickhouse, compares the
+    topic or the table with the accounting. The accounting is compared only if the data directory is available
+    and neither --from nor --to is given. Missing files before --expired-before are reported as
+    expired_by_rule and are not failures.
 
-    With --data the sums of each day are compared with the ledger, too, if nothing waits for the lake, and the rows of
-    each delivery with those that the log gives now, while it has them. With --sample 5%
-    the ends of all files are read, and one file of twenty whole, other ones each time.
+    With --data, also compares the sums of each day with the totals (if no record waits for the lake), and the
+    rows of each delivery with the log while the log still has them. With --sample 5%, reads the ends of all
+    files and one file in twenty completely; each run chooses other files. Exit code 1 if there are differences.
     """
     from exporters.lake.past.log_recount import EXPLAINED
     from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
 
     if share is not None and level != "data":
-        fail("--sample is of --data", 2)
+        fail("--sample needs --data", 2)
     settings = _chosen_lake(config, name, of_any_type=True)
     route = _chosen_route(settings, topic)
     dates = Dates(_date_text(since), _date_text(until))
@@ -112,7 +125,7 @@ def verify(
         for each in differences[:_SHOWN]:
             click.echo(f"{each.kind}: {each.name}: {each.words}")
     if any(each.kind not in {EXPIRED, *EXPLAINED} for each in differences):
-        fail(f"{settings.name} differs: see docs/lake.md, Verify")
+        fail(f"{settings.name} differs; see docs/lake.md, section Verify")
 
 
 def _verified(
@@ -124,7 +137,7 @@ def _verified(
     books: RouteBooks | None,
     share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
-    """Return what was found, and how it differs."""
+    """Return the fields to print, and the differences."""
     from exporters.lake.tables import LakeDays
     from exporters.lake.verification import ALL_DATES, expired_before
 
@@ -157,7 +170,7 @@ def _verified(
 
 
 def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
-    """True if every row is read, and the ledger has its sums."""
+    """Return True if all rows are read and the totals contain their sums."""
     from exporters.lake.destination import is_focus
     from spool.record import AI_TELEMETRY
 
@@ -168,17 +181,19 @@ def _has_ledger(settings: DestinationSettings, route: str, level: str, share: fl
 @lake.command()
 @config_option
 @destination_option
-@click.option("--dry-run", is_flag=True, help="Say what would be put again, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option(
+    "--dry-run", is_flag=True, help="List the files that would be written again, and write nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) -> None:
     """
-    Put files that are missing again, under their names, from what the log still has; exit code 1 if it has the
-    records of one no more.
+    Write missing files of a data lake again, from records in the log.
 
-    Nothing is overwritten: take a damaged file away first. The same bytes need no other manifest; other bytes get
-    one beside the first.
+    Files keep their names. Existing files are never overwritten, so move a damaged file away first. If a
+    file's new bytes differ from the original ones, a second manifest describes it. Exit code 1 if the log no
+    longer has the records of a file.
     """
-    client = _operator(config, installation(config))  # which has the records
+    client = _operator(config, installation(config))  # the operator API reads the records
     settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
@@ -187,29 +202,30 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
         show_json(payload)
     else:
         for key in done["put"]:
-            click.echo(f"{'would be put' if dry_run else 'put'}: {key}")
+            click.echo(f"{'would be written' if dry_run else 'written'}: {key}")
         for key, words in done["lost"].items():
             click.echo(f"lost: {key}: {words}")
-        click.echo(f"{len(done['put'])} files put again, {len(done['lost'])} lost", err=True)
+        click.echo(f"{len(done['put'])} files written again, {len(done['lost'])} lost", err=True)
     if done["lost"]:
-        fail("the log has the records of some files no more")
+        fail("the log no longer has the records of some files")
 
 
 @lake.command()
 @config_option
 @destination_option
 @topic_option
-@click.option("--leave", is_flag=True, help="Leave records that this copy never had in the lake alone.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--leave", is_flag=True, help="Do not import records that exist only in the lake.")
+@click.option("--dry-run", is_flag=True, help="Show the planned changes, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def adopt(
     config: Path | None, name: str | None, topic: str | None, leave: bool, dry_run: bool, as_json: bool
 ) -> None:
     """
-    After `tollhouse restore`: settle what the lake has already, and bring back what this copy never had.
+    After `tollhouse restore`: reconcile this installation with its data lake.
 
-    No server may use the data meanwhile. Numbers up to the last one of the copy are settled as delivered. Records
-    behind it go into the log again, each id once, and to every other route; the lake does not get them a second time.
+    Stop all servers first. Deliveries of records that the lake already has are marked as delivered. Records
+    that exist only in the lake, because they are newer than the backup, are imported into the log, each id
+    once, and sent to all other routes. The lake does not receive them again.
     """
     from gateway.cli.lake.filling import adopted
 
@@ -221,8 +237,8 @@ def adopt(
         show_json({"adopted": asdict(done)})
     else:
         click.echo(
-            f"{done.settled} numbers settled, {done.brought} records brought, {done.known} known already, "
-            f"{done.left} left in the lake alone"
+            f"{done.settled} records marked as delivered, {done.brought} imported, {done.known} "
+            f"already known, {done.left} left only in the lake"
         )
 
 
@@ -233,16 +249,16 @@ def adopt(
 @config_option
 @destination_option
 @topic_option
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def import_(
     sources: tuple[Path, ...], config: Path | None, name: str | None, topic: str | None, as_json: bool
 ) -> None:
     """
-    Bring records from before into a lake, from record files and from files of another lake.
+    Import earlier records into a data lake, from record files or from another lake.
 
-    A record file has a record a line, as destinations of type ndjson write it; the names of files of a lake end in
-    .parquet or .ndjson.zst. A record whose id the lake has already under its date is left out, and a file that is
-    brought again changes nothing. The log and the ledger are not changed.
+    A record file has one record per line, as destinations of type ndjson write it. Files of a lake end in
+    .parquet or .ndjson.zst. Records whose id the lake already has for the same date are skipped, so importing
+    a file twice changes nothing. The log and the totals are not changed.
     """
     from gateway.cli.lake.filling import imported
 
@@ -253,7 +269,7 @@ def import_(
         show_json({"imported": done})
     else:
         for each in done:
-            click.echo("{source}: {rows} rows, {known} known already, {left_out} left out".format(**each))
+            click.echo("{source}: {rows} rows, {known} already known, {left_out} left out".format(**each))
 
 
 @lake.command()
@@ -267,15 +283,15 @@ def import_(
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the command waits for the files and their manifest; 0 asks alone.",
+    help="Maximum time to wait for the files and their manifest; 0 only requests them.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def land(config: Path | None, name: str | None, topic: str | None, wait_s: float, as_json: bool) -> None:
     """
-    Have a running server bring in now what waits for a file, such as at the end of a month; exit code 1 if it
-    has not landed in time.
+    Write all waiting records to the data lake now, for example at the end of a month.
 
-    All that was committed before lands, each record when `spool.hold` has passed for it.
+    Needs a running server. Records that were committed before are included as soon as `spool.hold` has passed
+    for each. Exit code 1 if they have not landed in time.
     """
     client = _operator(config, installation(config))
     route = _chosen_route(_chosen_lake(config, name), topic)
@@ -285,13 +301,15 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:
-        click.echo(f"{route}: everything that was committed before has landed")
+        click.echo(f"{route}: all records committed before have landed")
     if state is not None and wait_s:
-        fail(f"{route} has not landed everything yet: {state['reason'] or state['state']}")
+        fail(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 
 
 def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
-    """Wait until no record below a number waits; the state of the route if that is not so."""
+    """
+    Wait until all records below a number have landed. Return the route's state if the time runs out first.
+    """
     until = time.monotonic() + wait_s
     while True:
         [state] = client.request("GET", "/routes", query=[("route", route)])["routes"]
@@ -299,16 +317,16 @@ def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> Js
             return None
         if time.monotonic() >= until:
             return dict(state)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 @lake.command("manifest")
 @config_option
 @destination_option
 @topic_option
-@click.option("--month", help="Only deliveries that have records of a month, such as 2026-10.")
+@click.option("--month", help="Only deliveries with records of a month, such as 2026-10.")
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
-    """Print the manifests of a lake as one JSON list."""
+    """Print the manifests of a data lake as one JSON list."""
     settings = _chosen_lake(config, name)
     show_json(result_of(_manifests(settings, _chosen_route(settings, topic), month or "")))
 
@@ -320,13 +338,13 @@ def manifest_(config: Path | None, name: str | None, topic: str | None, month: s
     "--for",
     "reader",
     type=click.Choice(READERS),
-    help="What reads them.  [default: duckdb, or clickhouse of a table]",
+    help="Program that will run the SQL.  [default: duckdb; clickhouse for a destination of that type]",
 )
 def sql(config: Path | None, name: str | None, reader: str | None) -> None:
     """
-    Print the statements with which a reader of SQL sees the files of a lake: a table of them, and views.
+    Print SQL that creates a table over the files of a data lake, and views.
 
-    Of a destination of type clickhouse: the table that it fills, and its views.
+    For a destination of type clickhouse, the table is the one that the destination fills.
     """
     settings = _chosen_lake(config, name, of_any_type=True)
     try:
@@ -336,12 +354,12 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
 
 
 def _statements(settings: DestinationSettings, reader: str | None) -> str:
-    """ValueError where the reader does not read what the destination writes."""
+    """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
     if settings.type in STREAMS:
         from exporters.clickhouse.table import statements
 
         if settings.type != "clickhouse" or reader not in (None, settings.type):
-            raise ValueError(f"{reader or 'no reader of SQL'} reads no destination of type {settings.type}")
+            raise ValueError(f"{reader or 'no SQL program'} cannot read destinations of type {settings.type}")
         return statements(settings.table)
     from exporters.lake.views.statements import views_for
 
@@ -349,16 +367,16 @@ def _statements(settings: DestinationSettings, reader: str | None) -> str:
 
 
 def _client(config: Path | None) -> OperatorClient | None:
-    """The operator API of this installation; None where it has no data."""
+    """Return a client of the operator API, or None if this installation has no data."""
     from spool.settings import LOCK_FILE, SQLITE
 
     settings = configured(config)
     try:
         is_there = settings.storage.engine != SQLITE or (settings.data_dir / LOCK_FILE).exists()
     except OSError as error:
-        fail(f"the books cannot be asked ({error}); --without-books looks at the store alone")
+        fail(f"cannot read the accounting ({error}); use --without-books to verify only the store")
     if not is_there:
-        click.echo(f"the books are not compared: {settings.data_dir} has no data of Tollhouse", err=True)
+        click.echo(f"not compared with the accounting: {settings.data_dir} has no Tollhouse data", err=True)
         return None
     return _operator(config, settings)
 
@@ -374,7 +392,7 @@ def _of_records(settings: DestinationSettings) -> DestinationSettings:
     from exporters.lake.destination import is_focus
 
     if is_focus(settings):
-        fail(f"{settings.name} has charges in the format {settings.format}, and no records", 2)
+        fail(f"{settings.name} has charges in the format {settings.format} instead of records", 2)
     return settings
 
 
@@ -397,7 +415,9 @@ async def _manifests(settings: DestinationSettings, route: str, month: str) -> l
 
 
 def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = False) -> DestinationSettings:
-    """The destination that is named, or the only one that is a lake of files; with `of_any_type` a stream, too."""
+    """
+    Return the named destination, or the only data lake. With `of_any_type`, kafka and clickhouse are allowed.
+    """
     from exporters.lake.destination import WITH_FILES
 
     destinations = configured(config).destinations
@@ -406,13 +426,15 @@ def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = F
         lakes += [each for each in destinations if each.type in STREAMS]
     wanted = [each for each in lakes if name in (None, each.name)]
     if len(wanted) != 1:
-        names = ", ".join(each.name for each in lakes) or "none: see docs/lake.md"
-        fail(f"name one destination that is a lake with --destination; the configuration has {names}", 2)
+        names = ", ".join(each.name for each in lakes) or "none (see docs/lake.md)"
+        fail(f"name one data lake with --destination; the configuration has {names}", 2)
     return wanted[0]
 
 
 def _chosen_topic(settings: DestinationSettings, topic: str | None) -> str:
-    """A topic of a destination; without one AI telemetry, or its first."""
+    """
+    Return the given topic of a destination, or else AI telemetry or its first topic. Exits if it has no such topic.
+    """
     from spool.record import AI_TELEMETRY
 
     usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]

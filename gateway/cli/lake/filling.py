@@ -1,4 +1,4 @@
-"""What `tollhouse lake adopt` and `import` do: records from a lake into a restored copy, and from files into a lake."""
+"""The work of `tollhouse lake adopt` and `tollhouse lake import`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def adopted(
     config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
 ) -> Adopted:
     """
-    Settle in the storage of a restored copy what the lake has, and bring back what the copy never had.
+    Mark what the lake has as delivered in a restored storage, and import the records that exist only in the lake.
 
-    Raises SpoolLocked while a server uses the data, NotAllowed while another gateway does.
+    Raises SpoolLocked while a server uses the data, NotAllowed while another gateway runs.
     """
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
@@ -38,7 +38,7 @@ async def adopted(
                 raise SpoolError(storage.registry_problem)
             others = [node.name for node in await storage.leases.nodes() if node.is_live and not node.is_this]
             if others:
-                raise NotAllowed(f"stop every gateway first: {', '.join(others)} runs")
+                raise NotAllowed(f"stop every gateway first; still running: {', '.join(others)}")
             adoption = LakeAdoption(
                 store=store_of(settings, secret_of(settings)),
                 landings=storage.small.of(LANDINGS),
@@ -62,7 +62,7 @@ async def adopted(
 
 
 async def imported(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
-    """Bring the records of a file into a lake; return what it brought."""
+    """Import the records of a file into a lake; return the counts and the written files."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(
             store=store_of(settings, secret_of(settings)),

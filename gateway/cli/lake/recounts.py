@@ -1,4 +1,6 @@
-"""What `tollhouse lake verify` asks for: the files of a lake, a topic or a table, and the books of their route."""
+"""
+The checks of `tollhouse lake verify`: files, a topic or a table, compared with the accounting of their route.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TOKENS = ("input_tokens", "output_tokens")
-Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"  # what was found, and how it differs
+Verified: TypeAlias = (
+    "tuple[JsonObject, Sequence[LakeDifference]]"  # the fields to print, and the differences
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouteBooks:
-    """The running books of a route before its destination was asked; numbers `below` are settled."""
+    """The accounting of a route, read before its destination is read. Records `below` are acknowledged."""
 
     client: OperatorClient
     route: str
@@ -45,12 +49,12 @@ class RouteBooks:
         return _terms(self.client, self.route)
 
     def waits(self) -> bool:
-        """True if records of the log are not in the lake yet."""
+        """Return True if records of the log have not reached the lake yet."""
         states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
         return any(state["queued"] for state in states)
 
     def of_ledger(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
-        """Sums of the ledger by days in UTC; None if it may lack records of them."""
+        """Return the totals of each UTC day, or None if they may be incomplete."""
         from exporters.lake.tables import LakeDay
         from spool.ledger import money
 
@@ -68,16 +72,16 @@ class RouteBooks:
 
 
 def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
-    """Add the days of a lake that differ from those of the ledger; say whether they were compared."""
+    """Add the days on which the lake differs from the totals. Also return in words how much was compared."""
     from exporters.lake.past.log_recount import ledger_differs
 
     if not days.days:
         return found, "nothing to compare"
     if found.left:
-        return found, f"not compared: {found.left} records are in the lake alone"
+        return found, f"not compared: {found.left} records are only in the lake"
     ledger = books.of_ledger(min(days.days), max(days.days))
     if ledger is None or books.waits() or books.now() != books.terms:
-        return found, "not compared: records wait for the lake (tollhouse lake land), or came meanwhile"
+        return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
     began_later = (found.first or 1) > 1
     differences = ledger_differs(days.days, ledger, began_later=began_later)
     return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
@@ -85,8 +89,9 @@ def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple
 
 def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
     """
-    Add the deliveries whose rows the log gives otherwise now, and editions that the route never had; say how many
-    deliveries were compared.
+    Add deliveries whose rows differ from the log, and editions that the route never had.
+
+    Also returns in words how many deliveries were compared.
     """
     from exporters.lake.verification import CONTENT, EDITION, LakeDifference
 
@@ -103,13 +108,13 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
         known.update(part["editions"])
         compared += part["compared"]
         after = part["after"]
-    words = "no numbers of this log had this edition"
+    words = "no record number of this log had this edition"
     unknown = [LakeDifference(EDITION, each, words) for each in found.editions if each not in known]
     return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
 def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
-    """Add the difference of a lake of files to the books, if there is one."""
+    """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import books_differ
 
     difference = books_differ(found, books.route, books.terms, books.now())
@@ -124,7 +129,9 @@ async def verify_files(
     share: float | None = None,
     days: LakeDays | None = None,
 ) -> VerifiedLake:
-    """Verify a lake of files; with a `share` of them, chosen by chance, whole."""
+    """
+    Verify a lake of files. With `share`, reads only that part of the files completely, chosen at random.
+    """
     from exporters.destinations.catalogue import secret_of
     from exporters.lake.destination import store_of
     from exporters.lake.tables import table_of
@@ -148,7 +155,7 @@ async def verify_files(
 
 
 def sampled(share: float) -> Callable[[], bool]:
-    """Return what is true for a share of its calls, evenly; chance says for which."""
+    """Return a function that is True for a `share` of its calls, evenly spaced from a random start."""
     position = random()
 
     def is_next() -> bool:
@@ -160,7 +167,7 @@ def sampled(share: float) -> Callable[[], bool]:
 
 
 def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBooks | None) -> Verified:
-    """Return what a table of ClickHouse has, and how it differs."""
+    """Return the state of a ClickHouse table, and its differences."""
     import msgspec
 
     from exporters.clickhouse.recount import VerifiedTable, recount
@@ -187,7 +194,7 @@ def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBook
 def verified_topic(
     settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
 ) -> Verified:
-    """Return how far a route has come in a topic of Kafka, and how the topic differs."""
+    """Return the route's progress in a Kafka topic, and the differences."""
     from exporters.destinations.catalogue import secret_of
     from exporters.kafka.recount import recount
 
@@ -225,14 +232,14 @@ def _terms(client: OperatorClient, route: str) -> Mapping[str, int]:
 
 
 def refuse_options(type: str, given: Mapping[str, object]) -> None:
-    """End the command if an option is given that has no meaning for a type."""
+    """Exit with code 2 if an option was given that the destination type does not support."""
     for option, value in given.items():
         if value:
-            fail(f"{option} has no meaning for a destination of type {type!r}", 2)
+            fail(f"{option} does not apply to destinations of type {type!r}", 2)
 
 
 def result_of(work: Coroutine[Any, Any, T]) -> T:
-    """Return what work comes to; the command ends if the destination or the storage fails."""
+    """Run the work and return its result. Exits if the destination or the storage fails."""
     from exporters.errors import SendError
     from spool.errors import SpoolError
 

@@ -85,7 +85,7 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
     before = objects(tmp_path / "lake")
     again = run(tmp_path, str(source))
     assert again.exit_code == 0
-    assert again.output == "archive.ndjson: 8 rows, 5 known already, 2 left out\n"
+    assert again.output == "archive.ndjson: 8 rows, 5 already known, 2 left out\n"
     assert before == objects(tmp_path / "lake")
     found = verified(tmp_path / "lake", tmp_path / "scratch")
     assert found.differences == []

@@ -66,7 +66,7 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
         each for each in json.loads(result.stdout)["doctor"]["found"] if each["about"] == f"lake {ROUTE}"
     ]
     assert "problem" == found["status"]
-    assert "it differed: 1 foreign" in found["words"]
+    assert "with differences: 1 foreign" in found["words"]
 
 
 def config_of(directory: Path) -> Config:
@@ -136,7 +136,7 @@ def test_a_command_lands_what_waits(tmp_path: Path) -> None:
 
     done, away = asyncio.run(served())
     assert done.exit_code == 0
-    assert done.output == f"{ROUTE}: everything that was committed before has landed\n"
+    assert done.output == f"{ROUTE}: all records committed before have landed\n"
     assert [(10,)] == query(tmp_path / "away", "SELECT count(*) FROM lake")
     found = json.loads(away.stdout)
     assert away.exit_code == 1

@@ -209,6 +209,6 @@ def test_commands_take_a_topic(tmp_path: Path) -> None:
     assert "missing: usage_events/v1/" in run("verify", "--topic", "usage-events", code=1)
     [made] = json.loads(run("manifest", "--topic", "unit-cost"))
     assert "lake/unit-cost" == made["route"]
-    assert "put: usage_events/v1/" in run("repair")
+    assert "written: usage_events/v1/" in run("repair")
     run("verify", "--topic", "usage-events", "--data")
     assert "has no topic 'billing-data'" in run("verify", "--topic", "billing-data", code=2)

@@ -135,10 +135,10 @@ def test_a_sample_is_a_share_of_what_is_read(lake: Path) -> None:
     config = str(lake.parent / "tollhouse.toml")
     for share in ("0%", "101%", "5"):
         result = CliRunner().invoke(command, ["verify", "--config", config, "--data", "--sample", share])
-        assert 2 == result.exit_code and "at most 100%, such as 5%" in result.output
+        assert 2 == result.exit_code and "up to 100%, such as 5%" in result.output
     result = CliRunner().invoke(command, ["verify", "--config", config, "--sample", "5%"])
     assert result.exit_code == 2
-    assert result.stderr == "tollhouse: --sample is of --data\n"
+    assert result.stderr == "tollhouse: --sample needs --data\n"
 
 
 def test_manifests_are_printed_as_one_list(lake: Path) -> None:

@@ -143,8 +143,8 @@ def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path
     [
         ({"type": "file", "path": "lake"}, "athena", "athena reads no store of type file; it reads s3"),
         ({"type": "file", "path": "lake", "format": "ndjson"}, "spark", "views for spark are over Parquet"),
-        ({"type": "clickhouse", "url": "https://house:8443/costs"}, "spark", "spark reads no destination of type"),
-        ({"type": "kafka", "url": "broker:9093"}, "duckdb", "duckdb reads no destination of type kafka"),
+        ({"type": "clickhouse", "url": "https://house:8443/costs"}, "spark", "spark cannot read destinations of type"),
+        ({"type": "kafka", "url": "broker:9093"}, "duckdb", "duckdb cannot read destinations of type kafka"),
     ],
 )  # fmt: skip
 def test_what_a_reader_does_not_read_is_said(

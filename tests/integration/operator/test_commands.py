@@ -188,7 +188,7 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
 
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
     """Books that balance over nothing are no answer to a mistyped directory."""
-    assert "nothing was kept in" in run("spool", "verify").stderr
+    assert "is a new data directory without any data" in run("spool", "verify").stderr
     assert "" == run("spool", "verify").stderr
 
 
@@ -425,7 +425,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
     assert "no record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
     words = ("explain", "--record", "0" * 32, "--since", "2026-11-01")
     assert "was committed since 2026-11-01T00:00:00.000Z" in run(*words, code=2).stderr
-    assert "--since goes with --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr
+    assert "--since needs --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr
     assert "give FILE, or --record ID" in run("explain", code=2).stderr
 
 
