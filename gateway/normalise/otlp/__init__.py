@@ -1,4 +1,4 @@
-"""OTLP requests, protobuf and JSON, into records: the one entry for receivers, files and workers."""
+"""OTLP requests to records, for receivers, files and workers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "logs": LogReader,
 }
 
-TURN = 16  # items of one slice that are taken between two looks at the time
+TURN = 16  # items of one slice to read between two checks of the clock
 
 
 def normalise(
     signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Outcome]:
     """
-    Each `next` works through one slice of at most 512 KiB; the generator returns the Outcome.
+    Normalise an OTLP export request in slices of at most 512 KiB; the generator returns the Outcome.
 
-    Raises BadPayload for a body that cannot be read as an export request of the signal.
+    Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the signal.
     """
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
@@ -44,7 +44,7 @@ def normalise(
         clock = SliceClock()
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
-            # a metric is never cut, and may have any number of points
+            # One metric may hold any number of points, so one slice may take long.
             if number % TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield

@@ -1,7 +1,7 @@
 """
-Which attributes are decoded: content and e-mail addresses are dropped here.
+Which attributes are decoded. Content and e-mail addresses are dropped here.
 
-A few attributes of content and of request settings are reduced to the numbers or the model name in them at once.
+A few attributes with content or request settings are reduced at once to the numbers or the model name in them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
-MAX_VALUE = 16 * 1024  # a longer text is not a name, id, number or usage object
-_LARGE = 256 * 1024  # of one from which only the small members are decoded
+MAX_VALUE = 16 * 1024  # in characters; no name, id, number or usage object is longer
+_LARGE = 256 * 1024  # larger texts are decoded only as far as their small members
 
 SCALAR = "scalar"
-WORDS = "words"  # a list of texts is kept
-REDUCED = "reduced"  # a text is reduced to what may be read of it
+WORDS = "words"  # keep a list of texts
+REDUCED = "reduced"  # keep only the readable part of a text
 DROPPED = "dropped"
 
 _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -32,7 +32,7 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
-# Token counts of prompts and completions are named like them.
+# Names of token counts contain words such as `prompt`, so `is_content` would drop them.
 _FIGURES = frozenset(
     {
         *FIELD_NAMES["input"],
@@ -44,7 +44,10 @@ _FIGURES = frozenset(
 
 
 class _Rules(dict[str, str]):
-    """The rule for each name that was seen; forgets all when senders invent too many names."""
+    """
+    A cache of the rule for each attribute name. It is emptied at 8192 names, because senders may invent any
+    number of names.
+    """
 
     def __missing__(self, name: str) -> str:
         rule = _rule(name)
@@ -71,7 +74,7 @@ RULES = _Rules()
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:
-    """Return the readable part of a text under a name whose rule is REDUCED; None if there is none."""
+    """Return the readable part of a text whose rule is REDUCED, or None if there is none."""
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:
@@ -84,6 +87,6 @@ def reduced(name: str, value: str) -> dict[str, Any] | None:
 
 
 def _small_members(value: str) -> dict[str, Any]:
-    """A large text's object without its large members, which hold no figures."""
+    """Decode an object without its large members. Members with counts are small."""
     members = payload.peek(value.encode())
     return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

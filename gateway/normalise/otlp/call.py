@@ -1,4 +1,4 @@
-"""A call as a span tells it: its record, who it was made for, and what settles it among its neighbours."""
+"""A call as one span describes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_TOKENS = Tokens()
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """Who a call was made for, as far as one set of attributes says."""
+    """The user, team, session and key for which a call was made. Missing values are None."""
 
     user: str | None = None
     team: str | None = None
@@ -23,7 +23,7 @@ NO_CALLER = Caller()
 
 
 def nearest(caller: Caller, further: Caller) -> Caller:
-    """Field by field, the nearer one that says something."""
+    """Merge two callers field by field. `caller` takes precedence over `further`."""
     if further is NO_CALLER:
         return caller
     if caller is NO_CALLER:
@@ -36,37 +36,40 @@ def nearest(caller: Caller, further: Caller) -> Caller:
     )
 
 
-# Without garbage collection, which costs more than the calls: whoever fills `inner` also empties it.
+# Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must
+# empty it again, to break reference cycles.
 class SpanCall(Struct, gc=False):
-    """Built when the span is read, settled when the whole payload was."""
+    """
+    A call read from one span. Further spans of the payload may complete or drop it before it becomes a record.
+    """
 
     place: int
     record: Inference
-    kind: int  # class of the operation: calls of one class may describe the same call
+    kind: int  # class of the operation; calls of the same class may describe the same call
     tokens: Tokens
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # as the answer of its provider states it
+    service_tier: str | None = None  # as the provider's response states it
     resource_caller: Caller = NO_CALLER
-    device: str | None = None  # as its resource names it
+    device: str | None = None  # from the resource attributes
     agent: str | None = None
     why: dict[str, str] | None = None
-    # What the hooks of its product or its sender may add.
-    own_id: str | None = None  # of an answer from the source's cache
-    also: tuple[bytes, ...] = ()  # further names of the call (spool.identity)
-    joins: tuple[bytes, ...] = ()  # names of it that an event knows, too
-    run_id: str | None = None  # one record for each run: that of the span that ends last
-    reports_stream: bool = False  # it stands beside the span that began the call
-    is_attempt: bool = False  # a further attempt: no twin of the attempt above it
-    is_logged: bool = False  # by events, which have no id of it
-    is_of_sdk: bool = False  # the provider's own library wrote it
-    # How it stands among its neighbours.
-    inner: list[SpanCall] | None = None  # the nearest calls of the same class below
-    twin_caller: Caller = NO_CALLER  # of dropped twins, the nearest first
-    repeats: str | None = None  # where reasons are asked for: why it was dropped
-    is_linked: bool = False  # known by its place in the trace, too
-    is_guess: bool = False  # it names neither an operation nor a kind
+    # The hooks of its product or its sender may set these fields.
+    own_id: str | None = None  # id of a response that came from the source's cache
+    also: tuple[bytes, ...] = ()  # more dedup keys of the call (spool.identity)
+    joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
+    run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
+    reports_stream: bool = False  # reports the result of a stream that a sibling span started
+    is_attempt: bool = False  # a retry inside a call; never merged with the outer call
+    is_logged: bool = False  # events without the id of the call report it as well
+    is_of_sdk: bool = False  # written by the provider's own SDK
+    # How the call relates to other spans of the payload.
+    inner: list[SpanCall] | None = None  # nearest calls of the same class below this call
+    twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
+    repeats: str | None = None  # why the call was dropped; set only if the request wants reasons
+    is_linked: bool = False  # client and gateway recognize the call also by its position in the trace
+    is_guess: bool = False  # the span names neither an operation nor a kind
 
     @property
     def has_usage(self) -> bool:
@@ -75,7 +78,8 @@ class SpanCall(Struct, gc=False):
     @property
     def says_nothing(self) -> bool:
         """
-        True if the span names no model, provider, id, cost or failure and counts nothing: an event inside a call.
+        True if the span names no model, provider, id, cost or failure and counts nothing. Such spans are
+        events inside a call.
         """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
@@ -84,6 +88,6 @@ class SpanCall(Struct, gc=False):
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def count_as(self, tokens: Tokens) -> None:
-        """Take over the counts of another report of the same call."""
+        """Replace the counts with those of another report of the same call."""
         self.tokens = tokens
         set_counts(self.record, tokens)

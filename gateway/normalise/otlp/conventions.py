@@ -1,4 +1,6 @@
-"""The semantic conventions as a product: telemetry of unknown senders, and what products share of it."""
+"""
+The semantic conventions as a product. It reads telemetry of unknown senders, and other products share its rules.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # Envoy AI Gateway and others: parts of input and output, never added to them
+    # From Envoy AI Gateway and others: parts of the input or the output, never added to it.
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,
@@ -70,7 +72,7 @@ _TYPES = {
     "reasoning_output": REASONING,
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
-_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
+_USAGE = "gen_ai.client.inference.usage."  # counters of the 2026 conventions, which replace the histogram
 _USAGE_TYPES = {
     "input_tokens": INPUT,
     "output_tokens": OUTPUT,
@@ -79,7 +81,8 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-_DRAFT = "gen_ai.client.inference."  # of these counters: the whole, and what it is made up of by cache and by phase
+# an earlier form of these counters: tokens in total, input by cache and output by phase
+_DRAFT = "gen_ai.client.inference."
 
 
 def _is_of_sdk(span: Span, call: SpanCall) -> None:
@@ -87,18 +90,18 @@ def _is_of_sdk(span: Span, call: SpanCall) -> None:
 
 
 def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
-    """The events of the call bear the ids of its span and may leave out that of the answer."""
+    """Add a dedup key from the span ids. Events of the call carry these ids and may omit the response id."""
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
         call.also += (of_span(span.trace_id, span.span_id),)
 
 
-# By beginnings of scopes, what is so of each call that is sent under them, whoever's marks it bears.
+# Hooks for all calls whose scope begins with the text, whichever product's marks the span has.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
-    ("com.anthropic.sdk.", _is_of_sdk),  # libraries that write spans unasked
+    ("com.anthropic.sdk.", _is_of_sdk),  # SDKs that write spans by themselves
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )
 
-# In the spans that Anthropic's own libraries write, whoever stands above them.
+# In spans of Anthropic's own libraries, and possibly of the tools around them.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 
@@ -110,7 +113,7 @@ OTEL = Product(
     source="otel",
     containers={_ONE_HOUR: _one_hour},
     texts={
-        # Whoever keeps a provider's usage object, or its answer, keeps it under one of these.
+        # Tools that copy a provider's usage object or response use one of these attributes.
         **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),
         **dict.fromkeys(("output.value", "gen_ai.completion", "gen_ai.output.messages"), answer_in),
     },

@@ -1,7 +1,7 @@
 """
-Log records that are AI calls, into inference records: the log side of one payload.
+Log records that are AI calls, to inference records.
 
-A product that logs each call twice is put together at the end.
+If a product logs each call twice, the two records are paired at the end of the payload.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.normalise.reading.tokens import set_counts
 from spool.identity import of_call, of_call_id, of_end_alone
 from spool.record import Inference
 
-DETAILS = "gen_ai.client.inference.operation.details"  # the conventions' event
+DETAILS = "gen_ai.client.inference.operation.details"  # event name of the conventions
 
 
 def _is_call(attributes: Attributes) -> bool:
@@ -43,7 +43,7 @@ _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in pro
 _DETAILS = {
     product: LogEvent(dialect=product.details, is_call=_is_call, adds_to_call=True)
     for product in PRODUCTS
-    if product.details is not None  # the others write it as the conventions say
+    if product.details is not None  # all other products write the event as the conventions say
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
@@ -52,20 +52,24 @@ _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls
 
 
 def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
-    """The product whose event has that name, and what it stands for; None when it can be no call."""
+    """
+    Return the product whose event has that name, and what the event stands for. Return None if it cannot
+    be a call.
+    """
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
     return _EVENTS.get(name)
 
 
 def is_understood(name: str, attributes: Attributes) -> bool:
-    """True if an event without an entry in the table is known to be no call."""
+    """True if an event without an entry in the table is known not to be a call."""
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
 
 
 def repeats_counters(attributes: Attributes) -> bool:
     """
-    True if all counts of the event are steps of counters, as Rust's tracing logs them: they are sent as metrics, too.
+    True if all counts of the event are counter increments. Rust's tracing library logs them in addition to
+    sending them as metrics.
     """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
@@ -77,7 +81,7 @@ def _is_step(name: str) -> bool:
 
 
 def _counts(attributes: Attributes) -> bool:
-    """True if there is a count of tokens or a cost above 0."""
+    """True if an attribute states a token count or a cost above 0."""
     return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
 
 
@@ -89,18 +93,20 @@ def _is_positive(value: object) -> bool:
 
 
 def event_name(record: LogRecord, sender: Product) -> str:
-    """The event's whole name: by attribute, else by the record's own field, else the body."""
+    """Return the full event name: from an attribute, else from the record's own field, else from the body."""
     name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
     return name
 
 
-TURN = 2048  # calls to book without a pause
+TURN = 2048  # calls to add without a pause
 
 
 class LogReader:
-    """Takes log records, fills the outcome; what waits for its twin is booked in `finish`."""
+    """
+    Reader for the log records of one payload. Records that wait for their second report are added in `finish`.
+    """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -110,7 +116,7 @@ class LogReader:
         }
 
     def take(self, place: int, record: LogRecord) -> None:
-        """Every record ends up in exactly one term of the books, here or in `finish`."""
+        """Read one log record and account for it exactly once, here or in `finish`."""
         sender = sender_of(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_event(name, sender)
@@ -123,10 +129,11 @@ class LogReader:
         if twins is None:
             self._take_call(place, record, product, event)
         elif name == DETAILS:
-            # It never counts: its call is the other record, be that one in this payload or in the one before.
+            # This record never counts, because the product's own record of the call counts. That record may
+            # be in an earlier payload.
             if twins.hold_twin(record):
                 self._outcome.ignored[MERGED] += 1
-                because = f"repeats the call that {product.source} tells by an event of its own"
+                because = f"repeats the call that {product.source} reports with an event of its own"
                 self._outcome.drop(f"log record {place}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
@@ -134,11 +141,10 @@ class LogReader:
             twins.hold(place, record, event)
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
-        """Log records are not held by trace."""
         return iter(())
 
     def finish(self) -> Iterator[None]:
-        """Book the calls that were held, each with what only its twin knows."""
+        """Add the calls that were held, each completed from its second record."""
         for product, twins in self._twins.items():
             for number, (place, record, event) in enumerate(twins.pairs(), start=1):
                 self._take_call(place, record, product, event)
@@ -146,7 +152,10 @@ class LogReader:
                     yield
 
     def _take_whole(self, place: int, record: LogRecord) -> bool:
-        """Let a product read the log record as a whole; True if one did. A record that is not a call is ignored."""
+        """
+        Let a product read the whole log record. Return True if a product did. A record that is not a
+        call is ignored.
+        """
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter(record.resource)
@@ -194,7 +203,7 @@ class LogReader:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(name,))
-            else:  # what identifies it is the call's
+            else:  # the ids identify the call, not the event
                 identity = of_end_alone(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
@@ -213,7 +222,8 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     tokens = dialect.count(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
-    call = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
+    # More than 15 keyword arguments would take longer than the rest, because Python creates a dict first.
+    call = Inference(
         id=b"",
         source=product.source,
         request_id=semconv.first_text(attributes, _request_id_names(event)),
@@ -252,7 +262,7 @@ def _request_id_names(event: LogEvent) -> Names:
 
 
 def _start(record: LogRecord, event: LogEvent) -> int | None:
-    """The end less the duration; the end itself when there is none, or when it is longer than all time."""
+    """Return the start: the end time minus the duration. Without a usable duration, return the end time."""
     if record.time is None or not event.timed:
         return record.time
     duration = times.nanoseconds(record.attributes.get("duration_ms"))
@@ -260,7 +270,7 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 
 
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
-    """Field by field, the attribute that was read and the rule that was applied to it."""
+    """Return for each field the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
     told_by = semconv.region_name(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider
@@ -278,10 +288,10 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
     why = {field: name for field, name in names_by_field.items() if name is not None}
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
         if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
-            why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"
+            why[field] += f" + {part} (excluded from this attribute by dialect, total or counts)"
     if call.provider is not None and "provider" not in why:
-        why["provider"] = f"dialect {call.source}, or the model's name"
+        why["provider"] = f"dialect {call.source}, or the model name"
     if call.region is not None and call.region == region_of(model=call.request_model):
-        why["region"] = "the model's name"
+        why["region"] = "derived from the model name"
     why["source"] = f"event {event_name(record, product)}"
     return why

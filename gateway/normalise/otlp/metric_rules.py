@@ -1,4 +1,4 @@
-"""Rules that the metrics of several products share: kinds of tokens, values of points, counters of servers."""
+"""Rules that several products' metrics share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.normalise.outcome import IMPLAUSIBLE
 from gateway.normalise.reading.values import BadValue
 
 INPUT = "input"
-INPUT_UNCACHED = "input_uncached"  # what the sender calls input leaves the cache out
+INPUT_UNCACHED = "input_uncached"  # the sender's input count excludes the cache
 OUTPUT = "output"
-OUTPUT_VISIBLE = "output_visible"  # what the sender calls output leaves the reasoning out
+OUTPUT_VISIBLE = "output_visible"  # the sender's output count excludes reasoning
 CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # repeats the others and is dropped
+TOTAL = "total"  # the sum of other types; dropped
 
 _MEASURES = frozenset(
     {
@@ -33,25 +33,27 @@ _MEASURES = frozenset(
         TOTAL,
     }
 )
-_SUBSETS = frozenset({"audio", "text", "image", "video"})  # of the input and the output, and added to nothing
+_SUBSETS = frozenset(
+    {"audio", "text", "image", "video"}
+)  # parts of the input and the output, never added to them
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # more than a process lives to count: a time stamp
+MAX_TOKENS = 10**15  # no process counts that far; larger values are time stamps
 
 
 def tokens_of(value: object) -> int:
-    """A point's value as a token count; `107.0` is one. Raises BadValue when it cannot be."""
+    """Return a point's value as a token count. Whole floats such as `107.0` count. Raises BadValue."""
     if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS and value == int(value):
         return int(value)
-    raise BadValue(IMPLAUSIBLE, "a token count that is negative, fractional or absurd")
+    raise BadValue(IMPLAUSIBLE, "the token count is negative, not a whole number, or impossibly large")
 
 
 def money_of(value: object) -> Decimal:
-    """A point's value as an amount, from the shortest text of the double, so that 0.1 stays 0.1."""
+    """Return a point's value as an amount, without binary rounding: 0.1 stays 0.1. Raises BadValue."""
     amount = semconv.money(value, "the cost")
     if amount is None:
-        raise BadValue(IMPLAUSIBLE, "a cost that is not a number")
+        raise BadValue(IMPLAUSIBLE, "the cost is not a number")
     return Decimal(amount)
 
 
@@ -60,9 +62,10 @@ _MODEL = ("model_name", "model_id")
 
 def served(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
-    Families of a server's counters by the names that follow its prefix.
+    Return the metric families for the token counters of an inference server, by full metric name.
 
-    Prometheus ends counters in `_total` and SDKs of OpenTelemetry do not; some scrapers replace the colon.
+    Each counter gets all its spellings: with and without `_total`, which Prometheus adds, and with `_` for
+    the colon, which some scrapers replace.
     """
     families: dict[str, MetricFamily] = {}
     for name, token_type in token_types.items():

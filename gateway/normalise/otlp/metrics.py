@@ -1,9 +1,8 @@
 """
-Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
+Token and cost metrics to records. Delta points become records at once; cumulative points go to the log unchanged.
 
-What counts are the families of tokens or money that products declare, and of their points sums that only grow and
-histograms' sums with a stated temporality. Each series has a key. What a cumulative point adds to the one before is
-worked out by the log.
+Only families that products declare are counted, and only monotonic sums and histogram sums with a known
+temporality. Each series has a key. The log computes the increase of a cumulative point since the previous one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
 
-_ANY_PART = "*"  # in a name: any part between two dots
+_ANY_PART = "*"  # stands for one part of a name between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
 _FAMILIES = {name: found for name, found in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
@@ -40,7 +39,7 @@ _PATTERNS = [
     for name, found in _NAMED
     if _ANY_PART in name
 ]
-# Inference servers: their counters cover every call they served, also calls that other sources report.
+# Inference servers. Their counters cover every call that they served, so other sources may report the same calls.
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
@@ -55,15 +54,16 @@ _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in p
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
 _USAGE_UNITS = frozenset(
     {"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"}
-)  # without their braces
+)  # compared without braces
 _CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
-_OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")  # where Prometheus says it
+# units that Prometheus appends to a name
+_OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
-UNCHANGED = "unchanged"  # a counter that did not move
-_PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a kind of token that may be shown
-SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
+UNCHANGED = "unchanged"  # the counter did not increase
+_PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a token type that is safe to show
+SMALLEST_COST = Decimal("1e-12")  # smaller amounts are rounding errors of floating-point sums
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 MODALITY = "gen_ai.token.modality"
@@ -77,36 +77,40 @@ _WHOLES = {
 
 
 def find_family(name: str) -> tuple[Product, MetricFamily] | None:
-    """Return the product and the family that declare a metric name. None if the metric is not about usage."""
+    """Return the product and the family that declare a metric name, or None if no product does."""
     if (found := _FAMILIES.get(name)) is not None:
         return found
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 
 def name_of(point: Point) -> str:
-    """The metric's name as its product has it, also where its user chose a part of it."""
+    """Return the metric name as its product declares it. Users may have chosen a part of the sent name."""
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
 def foreign_currency(point: Point) -> str | None:
-    """The currency of an amount that is not dollars; None for dollars, and where none is stated."""
+    """
+    Return the currency of an amount that is not in dollars. Return None for dollars or if no currency is stated.
+    """
     stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of(point: Point, family: MetricFamily) -> str:
-    """The unit of the point's values: that of its family, or the currency that the point states."""
+    """Return the unit of the point's values: the family's unit, or the currency that the point states."""
     return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
 def is_repeat(name: str) -> bool:
-    """True if a metric repeats what one of the families counts."""
+    """True if a metric repeats the counts of a declared family."""
     return _REPEATS.fullmatch(name) is not None
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """True if a metric of no family could be one that we ought to know: it counts tokens, money or credits."""
+    """
+    True if a metric without a family may count tokens, money or credits, so that an operator should see it.
+    """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
@@ -117,13 +121,13 @@ def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bo
 
 CANNOT_COUNT = NOT_AI
 DELTA, CUMULATIVE = 1, 2
-TOLLHOUSE = "tollhouse"  # the scope of what another Tollhouse sends
+TOLLHOUSE = "tollhouse"  # scope name in telemetry of another Tollhouse
 _NO_RECORDED_VALUE = 1
 _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 
 
 class Countable:
-    """One metric as its points are read, in either encoding."""
+    """One metric and how its points are read, for both encodings."""
 
     __slots__ = (
         "_cannot_count",
@@ -144,14 +148,14 @@ class Countable:
         self._cumulative = False
         self._may_fall = False
         self._cannot_count = ""
-        self.is_read = False  # else its points are nothing that anybody wants to know
+        self.is_read = False  # if False, the points are neither counted nor shown
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
-        Note the kind of all points of the metric. Gauges, summaries and sums that may fall count no usage.
+        Note the kind of the metric. Gauges, summaries and sums that may fall are not counted.
 
-        Those of another Tollhouse do count: they take back what it had counted. A metric that cannot count
-        and is named like usage is read to be shown.
+        Sums of another Tollhouse that may fall are counted, because a decrease corrects an earlier count. A
+        metric that cannot be counted is still read, and shown, if its name looks like usage.
         """
         self._may_fall = kind == "sum" and not monotonic
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE
@@ -172,9 +176,9 @@ class Countable:
         outside: Mapping[str, object],
     ) -> Point | None:
         """
-        The point, or None when it has no value: a histogram's buckets are no substitute for its sum.
+        Return the point, or None if it has no value. Histogram buckets do not replace a missing sum.
 
-        `outside`: the attributes that are not among `attributes`.
+        `outside` holds the attributes that are not in `attributes`.
         """
         if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
             return None
@@ -204,14 +208,19 @@ KEY_BYTES = 16
 
 
 class SeriesKeys:
-    """Keys for the points of one payload; the resource's share is hashed once for neighbours."""
+    """
+    Series keys for the points of one payload. The resource's share is hashed once for consecutive points.
+    """
 
     def __init__(self) -> None:
         self._resource: Resource | None = None
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
     def of(self, point: Point) -> bytes:
-        """Resource, scope, name, unit, attributes and start time; the same in JSON and in protobuf."""
+        """
+        Return the key from resource, scope, name, unit, attributes and start time. JSON and protobuf give
+        the same key.
+        """
         if point.resource is not self._resource:
             self._resource = point.resource
             self._prefix = blake2b(canonical(point.resource.attributes), digest_size=KEY_BYTES)
@@ -225,12 +234,16 @@ class SeriesKeys:
 
 
 def apart(outside: Mapping[str, object]) -> bytes:
-    """A hash of attributes that may not be read: it distinguishes two series and reveals neither."""
+    """
+    Hash attributes that must not be stored. The hash distinguishes two series without revealing the attributes.
+    """
     return blake2b(canonical(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
 def canonical(value: object) -> bytes:
-    """An attribute value as bytes that no other value shares: tagged with type and length, keys sorted."""
+    """
+    Encode an attribute value as bytes that no other value shares: tagged with type and length, with sorted keys.
+    """
     if isinstance(value, str):
         return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bool):
@@ -257,7 +270,7 @@ def _tagged(tag: bytes, content: bytes) -> bytes:
 
 
 class PointReader:
-    """The metric side of one payload: takes points, fills the outcome."""
+    """Reader for the metrics of one payload."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -265,10 +278,12 @@ class PointReader:
         self._counted = options.counted
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        self._counted_by: dict[str, str] = {}  # by kind of token: the family of the meter that counts it
+        self._counted_by: dict[
+            str, str
+        ] = {}  # by token type: the family through which the current meter counts it
 
     def take(self, place: int, point: Point) -> None:
-        """Every point ends up in exactly one term of the books."""
+        """Read one point and account for it exactly once in the outcome."""
         for product in shape_of(point.attributes).taken_by:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None):
@@ -287,16 +302,14 @@ class PointReader:
             self._outcome.reject(place, error.reason, f"data point {place}: {error}")
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
-        """Points are not held by trace."""
         return iter(())
 
-    def finish(self) -> None:
-        """Do nothing: no point waits for another."""
+    def finish(self) -> None: ...
 
     def _ignore(self, point: Point) -> None:
         name = name_of(point)
         if is_repeat(name):
-            self._merge(point, "repeats what another metric of its sender counts")
+            self._merge(point, "repeats the counts of another metric of the same sender")
         elif point.cannot_count and find_family(name) is not None:
             self._unrecognised(point, point.cannot_count)
         elif looks_like_usage(point.name, point.unit, names_a_model=any(map(names_model, point.attributes))):
@@ -314,7 +327,7 @@ class PointReader:
 
     def _count(self, point: Point, product: Product, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
-            self._merge(point, f"repeats what {product.source} counts by a metric of its own")
+            self._merge(point, f"repeats the counts of {product.source}'s own token metric")
             return
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
@@ -328,18 +341,22 @@ class PointReader:
         elif token_type is not None and token_type not in metric_rules.KNOWN:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == metric_rules.TOTAL:
-            self._merge(point, "repeats the sum of the other types of tokens")
+            self._merge(point, "repeats the sum of the other token types")
         elif self._is_repeated(point, family, token_type):
-            self._merge(point, "repeats what the same meter counts under another name")
+            self._merge(point, "repeats counts that the same meter reports under another metric name")
         else:
             self._keep(point, product, family, token_type)
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
-        """True if the meter counts these tokens in the other of two families: the first to come counts."""
+        """
+        True if the same meter already counts this token type in an alternative family. The first family
+        that arrives counts.
+        """
         if token_type is None or family.one_of is None:
             return False
         meter = (point.resource, point.scope)
-        if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
+        # compared by value, because the next piece of a large payload holds equal but not identical objects
+        if meter != self._meter:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
 
@@ -394,7 +411,7 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter(point: Point, token_type: str | None) -> str | None:
-    """The meter of a series that has the tokens of one modality, or of tools' answers, apart."""
+    """Return the meter of a series that counts only one modality or only tool responses."""
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
@@ -402,12 +419,14 @@ def _meter(point: Point, token_type: str | None) -> str | None:
 
 
 def _declared_word(point: Point, family: MetricFamily) -> str | None:
-    """A word of the family's own, also one that elsewhere says that nothing is stated (`none`)."""
+    """
+    Return a token type that the family declares, even if the same text usually means "not stated", such as `none`.
+    """
     words = (point.attributes.get(name) for name in family.type_keys)
     return next((word for word in words if isinstance(word, str) and word in family.types), None)
 
 
 def _identity(series: bytes, point: Point) -> Identity:
-    if not point.time:  # without it every point of the series would be taken for the same one
+    if not point.time:  # Without a time, all points of the series would have the same dedup key.
         return no_identity()
     return Identity(of_point(series, point.start_time, point.time))

@@ -1,8 +1,8 @@
 """
-What the OTLP decoder hands to the dialects: plain values, whichever encoding they came in.
+The plain values that OTLP decoders pass to the dialects, the same for protobuf and JSON.
 
-Attributes are one dict per item; content was dropped while decoding and is not in it, but for the two attributes
-that are read for numbers. Nested values are kept as dict and list only where a dialect asks for them.
+Attributes are one dict per item. Content is dropped while decoding. Attributes whose rule is REDUCED keep
+only their numbers, ids and model names, as nested dicts.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import Any
 
 import msgspec
 
-Attributes = dict[str, Any]  # str, int, float, bool; bytes and empty values are left out
+Attributes = dict[str, Any]  # str, int, float or bool; bytes and empty values are omitted
 
-# Nanoseconds from here on (the year 2262) are no time: nothing that keeps times can hold them.
+# Later times (from the year 2262 on) do not fit into a signed 64-bit integer, so they count as unknown.
 END_OF_TIME = 1 << 63
 
 
 def moment(nanoseconds: int) -> int:
-    """A time on the wire; 0, the wire's own word for it, when it is unknown or none."""
+    """
+    Return a time, or 0 if it is unknown. OTLP sends 0 for an unknown time, and impossible times become 0.
+    """
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 
 
@@ -32,7 +34,7 @@ class Scope(msgspec.Struct, gc=False):
 
 
 class SpanEvent(msgspec.Struct, gc=False):
-    """A span event; only `exception` and names that a dialect reads are decoded."""
+    """A span event. Decoders keep only events named `exception`."""
 
     name: str
     attributes: Attributes
@@ -42,10 +44,10 @@ class Span(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     name: str
-    trace_id: str | None  # lower-case hex; None when absent, empty or all zero
+    trace_id: str | None  # lower-case hex; None if absent, empty or all zeros
     span_id: str | None
     parent_id: str | None
-    start_time: int | None  # None for 0
+    start_time: int | None  # None if the sender wrote 0
     end_time: int | None
     attributes: Attributes
     status_code: int = 0
@@ -56,25 +58,28 @@ class LogRecord(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     event_name: str  # LogRecord.eventName, as sent
-    body: str  # only when it is text that may be an event name (up to 256 characters, no spaces)
-    time: int | None  # timeUnixNano, else observedTimeUnixNano
+    body: str  # only if the text may be an event name: up to 256 characters without spaces
+    time: int | None  # timeUnixNano, or observedTimeUnixNano if it is missing
     trace_id: str | None
     span_id: str | None
     attributes: Attributes
 
 
 class Point(msgspec.Struct, gc=False):
-    """A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown."""
+    """
+    A data point that can count (of a monotonic sum or a histogram, or sent by another Tollhouse), or that is
+    only shown as unrecognized.
+    """
 
     resource: Resource
     scope: Scope
     name: str
     unit: str
     cumulative: bool
-    start_time: int  # 0 = unknown
+    start_time: int  # 0 if unknown
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet distinguish series
-    may_fall: bool = False  # of a sum that is not monotonic
-    cannot_count: str = ""  # what it is where it is read only to be shown: "a gauge"
+    apart: bytes = b""  # hash of the attributes that were not decoded; it still distinguishes series
+    may_fall: bool = False  # its sum is not monotonic
+    cannot_count: str = ""  # why the point is only shown, such as "a gauge"

@@ -1,8 +1,8 @@
 """
-What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are read.
+Declarations of products: how to recognize a product's telemetry and how to read its spans, logs and metrics.
 
-A product's module holds one `Product` with all that is known of it; `products.PRODUCTS` lists them in order
-of precedence, and the engines collect from that list.
+A product's module holds one `Product`. `products.PRODUCTS` lists them in order of precedence, and the OTLP
+readers work from that list.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thou
 from spool.record import Inference
 
 Names = tuple[str, ...]
-Fields = Mapping[str, Any]  # input, output, cache_read, cache_write, reasoning, total, cost, model, provider
+Fields = Mapping[
+    str, Any
+]  # fields: input, output, cache_read, cache_write, reasoning, total, cost, model, provider
 
 TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
 
 
 class AttributeShape(Struct, frozen=True, gc=False):
-    """What the names of an item's attributes say before any value is read; made by `shapes`."""
+    """Everything that the attribute names of an item show before any value is read. `shapes` builds it."""
 
-    # The names that are there, by field and strongest first.
+    # Names that the item has, by field, strongest first.
     input: Names
     output: Names
     cache_read: Names
@@ -54,36 +56,35 @@ class AttributeShape(Struct, frozen=True, gc=False):
     api_key: Names
     agent: Names
     containers: Names
-    meters: tuple[tuple[str, str], ...]  # the meter, and a name that tells it
-    named_tags: tuple[tuple[str, Names], ...]  # the tag, and names that may give it
-    metadata: tuple[tuple[str, str | None], ...]  # the name, and that of the tag where it is one tag
-    # Whose they are.
-    product: Product | None  # whose marks they bear: the first in order of precedence
+    meters: tuple[tuple[str, str], ...]  # pairs of a meter and the attribute that reports it
+    named_tags: tuple[tuple[str, Names], ...]  # pairs of a tag and the attributes that may state it
+    # pairs of an attribute and its tag; None if the attribute holds several tags
+    metadata: tuple[tuple[str, str | None], ...]
+    # Which products and kinds these names belong to.
+    product: Product | None  # the first product, by precedence, whose marks appear
     weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...]
     kinds: tuple[Kind, ...]
-    deciding_kind: Kind | None  # the first that has an operation
-    taken_by: tuple[Product, ...]  # products that may take the item whole
+    deciding_kind: Kind | None  # the first kind with a rule of its own for operations
+    taken_by: tuple[Product, ...]  # products that may read the whole item themselves
     names_tool: bool
-    names_operation: bool  # otherwise the usage of a span decides if it is a call
+    names_operation: bool  # if False, the usage of a span decides whether it is a call
     names_end_user: bool
-    names_ai: bool  # one of them is a name of a model or of token counts
-    own: dict[Product, AttributeShape]  # the same with the own names of a product, once it was asked for
+    names_ai: bool  # some name is that of a model or a token count
+    own: dict[Product, AttributeShape]  # the shape with a product's own names, cached on first use
 
     @property
     def usage(self) -> Names:
-        """Every name of a token count."""
+        """Return all names of token counts."""
         return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
 
     @property
     def says_kind(self) -> bool:
-        """True if an attribute says what kind of span it is."""
+        """True if an attribute states the kind of the span."""
         return self.names_tool or bool(self.kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenNames:
-    """Names of attributes that count tokens, by field."""
-
     input: Names
     output: Names
     cache_read: Names
@@ -91,7 +92,7 @@ class TokenNames:
     reasoning: Names = ()
 
     def counts(self, attributes: Attributes) -> Tokens:
-        """The counts under these names; BadValue when one cannot be."""
+        """Return the counts under these names. Raises BadValue if a count is impossible."""
         first_count = semconv.first_count
         return Tokens(
             first_count(attributes, self.input),
@@ -124,52 +125,57 @@ _STEPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """An attribute that says what kind of span a span is, whoever sends it."""
+    """An attribute that states the kind of a span, for any sender."""
 
     attribute: str
-    around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans around calls, in lower case
-    # Values of spans that are no calls, whatever they count: they repeat the calls below. Others that count
-    # are shown. None: every value but those of calls.
+    around: frozenset[str] = frozenset(
+        {"tool", "agent"}
+    )  # values, in lower case, of spans that enclose calls
+    # Values of spans that are never calls, even with counts, because they repeat the calls below them. Spans
+    # with other values and counts are shown as unrecognized. None means every value except those of calls.
     steps: frozenset[str] | None = _STEPS
-    # Decides which spans are calls before the name of the operation does.
+    # Decides which spans are calls. It takes precedence over the operation name.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    failure: tuple[str, str] | None = None  # an attribute and its value on a span whose call failed
+    failure: tuple[str, str] | None = None  # an attribute and the value that marks a failed call
 
 
 RefineCall = Callable[[Span, SpanCall], None]
 
 
 class SpanRole(NamedTuple):
-    """What a product knows of a span that became no call, where no attribute says so."""
+    """The role of a span that is not a call, if no attribute states it."""
 
     is_agent: bool = False
-    begins_stream: bool = False  # the report of the stream, beside this span, is the call
-    usage_of: str | None = None  # it repeats usage: what was used, "model_call" for a call beside it
+    begins_stream: bool = False  # starts a stream; the call is a sibling span that reports the result
+    usage_of: str | None = (
+        None  # repeats usage of this kind of operation; "model_call" if it repeats a sibling call
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanDialect:
-    """How a product's spans are read, where names are not enough."""
+    """Rules for a product's spans beyond attribute names."""
 
-    # None: `span_rules.by_operation_name`.
+    # Default: `span_rules.by_operation_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    # By provider and model; None: `span_rules.bedrock_scope`.
+    # Whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
-    more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
-    # The provider by the one that is stated and by the model; None: what is stated, else by the model.
+    more: Callable[[Attributes], Fields] | None = None  # fields that need several attributes
+    # Returns the provider from the stated one and the model. Default: the stated provider, or else the
+    # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
-    # The provider's id of the call, and one that other calls may share; None: those of the vocabulary.
+    # Returns the provider's id of the call, and an id that several calls may share. Default: `semconv.ids`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
-    refine: RefineCall | None = None  # exceptions, and how the call is known elsewhere
+    refine: RefineCall | None = None  # special cases, and further dedup keys of the call
     refine_sent: RefineCall | None = (
-        None  # the same for each call that its scopes send, whoever's marks it bears
+        None  # like `refine`, for every call from its scopes, even if the span has another product's marks
     )
     role: Callable[[Span, AttributeShape], SpanRole] | None = None
 
 
 def always(*_: object) -> bool:
-    """True: what such a hook asks is so in all that a product sends."""
+    """Return True. For hooks whose condition holds for everything that a product sends."""
     return True
 
 
@@ -179,31 +185,31 @@ def _by_model(attributes: Attributes, model: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDialect:
-    """How a product writes the calls that it logs."""
+    """Rules for the calls in a product's log events."""
 
     model: Names = ("model",)
     response_model: Names = ()
     provider: Names = ()
     unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
     tokens: TokenNames
-    complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds what is counted beside these
+    complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds counts from further attributes
     total: Names = ()
-    without_cache: Callable[[str | None], bool] | None = None  # by the provider
+    without_cache: Callable[[str | None], bool] | None = None  # by provider: whether input excludes the cache
     without_reasoning: bool = False
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
-    own_id: Names = ()  # ids that the source gives each report, unlike those of calls
-    call_id: Names = ()  # ids of the call that every report of it knows, as a further name of it
-    own_span: bool = False  # trace and span id are those of the call, not of what encloses it
+    own_id: Names = ()  # ids that the source gives to each report; calls have other ids
+    call_id: Names = ()  # ids that every report of the call has; used as a further dedup key
+    own_span: bool = False  # trace and span id belong to the call, not to an enclosing span
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
-        """The provider that the event states, else the one that goes without saying."""
+        """Return the stated provider, or else the product's default."""
         stated = semconv.provider_of(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
     def count(self, attributes: Attributes, provider: str | None, model: str | None) -> Tokens:
-        """The tokens of one call; BadValue when they cannot be."""
+        """Return the tokens of one call. Raises BadValue if a count is impossible."""
         stated = self.tokens.counts(attributes)
         if self.complete is not None:
             stated = self.complete(attributes, stated)
@@ -235,26 +241,31 @@ class LogEvent:
 
     dialect: LogDialect
     failed: bool = False
-    timed: bool = True  # its duration_ms is that of the call
+    timed: bool = True  # its duration_ms is the duration of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
-    adds_to_call: bool = False  # to that of another event: its own id is not the call's
-    is_final: bool = False  # its cost holds in place of another one
-    refine: Callable[[Attributes, Inference], None] | None = None  # exceptions
-    # Names, own and other, that it shares with another report of the call (spool.identity).
+    adds_to_call: bool = False  # adds to the call of another event, so its own id is not that of the call
+    is_final: bool = False  # its cost replaces an earlier cost
+    refine: Callable[[Attributes, Inference], None] | None = None  # special cases
+    # Pairs of an own key and another report's key, to recognize other reports of the call (spool.identity).
     links: Callable[[Attributes, Inference], Links] | None = None
 
 
 class LogTwins(Protocol):
-    """The records of one payload of a product that logs each call twice, held until all of it was seen."""
+    """
+    Buffer for the records of a product that logs each call twice. It holds the records of one payload and
+    then pairs them.
+    """
 
     def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
-        """Keep a record of the product's own event."""
+        """Hold a record of the product's own event."""
 
     def hold_twin(self, record: LogRecord) -> bool:
-        """Keep a record of the conventions' event; False when it is the twin of no call."""
+        """
+        Hold a record of the conventions' event. Return False if no other record can describe the same call.
+        """
 
     def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
-        """Every call held, completed from its twin."""
+        """Return all held calls, each completed from its second record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,8 +273,9 @@ class MetricFamily:
     """
     A metric that counts tokens or money.
 
-    The kind of token is in the name (`token_type`) or in an attribute (`type_keys`, the first that is
-    there, translated by `types`; a word that is not in the table stays: it is a subset such as `audio`).
+    The token type is part of the metric name (`token_type`) or the value of an attribute (the first of
+    `type_keys` on the point). `types` translates that value. A value without a translation is kept, because
+    it may be a subset such as `audio`.
     """
 
     unit: str = TOKEN_UNIT
@@ -271,15 +283,21 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
-    # Its sender may count the same in another family that has such a name: of one meter the first to come counts.
+    # The sender may count the same tokens in a second family with the same `one_of`. Only the first family of
+    # a meter that arrives counts.
     one_of: str | None = None
-    model: Names = ()  # before those of the conventions
-    repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
-    is_served: bool = False  # what a server that runs models served, whoever asked for it
+    model: Names = ()  # attributes that take precedence over those of the conventions
+    # counts calls that other sources report, so its records are kept only for reference unless [sources.NAME]
+    # sets `count = true`
+    repeats_calls: bool = False
+    is_served: bool = False  # counts all calls that an inference server processed, for any client
 
 
 class TakeItem(Protocol):
-    """Adds the record of an item; False for an item that is not a call. Tags and device are of its resource."""
+    """
+    A function that adds the record of an item. It returns False if the item is not a call. `tags` and
+    `device` come from the resource.
+    """
 
     def __call__(
         self, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
@@ -288,67 +306,77 @@ class TakeItem(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
-    """All that is known of one product."""
+    """How to recognize and read one product."""
 
     source: str
 
-    # Recognised by its scope, its SDK or its service's name, ...
+    # Names that identify the product: scopes, SDKs and service names.
     scopes: Names = ()
     scope_beginnings: Names = ()
     sdks: Names = ()
     services: Names = ()
-    # ... and, where none of these is known, by attributes of a span.
+    # Span attributes that identify the product if scope, SDK and service are unknown.
     marks: Names = ()
     mark_beginnings: Names = ()
-    weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # hold for some spans
-    marks_above_sender: bool = False  # its marks count more than scope, SDK and service
-    scopes_above_marks: bool = False  # what its own scopes send is its own, whatever else marks it
-    marks_points: bool = False  # its marks count on metric points as well
+    # attributes that identify the product only if the function returns True
+    weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)
+    marks_above_sender: bool = False  # marks take precedence over scope, SDK and service
+    scopes_above_marks: bool = (
+        False  # spans from its own scopes belong to it, even with another product's marks
+    )
+    marks_points: bool = False  # marks also identify metric points
     kinds: tuple[Kind, ...] = ()
 
-    # Attributes under names of its own: by field (those of `semconv.FIELDS`), weaker than the names there.
+    # The product's own attribute names by field of `semconv.FIELDS`. Names in `semconv` take precedence.
     names: Mapping[str, Names] = field(default_factory=dict)
-    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
-    metadata: Names = ()  # beginnings of attributes that are tags of the sender's own choice
-    no_metadata: Names = ()  # beginnings of others among them
-    quotes_metadata: bool = False  # it writes their values as JSON
-    tag_lists: Names = ()  # attributes that hold several tags without values
+    zero_cost_is_unknown: bool = False  # it writes a cost of 0 for models without a price
+    metadata: Names = ()  # prefixes of attributes that hold tags chosen by the sender
+    no_metadata: Names = ()  # prefixes within `metadata` that are not tags
+    quotes_metadata: bool = False  # it writes metadata values as JSON
+    tag_lists: Names = ()  # attributes that hold a list of tags
 
-    # Names that mean a field in this product alone, in place of those that every product may use. They are read once
-    # an item is known to be a call: they say nothing of whether it is one.
+    # Names that mean a field only in this product. They replace the shared names, and are read only after an
+    # item is known to be a call.
     own_names: Mapping[str, Names] = field(default_factory=dict)
-    tags: Mapping[str, Names] = field(default_factory=dict)  # on an item, else on its resource
+    # tags by attribute, from the item or else from its resource
+    tags: Mapping[str, Names] = field(default_factory=dict)
     more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = (
-        None  # by attributes and the user
+        None  # computes tags from the attributes and the user
     )
 
-    # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.
+    # Readers for attributes that hold several counts in one value, and functions that reduce a JSON text to
+    # what may be stored.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
-    # Attributes whose text is read for counts and an id while decoding (`usage_objects`), and then forgotten.
+    # Attributes whose text is read for counts and an id while decoding (`usage_objects`). The text itself
+    # is never stored.
     texts: Mapping[str, Callable[[str], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()
-    names_spans: bool = True  # False: its scope and service say nothing of spans, which are the conventions'
+    names_spans: bool = (
+        True  # if False, its scope and service do not identify spans, which follow the conventions
+    )
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
-    details: LogDialect | None = None  # how it writes the conventions' event, if not as these say
-    event_beginnings: Names = ()  # its events: those that stand for no call and count nothing are none
-    # those among them that are none whatever they count: they repeat calls, or sums of calls
+    details: LogDialect | None = None  # how it writes the conventions' event, if it differs from them
+    event_beginnings: Names = ()  # prefixes of its events; an event without an entry and without counts is ignored
+    # Events that are never calls, even with counts, because they repeat calls or sum them up.
     no_calls: Names = ()
-    # The whole name of an event, by record, stated name and source.
+    # Returns the full event name from the record, the stated name and the source.
     event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None
 
     metrics: Mapping[str, MetricFamily] = field(
         default_factory=dict
-    )  # by name; `*` stands for any one part of it
-    # Expressions for names of distributions and second counters of what a family counts.
+    )  # by metric name; `*` stands for one part between dots
+    # Regular expressions for metrics that repeat a family's counts, such as distributions.
     repeated_metrics: Names = ()
-    repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
-    metric_name: Callable[[str], str] | None = None  # by the name under which its scopes send a metric
+    repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats its own token metric
+    metric_name: Callable[[str], str] | None = (
+        None  # maps the metric name in its scopes to the name declared here
+    )
 
-    # Items that bear one of these attributes are read as a whole, each signal by its own function.
+    # Items with one of these attributes are read by the functions below, one for each signal.
     taken_marks: Names = ()
     take_span: TakeItem | None = None
     take_log: TakeItem | None = None

@@ -1,7 +1,7 @@
 """
-Attribute names by canonical field, strongest first: the semantic conventions, and what several products share.
+Attribute names by field, strongest first: the semantic conventions, and names that several products share.
 
-Names that one product alone writes are in its module. What a value means is read by gateway.normalise.reading.
+A name that only one product writes belongs in the product's module. `gateway.normalise.reading` reads the values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 OPERATION = ("gen_ai.operation.name", "llm.request.type")
 
-# --- Tokens: first present name wins, names never add up ----------------------------------------------------
+# --- Tokens: the first name with a value counts; names are never added up ------------------------------------
 
 _USAGE = "gen_ai.usage."
 
@@ -87,7 +87,7 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 
 def _meter_names() -> dict[str, str]:
-    """The meter behind a name, strongest first."""
+    """Return the meter for each attribute name, strongest names first."""
     found: dict[str, str] = {}
     for kind in MODALITIES:
         found |= {
@@ -96,11 +96,11 @@ def _meter_names() -> dict[str, str]:
             f"{_USAGE}{kind}.cache_read.input_tokens": f"cache_{kind}_read_tokens",
             f"{_USAGE}prompt_tokens_details.{kind}_tokens": f"input_{kind}_tokens",
             f"{_USAGE}completion_tokens_details.{kind}_tokens": f"output_{kind}_tokens",
-            # OpenInference
+            # written by OpenInference
             f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
             f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
         }
-    found |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # pydantic-ai
+    found |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # written by pydantic-ai
     found |= {
         f"{_USAGE}web_search_requests": "web_searches",
         f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
@@ -130,7 +130,7 @@ PLAIN_MODEL = (
     "ai.model",
     "model_name",
     "model_id",
-)  # of a call that names none of these
+)  # used only on calls without any of the names above
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id",
@@ -141,7 +141,7 @@ REQUEST_ID = (
     "gen_ai.request.id",
     "client_request_id",
 )
-# Of these, who gave the id: the provider, or a caller or proxy that may give it twice.
+# Ids from `REQUEST_ID` that the provider gave, and ids from a caller or proxy that may appear twice.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
@@ -153,12 +153,12 @@ COST = (
     "gen_ai.usage.total_cost",
     "gen_ai.cost.total_cost",
     "gen_ai.cost.amount",
-    # Sentry's names of dollars
+    # Sentry's names, in dollars
     "gen_ai.cost.total_tokens",
     "gen_ai.cost.input_tokens",
     "gen_ai.cost.output_tokens",
 )
-# Of a span or an event, never of a resource: there it is where the sender runs.
+# Only on spans and events. On a resource these names state where the sender runs.
 REGION = ("aws.region", "cloud.region")
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
@@ -198,7 +198,7 @@ SESSION = (
     "gen_ai.realtime_session.id",
     "gen_ai.live_session.id",
 )
-# The resource is the last place, and only under the names that can be meant for everything the process sends.
+# A resource is read last, and only under names that apply to everything that the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
@@ -217,7 +217,7 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "effort": ("gen_ai.request.reasoning.level",),
     "device": ("device.id", "host.id", "installation.id"),
 }
-# A tag only where it is a mode that has prices of its own (spool.processing).
+# Becomes a tag only if it is a mode with its own prices (spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (
     "openai.response.service_tier",
@@ -264,7 +264,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "api_key": (),
     "agent": NAMED_TAGS["agent"],
 }
-# Steps around calls; some of them repeat the calls' sums.
+# Operations of steps around calls. Some of them repeat the sums of the calls.
 NO_CALLS = frozenset({
     "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow",
     "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
@@ -279,15 +279,17 @@ _CURRENCIES = {
 }
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
-# Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has
-# none.
+# Providers with regions, by name prefix, and the attributes that may state the region. The Gemini API itself
+# has no regions.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
 def first(attributes: Attributes, names: Iterable[str]) -> Any:
-    """The value of the first name that says something, else None."""
+    """
+    Return the value of the first name that has one, or None. Placeholders such as "none" count as no value.
+    """
     for name in names:
         value = attributes.get(name)
         if value is not None and not (type(value) is str and value in ABSENT):
@@ -296,7 +298,7 @@ def first(attributes: Attributes, names: Iterable[str]) -> Any:
 
 
 def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """The text of the first name that says something, else None."""
+    """Return the text of the first name that has one, or None."""
     for name in names:
         value = attributes.get(name)
         if type(value) is str:
@@ -308,7 +310,9 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
 
 
 def plain_model(attributes: Attributes) -> str | None:
-    """The model under a name that means it only on a call; None for a sentence or an object."""
+    """
+    Return the model under a name that means a model only on calls. Return None for a sentence or an object.
+    """
     for name in PLAIN_MODEL:
         model = text(values.unquoted(attributes.get(name)))
         if model is not None and _ONE_WORD.fullmatch(model):
@@ -319,18 +323,21 @@ def plain_model(attributes: Attributes) -> str | None:
 def ids(
     attributes: Attributes, own: Iterable[str] = RESPONSE_ID, shared: Iterable[str] = SHARED_ID
 ) -> tuple[str | None, str | None]:
-    """The provider's id of a call; without it one that other calls may share."""
+    """
+    Return the provider's id of a call. If there is none, return an id that several calls may share, as
+    the second value.
+    """
     response_id = first_text(attributes, own)
     return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
 
 
 def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """The name that `first` would take the value of: what an explanation cites."""
+    """Return the name whose value `first` would return."""
     return next((name for name in names if first(attributes, (name,)) is not None), None)
 
 
 def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
-    """The token count under the first name that says something, else None."""
+    """Return the token count of the first name that has a value, or None. Raises BadValue."""
     for name in names:
         value = attributes.get(name)
         if type(value) is int and 0 <= value <= MAX_TOKENS:
@@ -341,7 +348,10 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
 
 
 def count(value: Any, name: str) -> int | None:
-    """A token count; None for text that is not a number: other programs use the same names. Raises BadValue."""
+    """
+    Return a token count. Return None for text that is not a number, because other programs use the same
+    names. Raises BadValue.
+    """
     if value is None:
         return None
     if type(value) is int and 0 <= value <= MAX_TOKENS:
@@ -350,7 +360,7 @@ def count(value: Any, name: str) -> int | None:
 
 
 def money(value: Any, name: str) -> str | None:
-    """An amount as decimal text; None for text that is not a number, as in `count`. Raises BadValue."""
+    """Return an amount as decimal text. Return None for text that is not a number. Raises BadValue."""
     if value is None:
         return None
     return _number(values.money, value, name)
@@ -366,7 +376,7 @@ def _number(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
 
 
 def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """The reported cost of a call, in dollars."""
+    """Return the reported cost of a call in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
         if amount is None or not _is_in_dollars(attributes, name):
@@ -384,17 +394,19 @@ def _is_in_dollars(attributes: Attributes, name: str) -> bool:
 
 
 def is_currency(stated: str) -> bool:
-    """True if amounts in it are kept."""
-    from spool.currencies import DECIMALS  # only where amounts come in one
+    """True if the text is the code of a known currency."""
+    from spool.currencies import DECIMALS  # imported late, because few payloads state a currency
 
     return stated in DECIMALS
 
 
 def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
-    """The reported cost of a call in another currency than dollars; none, or one amount by its currency."""
+    """
+    Return the reported cost of a call in a currency other than dollars: one amount by currency, or nothing.
+    """
     for name in names:
         if _CURRENCIES.get(name, "") in attributes:
-            from spool.currencies import code_of  # only where a currency is stated
+            from spool.currencies import code_of  # imported late, because few payloads state a currency
 
             currency = code_of(attributes[_CURRENCIES[name]])
             amount = money(attributes.get(name), name)
@@ -412,7 +424,7 @@ def region_of(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """Return the region where the provider processed a call; None if no attribute names it."""
+    """Return the region where the provider processed a call, or None if no attribute names it."""
     told_by = region_name(attributes, names, addresses, provider=provider)
     if told_by is None:
         return regions.region_of(answered, model=model)
@@ -426,11 +438,11 @@ def region_name(
     attributes: Attributes, names: Iterable[str], addresses: Iterable[str], *, provider: str | None
 ) -> str | None:
     """
-    The attribute that tells the region of a call: the first address that names one, before what is stated.
+    Return the name of the attribute that states the region of a call. Addresses take precedence.
 
-    A stated region counts beside a provider of the same cloud alone, and in the form of that cloud's regions:
-    any other is where the caller runs. So may be one that a collector copied from the resource, and the
-    address is not.
+    A stated region counts only if it has the form of a region of the provider's own cloud. Any other
+    value is where the caller runs. Even then a collector may have copied it from the resource, so an
+    address is more reliable.
     """
     for name in addresses:
         if regions.of_address(attributes.get(name)) is not None:
@@ -451,7 +463,10 @@ def _cloud_of(provider: str | None) -> str | None:
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:
-    """The machine-readable type of a failure, never a message; `exception` is that of a span's exception."""
+    """
+    Return the machine-readable type of a failure, never a message. `exception` is the type of the
+    span's exception event.
+    """
     own = (text(attributes.get(name)) for name in ERROR_TYPE)
     others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
     return first_readable((*own, exception, *others))
@@ -459,9 +474,10 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 
 def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
-    True if `error` is the only reason to finish, in a list or its JSON text, and no answer is stated.
+    True if `error` is the only finish reason (in a list or its JSON text) and no response is stated.
 
-    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says nothing.
+    LangChain writes `error` for reasons that it does not know, so `error` next to output or a response
+    id means nothing.
     """
     for name in names:
         reasons = attributes.get(name)
@@ -476,7 +492,7 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
 
 
 def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
-    """True if tokens came out, or the provider gave an id."""
+    """True if the attributes state output tokens or a provider's response id."""
     try:
         return bool(first_count(attributes, outputs)) or first(attributes, RESPONSE_ID) is not None
     except BadValue:
@@ -484,7 +500,7 @@ def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
 
 
 def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """The provider that the first name states, unless it is a framework."""
+    """Return the first stated provider that is not a framework."""
     for name in names:
         written = text(attributes.get(name))
         stated = None if written is None else provider(written)
@@ -495,13 +511,16 @@ def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def provider(written: str) -> str | None:
-    """A stated provider as records have it. In spans `google` is any of Google's services (INDEX.md)."""
+    """
+    Return a stated provider as records name it. In spans, `google` may be any of Google's services, so
+    it becomes `gcp.gen_ai`.
+    """
     return "gcp.gen_ai" if written.lower() == "google" else models.stated_provider(written)
 
 
 @lru_cache(maxsize=2048)
 def model_provider(model: str) -> str | None:
-    """Return the provider of a model by its name. In spans any segment before the slash is a provider (INDEX.md)."""
+    """Return the provider of a model by the model name. In spans, any text before the slash is a provider."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")
     if slash and segment == "google":
         return "gcp.gen_ai"
@@ -511,12 +530,12 @@ def model_provider(model: str) -> str | None:
 
 @lru_cache(maxsize=2048)
 def is_gemini(provider: str | None, model: str | None) -> bool:
-    """True if one of Google's models answered; some of their reports leave out the thoughts."""
+    """True if a Google model answered. Some reports about these models omit reasoning tokens."""
     if model is None:
         return provider in _GEMINI
     return model.lower().rpartition("/")[2].startswith("gemini")
 
 
 def is_email(name: str) -> bool:
-    """Attributes that hold an e-mail address are never read."""
+    """True if an attribute holds an e-mail address. Such attributes are never read."""
     return "email" in name.lower()

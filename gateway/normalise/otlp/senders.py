@@ -1,4 +1,6 @@
-"""Whose telemetry an item is, who called, and its tags: by the item itself, then by its resource."""
+"""
+The sending product, the caller and the tags of an item. Item attributes take precedence over resource attributes.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ _SCOPE_BEGINNINGS = tuple(
     [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
-_LONGEST = 64  # longer than any name above
+_LONGEST = 64  # characters; longer than any name above
 
 
 def sender_of(resource: Resource, scope: Scope) -> Product:
-    """The product by SDK, scope or service name; OTEL when none of them is known."""
+    """Return the product by SDK, scope or service name. Return OTEL if none is known."""
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
@@ -47,22 +49,25 @@ def _by_scope(name: str) -> Product | None:
 
 
 class Senders:
-    """Signs the records of one payload; what a resource says is read once for neighbours."""
+    """
+    Reader for the caller, the tags and the device of the items of one payload. Each resource is read once
+    for consecutive items.
+    """
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
         self._keep_tags = options.keep_tags
-        # `service.instance.id` is a process and never a device.
+        # `service.instance.id` identifies a process, never a device.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
-        # Of the resource that was entered last:
+        # From the resource that was entered last:
         self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
 
     def enter(self, resource: Resource) -> None:
-        """Read what a resource says of everything it sends."""
+        """Read caller, device and tags from a resource."""
         if resource is self._resource:
             return
         self._resource = resource
@@ -78,7 +83,7 @@ class Senders:
             self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)
 
     def sign(self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes) -> None:
-        """Fill user, team, session, api_key and tags of a log's or a metric's record."""
+        """Fill user, team, session, api_key and tags of a record from a log or a metric."""
         self.enter(resource)
         shape = shape_of(attributes)
         own_names = product.own_names
@@ -94,7 +99,9 @@ class Senders:
     def tags_of(
         self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
-        """The tags of an item: its resource's, its product's, those of every product; later ones win."""
+        """
+        Return an item's tags. Shared tags override those of the product, and both override resource tags.
+        """
         tags = self.tags.copy()
         if product.tags or product.more_tags is not None:
             of_resource = {} if self._resource is None else self._resource.attributes
@@ -133,7 +140,9 @@ def _add_tags(
     keep: frozenset[str],
     keep_tags: frozenset[str],
 ) -> int:
-    """Put an item's tags over those that are there; returns the number of those that a bound left out."""
+    """
+    Add an item's tags, which override existing ones. Return the number of tags left out because of a limit.
+    """
     left_out = 0
     for tag, names in shape.named_tags:
         value = semconv.first_text(attributes, names)
@@ -159,7 +168,7 @@ def _add_tags(
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
-        value = tag_rules.text_of(value)  # None for what is nested
+        value = tag_rules.text_of(value)  # None for nested values
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
@@ -168,9 +177,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -
 
 
 def _add_list(tags: dict[str, str], value: Any) -> int:
-    """
-    Put a list of words as one tag, joined by commas; returns how many were no words, or 1 if it was over a bound.
-    """
+    """Add a list of words as one tag, joined by commas. Return the number of values left out."""
     if isinstance(value, str) and value.startswith("["):
         value = values.unquoted(value)
     if not isinstance(value, list):
@@ -182,7 +189,7 @@ def _add_list(tags: dict[str, str], value: Any) -> int:
 
 
 def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
-    """The identity that an item states itself."""
+    """Return the caller that an item itself states."""
     if not (shape.user or shape.session or shape.team or shape.api_key):
         return NO_CALLER
     return Caller(
@@ -194,7 +201,6 @@ def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
 
 
 def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
-    """Return the user, team and session that a resource states for everything that it sends."""
     if not (shape.user or shape.team or shape.session):
         return NO_CALLER
     caller = Caller(
@@ -206,7 +212,7 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
 
 
 def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    """The end user beside an authenticated principal, for the tag `end_user`."""
+    """Return the end user of a call with an authenticated principal, for the tag `end_user`."""
     stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
         stated = values.text(attributes.get("llm.user"))
@@ -214,6 +220,6 @@ def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
 
 
 def _key_name(attributes: Attributes, names: Names) -> str | None:
-    """The alias of a caller's key, None if it was named after the key itself."""
+    """Return the alias of the caller's key. Return None if the alias contains the key itself."""
     alias = semconv.first_text(attributes, names)
     return None if tag_rules.is_secret(alias) else alias

@@ -1,8 +1,8 @@
 """
-The shapes of items: what the names of their attributes say, from the names that products and conventions declare.
+Shapes of items: everything that the attribute names show, by the names that products and conventions declare.
 
-Items of one instrumentation have the same names, so a shape is worked out once and then found by the names.
-Of the ten spellings of a cached token count a span has one or two: only those are searched.
+Items of one instrumentation have the same names, so a shape is computed once and then found by the names. Of
+the ten spellings of a cached token count, a span has one or two. Later code searches only those.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 _MOST_SHAPES = 4096
-_LONGEST_SHAPE = 128  # names; a longer one is not worth its memory
-_LARGEST_SHAPE = 8192  # characters in them
+_LONGEST_SHAPE = 128  # names; longer shapes are not cached, to bound memory
+_LARGEST_SHAPE = 8192  # characters in all names of one shape
 _shapes: dict[Names, AttributeShape] = {}
 
 
 def shape_of(attributes: Attributes) -> AttributeShape:
-    """The shape of one item; forgets all shapes when senders invent too many."""
+    """
+    Return the shape of one item, from the cache if possible. The cache is emptied when it is full, because
+    senders may invent any number of names.
+    """
     names = tuple(attributes)
     shape = _shapes.get(names)
     if shape is None:
@@ -88,7 +91,7 @@ def _shape(names: Names) -> AttributeShape:
 
 
 def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
-    """The shape of an item for a product with names of its own, which take the place of those of every product."""
+    """Return the shape of an item for a product whose own names replace the shared names."""
     found = shape.own.get(product)
     if found is None:
         names = {field: _present(table, attributes.keys()) for field, table in product.own_names.items()}
@@ -101,7 +104,9 @@ def _present(table: Iterable[str], names: Set[str]) -> Names:
 
 
 def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]) -> bool:
-    """`marked` are the names that begin with some product's mark: of thousands of names very few."""
+    """
+    True if an item has a product's mark. `marked` holds the few names that start with any product's mark.
+    """
     return not present.isdisjoint(product.marks) or any(
         name.startswith(product.mark_beginnings) for name in marked
     )

@@ -1,4 +1,4 @@
-"""Rules that the spans of several products share: what is a call, what failed, how the cache is counted."""
+"""Rules that the spans of several products share."""
 
 from __future__ import annotations
 
@@ -22,26 +22,30 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-_NO_REQUEST_TYPE = "unknown"  # OpenLLMetry's, for methods that it has no word for: some asynchronous calls
+_NO_REQUEST_TYPE = (
+    "unknown"  # OpenLLMetry writes it for methods that it cannot name, such as some asynchronous calls
+)
 
 
 def never(span: Span, shape: AttributeShape) -> str | None:
-    """None: spans that repeat what logs of the same product say in full are no calls."""
+    """
+    Return None. For spans that are not calls, because logs of the same product report the calls in full.
+    """
     return None
 
 
 def prepares(span: Span, shape: AttributeShape) -> bool:
-    """True if a span is LlamaIndex's preparation of a request, which tracers of its models call a call."""
+    """True if the span is LlamaIndex preparing a request. Tracers of its models report that as a call."""
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
 def has_usage(span: Span, shape: AttributeShape) -> bool:
-    """True if a span states any token count under the names of the vocabulary."""
+    """True if a span states a token count under any known name."""
     return semconv.first(span.attributes, shape.usage) is not None
 
 
 def failed(span: Span, shape: AttributeShape) -> bool:
-    """True if the span says that its call failed."""
+    """True if the span reports that its call failed."""
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
@@ -53,8 +57,10 @@ def failed(span: Span, shape: AttributeShape) -> bool:
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
-    """True for the span of a tool or an agent: a call below it is a call of its own, whatever stands above."""
-    # A call's span may name the tool that the model asks for, so this is not a kind of a span.
+    """
+    True for the span of a tool or an agent. Calls below it are separate calls, even inside another call.
+    """
+    # `gen_ai.tool.name` is not a kind, because the span of a call may name the tool that the model requested.
     return shape.names_tool or _says_tool_or_agent(span, shape)
 
 
@@ -64,7 +70,10 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
-    """The operation that a span names; else a model or provider and (usage or an error) are a chat."""
+    """
+    Return the operation that a span names. Without a name, a model or provider with usage or an error
+    means a chat.
+    """
     attributes = span.attributes
     if (named := values.text(attributes.get("gen_ai.operation.name"))) is not None:
         return operations.BY_NAME.get(named)
@@ -81,21 +90,24 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
-    """True if the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
+    """
+    True if input excludes the cache. OpenLLMetry copies Bedrock's counts; for other senders the
+    counts themselves decide.
+    """
     return span.scope.name.endswith(".bedrock")
 
 
 def given(provider: str) -> Callable[[str | None, str | None], str | None]:
-    """A hook for spans whose provider goes without saying."""
+    """Return a hook that fills in the provider if the span states none."""
     return lambda stated, model: stated or provider
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
-    """True if the input lacks the cache: its sender passes it on as the provider counts it."""
+    """True if input excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
 
-# --- Vercel's AI SDK, by its own spans and by those that OpenInference rewrites -----------------------------
+# --- Vercel's AI SDK, in its own spans and in those that OpenInference rewrites ------------------------------
 
 AI_SDK_OPERATION = "ai.operationId"
 _AI_SDK_DETAILS = frozenset(
@@ -104,25 +116,30 @@ _AI_SDK_DETAILS = frozenset(
 
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    """True if the input lacks the cache: up to version 5 as the provider counts, from 6 on never."""
+    """
+    True if input excludes the cache. Up to version 5 the SDK counts like the provider; from version 6 on
+    input includes the cache.
+    """
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    # Also `vertex.anthropic.messages`.
+    # `in` also matches `vertex.anthropic.messages`
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
 
 
-# --- GitHub Copilot's credits: what a call is worth by GitHub's list, not what is paid for it ----------------
+# --- GitHub Copilot's credits: the value of a call by GitHub's price list, not the amount paid ---------------
 
 COPILOT_BEGINNING = "github.copilot."
-# billionths; `.aiu` has two scales, and nothing says which one a release writes
+# Billionths of a credit. `.aiu` is not used, because its scale differs between releases.
 _CREDITS = f"{COPILOT_BEGINNING}nano_aiu"
-_DOLLARS = Decimal("0.01")  # a credit
+_DOLLARS = Decimal("0.01")  # per credit
 
 
 def read_credits(span: Span, call: SpanCall) -> None:
-    """Put the credits of a call into its cost; those of an agent are the sum of its calls."""
+    """
+    Set the cost of a call from its credits. An agent's credits are the sum of its calls, so they are skipped.
+    """
     record = call.record
     try:
         stated = semconv.money(span.attributes.get(_CREDITS), _CREDITS)

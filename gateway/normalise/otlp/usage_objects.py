@@ -1,10 +1,9 @@
 """
-Usage objects of every shape, in JSON or in Python's own text, as products put them into one attribute; and
-the figures of a provider's whole answer, where an attribute holds it. What they give is weaker than any attribute
-that states the same field by itself.
+Usage objects and whole responses of providers, in attributes that hold their text.
 
-Read while decoding: of the text nothing is kept but counts, the id of the answer, the region that it names,
-and the tier that served it where that has prices of its own.
+The text is JSON or the `repr` of a Python dict. It is read while decoding and never stored. Only counts, the
+response id, the region, and a service tier with its own prices are kept. An attribute that states the same
+field takes precedence.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ _JSON = ("{", "[")
 
 class LangChainParts(CacheWrites):
     """
-    `input_token_details` and `output_token_details`: the cache's writes may be told by their age alone.
+    `input_token_details` and `output_token_details`. Cache writes may be split by lifetime only.
 
-    OpenAI's realtime answers have objects of these names, too, with words of their own.
+    OpenAI's realtime responses use the same object names with other members.
     """
 
     cache_read: Any = None
@@ -69,7 +68,7 @@ class LangChainParts(CacheWrites):
         return not (self.text_tokens is None and self.audio_tokens is None and self.cached_tokens is None)
 
     def details(self) -> Details:
-        """The same, of OpenAI's."""
+        """Return the same details in the form of OpenAI's other responses."""
         return Details(
             audio_tokens=self.audio_tokens,
             image_tokens=self.image_tokens,
@@ -80,7 +79,7 @@ class LangChainParts(CacheWrites):
 
 
 class UsageObject(Usage):
-    """The shapes of the providers, LangChain's, and Gemini's with its names in both spellings."""
+    """Usage objects of the providers and of LangChain. Gemini's names appear in both spellings."""
 
     input_token_details: LangChainParts | Other = None  # type: ignore[assignment]
     output_token_details: LangChainParts | Other = None  # type: ignore[assignment]
@@ -111,7 +110,7 @@ class UsageObject(Usage):
 
 
 def usage_in(written: str) -> dict[str, Any]:
-    """The counts of a usage object, by field; empty for what is none."""
+    """Return the counts of a usage object by field, or an empty dict if the text is not a usage object."""
     if len(written) > _LONGEST_USAGE:
         return {}
     try:
@@ -121,20 +120,23 @@ def usage_in(written: str) -> dict[str, Any]:
 
 
 def figures(value: Any) -> Fields:
-    """Turn the answer of `usage_in` and `answer_in` into fields, with the counts as one set."""
+    """Convert the result of `usage_in` or `answer_in` to fields. `usage` holds the counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_of(value)}
 
 
 def first_counts(*usages: Any) -> dict[str, Any]:
-    """The counts of the first of these that holds any; empty if none does."""
+    """Return the counts of the first usage object that has any, or an empty dict."""
     read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
     return next((counts for counts in read if counts), {})
 
 
 def told_by_provider(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    """A framework's counts, or those of the provider's own usage object where it agrees with them."""
+    """
+    Return the counts of the provider's own usage object if they agree with those of the framework. Otherwise
+    return the framework's counts.
+    """
     tokens = of_whole(_tokens_of(answered), _tokens_of(stated))
     if tokens is None:
         return stated
@@ -148,7 +150,8 @@ def _tokens_of(fields: dict[str, Any]) -> Tokens:
 def _counts(usage: UsageObject) -> dict[str, Any]:
     try:
         tokens, total = _tokens(usage)
-    except BadValue:  # the attributes that state counts by themselves are held to more
+    # impossible counts are ignored here, and rejected only in attributes that state counts by themselves
+    except BadValue:
         return {}
     found = {field: number for field, number in tokens._asdict().items() if number is not None}
     if found and total is not None:
@@ -161,7 +164,10 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
 
 
 def _tier(*stated: Any) -> dict[str, Any]:
-    """OpenAI states it beside the usage, Anthropic in it; "auto" and what else JSON has is none."""
+    """
+    Return the service tier. OpenAI states it next to the usage, Anthropic inside it. Values such as "auto"
+    are no tier.
+    """
     tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
     return {} if tier is None else {"service_tier": tier}
 
@@ -191,7 +197,7 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
         gemini.responseTokensDetails = _either(usage.responseTokensDetails, usage.response_tokens_details)
         gemini.cacheTokensDetails = _either(usage.cacheTokensDetails, usage.cache_tokens_details)
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
-        # thoughts that the total alone tells are known by the model's name
+        # only then, because reasoning that appears only in the total is found later by the model name
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
         return of_gemini(gemini), total
@@ -213,7 +219,7 @@ def _either(one: Any, other: Any) -> Any:
 
 
 def _of_realtime(usage: UsageObject, inputs: LangChainParts) -> Tokens:
-    """The counts of OpenAI's realtime answers and transcriptions, in the shape of its other answers."""
+    """Return the counts of OpenAI's realtime responses and transcriptions."""
     plain = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -250,9 +256,9 @@ def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.
     return meters.of_numbers(told) if any(told.values()) else None
 
 
-# --- Answers ------------------------------------------------------------------------------------------------
+# --- Responses -----------------------------------------------------------------------------------------------
 
-# An id that a provider gave: what a model or a framework may have written is none.
+# Forms of ids that providers give. Ids of models or frameworks do not match.
 _GIVEN = re.compile(r"(?:chatcmpl|cmpl|msg|resp|gen)[-_][\w-]{16,120}", re.ASCII)
 _READABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
@@ -267,7 +273,7 @@ class AnswerMetadata(Struct):
 
 
 class LangChainMessage(Struct):
-    """A message of LangChain's, or what it holds (`kwargs`)."""
+    """A LangChain message, or the object in its `kwargs`."""
 
     id: Any = None
     response_metadata: AnswerMetadata | Other = None
@@ -275,7 +281,7 @@ class LangChainMessage(Struct):
 
 
 class SerialisedMessage(LangChainMessage):
-    """As LangChain writes its objects out."""
+    """A message in LangChain's serialized form."""
 
     kwargs: LangChainMessage | Other = None
 
@@ -287,7 +293,7 @@ class LangChainGeneration(Struct):
 
 
 class ProviderAnswer(Struct):
-    """An answer of a provider's, or LangChain's around it: nothing of what was said is decoded."""
+    """A provider's response, or LangChain's object around it. Content is not decoded."""
 
     id: Any = None
     responseId: Any = None
@@ -310,7 +316,10 @@ _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
 def answer_in(written: str) -> dict[str, Any]:
-    """The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text."""
+    """
+    Return the counts, the id (`response_id`) and the `service_tier` of a response in JSON. Return an empty
+    dict for any other text.
+    """
     if not written.startswith(_JSON):
         return {}
     try:
@@ -322,15 +331,19 @@ def answer_in(written: str) -> dict[str, Any]:
 
 
 def answer_id(*stated: Any) -> str | None:
-    """The first that has the form of an id, where the framework around it says that it is an answer's; else None."""
+    """
+    Return the first value in the form of an id, or None. Use it only where the framework states that the ids
+    belong to responses.
+    """
     return next((id for id in stated if _is_unique(id)), None)
 
 
 def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
-    A list of one whole answer is that answer, as OpenAI's agents for JavaScript write it.
+    Read a list of messages or of one response.
 
-    A list of messages may hold ids of its messages alone: those that a provider gave to a whole answer count.
+    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write it
+    so. Other lists may hold ids of single messages, so only ids that a provider gave to a whole response count.
     """
     if len(messages) == 1:
         found = _of_answer(messages[0])
@@ -356,13 +369,13 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
 
 
 def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
-    """True if the answer names its model and counts tokens: `found` are its counts."""
+    """True if the response names its model and counts tokens. `found` holds its counts."""
     is_counted = any(field in found for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """Read the answer to a single prompt: the counts of several prompts are not those of one message."""
+    """Read the response to a single prompt. With several prompts the counts do not belong to one message."""
     counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
@@ -390,7 +403,7 @@ def _is_unique(id: Any) -> bool:
     return isinstance(id, str) and _READABLE.fullmatch(id) is not None and is_long(id)
 
 
-# --- Tools to read the objects of one product ----------------------------------------------------------------
+# --- Helpers for objects of single products ------------------------------------------------------------------
 
 _LONGEST = 4096
 _DEEPEST = 6
@@ -398,7 +411,7 @@ _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?
 
 
 def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
-    """The token counts of an object by field: of a field's names the first with a number."""
+    """Return the token counts of an object by field. For each field, the first name with a number counts."""
     found: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
@@ -409,7 +422,10 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
 
 
 def python_numbers(value: Any) -> dict[str, int | str]:
-    """The numbers in the text of a Python dict, also nested, by name; the first of a name stays."""
+    """
+    Return the numbers in the text of a Python dict by name, including nested ones. The first number of
+    a name counts.
+    """
     numbers: dict[str, int | str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:
         for name, digits in _PAIR.findall(value):
@@ -419,7 +435,7 @@ def python_numbers(value: Any) -> dict[str, int | str]:
 
 
 def openai_usage(usage: dict[str, Any]) -> Fields:
-    """A usage object as OpenAI's two interfaces have it."""
+    """Read a usage object of OpenAI's Chat Completions or Responses API."""
     is_old = "prompt_tokens" in usage or "completion_tokens" in usage
     input_side, output_side = ("prompt", "completion") if is_old else ("input", "output")
     totals = {
@@ -439,13 +455,13 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
 
 
 def object_in(tree: Any, name: str) -> dict[str, Any]:
-    """The object under a name of another; empty when there is none."""
+    """Return the object under a name, or an empty dict."""
     value = tree.get(name) if isinstance(tree, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
-    """A tree of objects reduced to its token counts: texts, lists and all other names are left behind."""
+    """Reduce a tree of objects to its token counts. Texts, lists and all other names are dropped."""
     kept: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and depth:
@@ -457,7 +473,7 @@ def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, An
 
 
 def token_counts_under(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A reduction that keeps of an object one member, reduced to its token counts."""
+    """Return a function that reduces an object to the token counts of one member."""
 
     def reduce(tree: dict[str, Any]) -> dict[str, Any]:
         member = tree.get(name)

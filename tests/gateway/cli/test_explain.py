@@ -109,11 +109,11 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
     assert [
         (
             f"span {other['spanId'][:-1]}2",
-            "dropped: repeats a span of the same trace and span id, which came before",
+            "dropped: repeats an earlier span with the same trace id and span id",
         ),
         (
             f"span {other['spanId'][:-1]}1",
-            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call "
+            f"dropped: repeats the enclosed span {record['span_id']}, because the innermost call "
             "with tokens counts",
         ),
         (

@@ -1,9 +1,9 @@
 """
-OTLP/JSON into the plain items of `model`, piece by piece.
+OTLP/JSON to the plain items of `model`, piece by piece.
 
-Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read, or a
-span with a bad id, is rejected alone; a log record is kept without such an id; a body that is not an export
-request is refused.
+Ids are hexadecimal in OTLP/JSON, unlike in protobuf's own JSON form. An unreadable item or a span with a bad
+id is rejected without its neighbours. A log record with a bad id is accepted without the id. A body that is
+not an export request is refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _KINDS = {
 
 
 class _Place(msgspec.Struct, gc=False):
-    """Where an item stands, as a path in the body; put into words only for an error."""
+    """The position of an item in the body. Its text form is a path, built only for errors."""
 
     names: Names
     entry: int
@@ -67,7 +67,7 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class _Filling(Generic[T]):
-    """The slice that is being filled, and how many items came before it."""
+    """The slice that is being filled, and the number of items before it."""
 
     __slots__ = ("_before", "part")
 
@@ -94,12 +94,12 @@ class _Filling(Generic[T]):
         return part
 
 
-# Each step of one is the event loop's turn.
+# After each step the event loop gets a turn.
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
-    """The spans of an ExportTraceServiceRequest."""
+    """Decode the spans of an ExportTraceServiceRequest."""
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     for part in _pieces(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
@@ -109,13 +109,13 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
-    """The records of an ExportLogsServiceRequest."""
+    """Decode the records of an ExportLogsServiceRequest."""
     names = ("resourceLogs", "scopeLogs", "logRecords")
     return _pieces(body, schema.LOGS, names, _read_log_record, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
+    """Decode the data points of an ExportMetricsServiceRequest. Points that cannot count are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _pieces(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
 
@@ -129,7 +129,9 @@ def _pieces(
     ends: TraceEnds | None = None,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
 ) -> Iterator[Piece[T]]:
-    """`count`: how many items one of those that the request lists holds, where it holds several."""
+    """
+    Yield the items of a request in pieces. `count` counts the items in a listed element that holds several.
+    """
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.entries(body, decoder, names, allowance, into=entries):
         yield Piece()
@@ -162,7 +164,7 @@ def _check_count(
     allowance: Allowance,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
 ) -> Iterator[None]:
-    """Refusal 413 for too many before one of them is read."""
+    """Raise Refusal 413 before reading any item if the body holds too many."""
     if not (yield from may_hold_more(body, allowance.max_items)):
         return
     counted = allowance.ahead()
@@ -175,7 +177,7 @@ def _check_count(
 def _note_ends(
     ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
 ) -> Iterator[None]:
-    """The walk ahead: it looks for nothing but trace ids."""
+    """Count the spans of each trace in a first pass that reads only trace ids."""
     for _, _, scopes in entries:
         for _, _, items in scopes:
             windows = items.windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
@@ -188,7 +190,9 @@ def _note_ends(
 
 
 def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
-    """Return the trace ids of some spans. A span without one has none here; the full decoder names the error."""
+    """
+    Return the trace ids of some spans, without spans that have none. The full decoder reports bad spans.
+    """
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large(text)
     spans: Iterable[JsonItem] = [text]
@@ -227,7 +231,9 @@ def _time(value: schema.Whole, field: str) -> int:
 
 
 def _hex_id(value: str | None, size: int, field: str) -> str | None:
-    """The id in lower case; `size` is in bytes. Malformed if it is none."""
+    """
+    Return the id in lower case, or None for an empty or all-zero id. `size` is in bytes. Raises Malformed.
+    """
     if not value:
         return None
     try:
@@ -240,7 +246,7 @@ def _hex_id(value: str | None, size: int, field: str) -> str | None:
 
 
 def _usable_id(value: Any, size: int) -> str | None:
-    """The id of a log record, which counts without one that is bad."""
+    """Return the id of a log record, or None if it is bad. The record counts without its id."""
     try:
         return _hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:
@@ -359,7 +365,9 @@ def _read_metric(
     where: _Place,
     allowance: Allowance,
 ) -> Iterator[None]:
-    """Points are the items here: a metric that cannot be read counts as one of them."""
+    """
+    Read a metric's points, which are the items here. A metric that cannot be read counts as one rejected item.
+    """
     try:
         metric = yield from _metric(raw, allowance)
     except (Malformed, BadPayload) as error:
@@ -385,7 +393,7 @@ def _read_metric(
 
 
 def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """Count the points of a metric; an unreadable one counts 0 here, and the reader rejects it."""
+    """Count the points of a metric. An unreadable metric counts 0 here, and the reader rejects it."""
     try:
         metric = yield from _metric(raw, allowance)
     except (Malformed, BadPayload):
@@ -395,7 +403,7 @@ def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int
 
 
 def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
-    """A metric; of a large one the points are cut out by their places."""
+    """Decode a metric. The points of a large metric are located first and decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decoded(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.again())
@@ -417,7 +425,7 @@ def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
 def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str) -> None:
     try:
         if memoryview(raw).nbytes > MAX_PIECE:
-            raise Malformed(f": more than {MAX_PIECE} bytes")
+            raise Malformed(f": larger than {MAX_PIECE} bytes")
         encoded = decoded(raw, schema.DATA_POINT)
         if encoded is None:
             return
@@ -430,7 +438,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
-_NUMBERS = frozenset({"sum", "gauge"})  # kinds whose points hold one number
+_NUMBERS = frozenset({"sum", "gauge"})  # kinds with one number per point
 
 
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

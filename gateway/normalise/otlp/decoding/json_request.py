@@ -1,8 +1,8 @@
 """
-The resources, scopes and items of an OTLP/JSON request, not yet read.
+Resources, scopes and undecoded items of an OTLP/JSON request.
 
-A small body is parsed at once. A large one is cut by places, and so is a large item: whatever it holds,
-nothing is made of what nobody reads.
+A small body is parsed at once. In a large body or a large item the parts are located first. Parts that nobody
+reads are never decoded.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 from gateway.service.errors import BadPayload, Refusal
 
-Names = tuple[str, str, str]  # of the members that lead to the items
+Names = tuple[str, str, str]  # names of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
-WHOLE = 1024 * 1024  # bytes of a body that is parsed at once
-_MANY = 1024  # attributes that are read without a pause
+WHOLE = 1024 * 1024  # bytes; larger bodies are not parsed at once
+_MANY = 1024  # attributes to read without a pause
 _LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
-_WRONG_TYPE = "not of the type that OTLP gives it"
+_WRONG_TYPE = "has the wrong type for OTLP"
 
 
 class LargeItem(NamedTuple):
-    """An item of which the large members are read already."""
+    """An item whose large members have already been read."""
 
-    text: bytes  # JSON of its small members
+    text: bytes  # JSON of the small members
     attributes: Attributes
     exceptions: list[schema.JsonEvent]
 
@@ -52,9 +52,9 @@ def entries(
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
     """
-    Place, resource and scopes of each entry, added to `into`; each step is the event loop's turn.
+    Append position, resource and scopes of each entry to `into`. After each step the event loop gets a turn.
 
-    BadPayload for what is not a request, Refusal for one that holds too much.
+    Raises BadPayload if the body is not a request, and Refusal if it holds too much.
     """
     yield from _check_text(body)
     body = in_camel_case(body)
@@ -87,7 +87,9 @@ def entries(
 
 
 def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
-    """The members of a span or of a log record. Malformed or BadPayload if one is not what it must be."""
+    """
+    Read the large members of a span or a log record. Raises Malformed or BadPayload if a member is invalid.
+    """
     cut = JsonCut(bytes(raw), allowance.again())
     read = {name: partial(cut.elements, where=f".{name.decode()}") for name in (b"attributes", b"events")}
     members = yield from turns(cut.whole(partial(cut.members, read=read)))
@@ -113,23 +115,23 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
 
 
 def small_members(members: Mapping[bytes, memoryview]) -> bytes:
-    """The object without the members that are too large for any of its fields."""
+    """Return the object without members that are too large for any of its fields."""
     kept = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
     return b"{" + b",".join(kept) + b"}"
 
 
 def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
-    """An item or a part of one. Malformed if it cannot be read."""
+    """Decode an item or a part of an item. Raises Malformed."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise Malformed(f"{field}.{_path(error)}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError:
-        raise Malformed(f"{field}: no JSON, or text that is not Unicode") from None
+        raise Malformed(f"{field}: not valid JSON, or text that is not valid Unicode") from None
 
 
 def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
-    """A job that cuts, as one whose steps are the event loop's turns."""
+    """Run a job that locates parts, and yield after each of its steps for the event loop."""
     while True:
         try:
             next(work)
@@ -140,7 +142,7 @@ def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
 
 
 def _pair(element: JsonItem) -> schema.KeyValue | None:
-    """An attribute; None for a large one that is not reduced to something small."""
+    """Decode an attribute. Return None for a large one, unless it is reduced to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
         named = decoded(element, schema.NAMED, ".attributes")
@@ -176,11 +178,15 @@ def _cut(
 
 
 def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str) -> T | None:
-    """A resource or a scope."""
+    """Decode a resource or a scope. Raises Refusal 413 if it is too large."""
     if value is None:
         return None
     if len(value) > MAX_PIECE:
-        raise Refusal(413, "body_too_large", f"{where} has more than {MAX_PIECE} bytes.")
+        raise Refusal(
+            413,
+            "body_too_large",
+            f"{where} is larger than {MAX_PIECE} bytes; send fewer attributes.",
+        )
     try:
         return decoded(value, decoder)
     except Malformed as error:
@@ -188,7 +194,7 @@ def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where
 
 
 def _check_text(body: bytes) -> Iterator[None]:
-    """Refuse what is not UTF-8, also in members that are not read."""
+    """Refuse a body that is not UTF-8, even in members that are not read."""
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -211,13 +217,13 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         mended = without_lone_surrogates(body)
         if mended is not None:
             return _decoded(mended, decoder)
-        raise BadPayload(f"body: no JSON ({_offset(error)})") from None
+        raise BadPayload(f"body: not valid JSON ({_offset(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None
 
 
 def _path(error: msgspec.ValidationError) -> str:
-    # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
+    # "Expected `int`, got `float` - at `$.status.code`": only the path is shown, so that no value can leak.
     _, found, path = str(error).rpartition("`$")
     return path.strip("`.") if found else ""
 
@@ -227,19 +233,21 @@ def _offset(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-_SEARCHED = 64 * 1024  # a sender keeps to one spelling, so the beginning is enough
-_LARGEST_REWRITTEN = 4 * 1024 * 1024  # bytes of a body that is looked through and rewritten in one turn
+_SEARCHED = 64 * 1024  # bytes; a sender uses one spelling throughout, so the beginning is enough
+# bytes; a larger body is not rewritten, because that takes one turn of the event loop
+_LARGEST_REWRITTEN = 4 * 1024 * 1024
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
     rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
     rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
 )
-_SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')  # found faster than the pattern
+# searching for these is faster than the regular expression
+_SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 
 
 def in_camel_case(body: bytes) -> bytes:
-    """The same body with the names that OTLP gives its fields."""
+    """Return the body with OTLP's names in lowerCamelCase."""
     beginning = body[:_SEARCHED]
     for sign in _SIGNS:
         if sign in beginning:
@@ -254,23 +262,23 @@ def in_camel_case(body: bytes) -> bytes:
 
 
 def _renamed(name: re.Match[bytes]) -> bytes:
-    # Keys of attributes stand in values ("key": "trace_id"), and in text a quote is escaped: every name here
-    # is the protocol's own.
+    # Attribute keys appear as values ("key": "trace_id"), and quotes in texts are escaped, so every match is
+    # a field name of the protocol.
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])
 
 
-_ESCAPE = 6  # bytes of one
+_ESCAPE = 6  # bytes of one escape
 
 _HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
-# It begins with what can be searched for fast; a pair is one match, and so is either half alone.
+# The pattern starts with a literal that is fast to search. It matches a whole pair, or a lone half.
 _SURROGATE = re.compile(rb"\\u[dD](?:[89abAB]%b(?:\\u[dD][c-fC-F]%b)?|[c-fC-F]%b)" % (_HEX, _HEX, _HEX))
 
 
 def without_lone_surrogates(body: bytes) -> bytes | None:
     """
-    The body with U+FFFD in place of escapes of half a surrogate pair, which JSON parsers refuse.
+    Replace escapes of lone surrogates, which JSON parsers refuse, by U+FFFD.
 
-    None when it has none, or is too large to look.
+    Return None if the body has no such escape, or is too large to search.
     """
     if len(body) > _LARGEST_REWRITTEN:
         return None
@@ -283,7 +291,9 @@ def without_lone_surrogates(body: bytes) -> bytes | None:
 
 
 def _is_escaped(body: bytes, place: int) -> bool:
-    """True if the backslash there is the second of two: an odd number of them comes before it."""
+    """
+    True if the backslash at `place` is itself escaped, because an odd number of backslashes precedes it.
+    """
     begin = place
     while begin and body[begin - 1] == 0x5C:
         begin -= 1

@@ -1,8 +1,8 @@
 """
-The shape of OTLP/JSON, as far as it is read: whatever else a sender writes is skipped by the parser.
+The members of OTLP/JSON that are read. The parser skips all others.
 
-Every member may be missing or null. Items are left raw, so that one that cannot be read is rejected alone. Of
-attributes and numbers 64-bit integers come as text or number, and content is dropped here.
+Every member may be missing or null. Items stay raw, so that an unreadable item is rejected without its
+neighbours. 64-bit integers may be text or number. Content is dropped here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gateway.normalise.otlp.model import Attributes
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
-LARGE = 256 * 1024  # bytes of a value that no field can hold
-_LONGEST_NAME = 64  # of an attribute in a message
-_SHORT = 18  # digits that 64 bits always hold
+LARGE = 256 * 1024  # bytes; no field can hold a larger value
+_LONGEST_NAME = 64  # characters of an attribute name shown in a message
+_SHORT = 18  # digits that always fit into 64 bits
 
 
 class Value(Struct, gc=False):
@@ -122,7 +122,7 @@ class JsonSpan(Struct, gc=False):
 
 
 class JsonLogRecord(Struct, gc=False):
-    traceId: Any = None  # a bad id rejects no log record, whatever its type
+    traceId: Any = None  # any type is accepted, because a bad id must not reject a log record
     spanId: Any = None
     timeUnixNano: Whole = None
     observedTimeUnixNano: Whole = None
@@ -158,13 +158,13 @@ class Metric(Struct, gc=False):
 
 
 class NamedAttribute(Struct, gc=False):
-    """Of an attribute, the name alone."""
+    """The name of an attribute, without its value."""
 
     key: str | None = None
 
 
 class Traced(Struct, gc=False):
-    """Of a span, the trace alone."""
+    """The trace id of a span, without its other members."""
 
     traceId: str = ""
 
@@ -189,7 +189,10 @@ NAMED = Decoder(NamedAttribute)
 
 
 def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
-    """Key-value pairs as a dict, without content; the last of a repeated key stays. What is read already stays."""
+    """
+    Return attributes as a dict without content. The last value of a repeated key counts. A dict
+    is returned unchanged.
+    """
     if isinstance(pairs, dict):
         return pairs
     attributes: Attributes = {}
@@ -214,11 +217,11 @@ def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attri
 
 
 def outside_of(pairs: Iterable[KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
-    """The texts, numbers and lists of texts that are not among the attributes read."""
+    """Return the texts, numbers and lists of texts that were not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # a value that is not read rejects nothing
+            with suppress(Malformed):  # values that are not read reject nothing
                 if (found := _plain(pair.value, pair.key)) is not None:
                     outside[pair.key] = found
     return outside
@@ -235,7 +238,7 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
     try:
         whole, double_value = value.intValue, value.doubleValue
         if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
-            return int(whole)  # most are: no call
+            return int(whole)  # fast path without a function call for most values
         if whole is not None:
             return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
         return value.boolValue if double_value is None else double(double_value, "doubleValue")
@@ -252,33 +255,33 @@ def _kept(value: Value, rule: str, name: str) -> Any:
 
 
 def _words(encoded: Raw, name: str) -> list[str] | None:
-    """The texts of an array; decoded only here, because most arrays are never read."""
+    """Return the texts of an array. Arrays are decoded only here, because most are never read."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:
         array = ARRAY.decode(encoded)
     except (msgspec.DecodeError, RecursionError):
         field = f".attributes.{name[:_LONGEST_NAME]}.arrayValue"
-        raise Malformed(f"{field}: not of the type that OTLP gives it") from None
+        raise Malformed(f"{field}: has the wrong type for OTLP") from None
     values = array.values if array is not None else None
     return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
 
 
 def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
-    """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
+    """Return a 64-bit integer. Refuse floats that may have been rounded by the sender."""
     if type(value) is str:
         digits = value.removeprefix("-")
         if len(digits) > 20 or not (digits.isdecimal() and digits.isascii()):
-            raise Malformed(f".{field}: no integer")
+            raise Malformed(f".{field}: must be an integer")
         number = int(value)
     elif type(value) is float:
         if not value.is_integer() or abs(value) >= 1 << 53:
-            raise Malformed(f".{field}: no exact integer")
+            raise Malformed(f".{field}: must be an exact integer")
         number = int(value)
     else:
         number = int(value)
     if not low <= number < high:
-        raise Malformed(f".{field}: out of the range of 64 bits")
+        raise Malformed(f".{field}: does not fit into 64 bits")
     return number
 
 
@@ -287,5 +290,5 @@ def double(value: float | str, field: str) -> float:
         try:
             return float(value)
         except ValueError:
-            raise Malformed(f".{field}: no number") from None
+            raise Malformed(f".{field}: must be a number") from None
     return value

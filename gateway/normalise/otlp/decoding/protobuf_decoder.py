@@ -1,9 +1,9 @@
 """
-OTLP/protobuf into the plain items of `model`, piece by piece.
+OTLP/protobuf to the plain items of `model`, piece by piece.
 
-A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB
-that together hold the same items, and a piece ends where the event loop is due its turn. A span with a bad id
-is rejected alone, a log record is kept without it.
+A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
+hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected without
+its neighbours. A log record with a bad id is accepted without the id.
 """
 
 from __future__ import annotations
@@ -39,27 +39,29 @@ from gateway.service.errors import BadPayload
 Pair = tuple[str, Any]
 
 _LEFT_OUT: Pair = ("", None)
-_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tag bytes of an AnyValue's fields
 
 
 LARGE = (
     256 * 1024
-)  # bytes of a pair that is not a plain text, from which it is not read: a list of millions of nothing
+    # bytes; a larger attribute is read only if it is a plain text, because it may hold a list of millions
+    # of empty values
+)
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
 
 class _Head(NamedTuple):
-    """What is known of a name by the bytes that begin its KeyValues: 0a <length> name 12."""
+    """Facts about an attribute name, found by the bytes that begin its KeyValues: 0a <length> name 12."""
 
     name: str
-    is_left_out: bool  # as it is: dropped or reduced
+    is_left_out: bool  # dropped or reduced
     is_reduced: bool
     repeats: bool
 
 
 class _Known(dict[bytes, Pair]):
-    """KeyValues that came before, and what they say; never content."""
+    """Cache of decoded KeyValues by their bytes. It never holds content."""
 
     def __missing__(self, raw: bytes) -> Pair:
         return _known_name(raw) or _any_layout(raw)
@@ -70,7 +72,8 @@ _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
-# New on nearly every span, so not worth remembering. Sessions, users and the other counts repeat.
+# Names whose values differ on nearly every span, so remembering them does not pay. Sessions, users and
+# other counts repeat.
 _VARYING = frozenset(
     name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field]
 )
@@ -78,18 +81,18 @@ _VARYING = frozenset(
 
 def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     """
-    Encoded KeyValues as a dict, without content; the last of a repeated name stays.
+    Decode KeyValues into a dict without content. The last value of a repeated name counts.
 
-    DecodeError or UnicodeDecodeError for what is no KeyValue, content included.
+    Raises DecodeError or UnicodeDecodeError if a KeyValue is invalid, even if it holds content.
     """
-    # A slice, because protobuf's own containers take twice as long to walk over.
+    # The slice is needed, because iterating over protobuf's own containers takes twice as long.
     attributes = dict(map(_read, encoded[:]))
     attributes.pop("", None)
     return attributes
 
 
 def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
-    """The texts, numbers and lists of texts that are not among the attributes read."""
+    """Return the texts, numbers and lists of texts that were not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in map(_parsed, encoded):
         if pair.key and pair.key not in attributes and (found := _plain(pair.value)) is not None:
@@ -105,11 +108,11 @@ def _plain(value: Any) -> object:
 
 
 def _known_name(raw: bytes) -> Pair | None:
-    """A text or a small number under a name that came before; None for all else."""
+    """Decode a text or a small number under a known name. Return None for all other attributes."""
     size = len(raw)
     if size < 6:
         return None
-    at = raw[1] + 3  # where the value's length stands
+    at = raw[1] + 3  # position of the value's length
     head = _heads.get(raw[:at])
     if head is None or size < at + 3:
         return None
@@ -143,7 +146,9 @@ def _reduced(name: str, value: Any) -> Pair:
 
 
 def _small_number(raw: bytes, length: int) -> int | None:
-    """The number at the end of a value of that length, of up to three bytes; None for all else."""
+    """
+    Decode a varint of up to three bytes at the end of a value of that length. Return None for all other values.
+    """
     last = raw[-1]
     if last >= 0x80:
         return None
@@ -165,7 +170,9 @@ def _long_text(raw: bytes, at: int) -> str | None:
 
 
 def _behind_length(raw: bytes, at: int) -> int | None:
-    """Return the place behind a length that reaches exactly to the end of `raw`; None if it does not."""
+    """
+    Return the position after a length that reaches exactly to the end of `raw`. Return None if it does not.
+    """
     size = len(raw)
     length = shift = 0
     while at < size and shift < 35:
@@ -179,7 +186,7 @@ def _behind_length(raw: bytes, at: int) -> int | None:
 
 
 def _any_layout(raw: bytes) -> Pair:
-    """Any KeyValue, read by protobuf; also learns its name for `_known_name`."""
+    """Decode any KeyValue with protobuf, and remember its name for `_known_name`."""
     message = _parsed(raw)
     name = message.key
     rule = RULES[name]
@@ -193,10 +200,10 @@ def _any_layout(raw: bytes) -> Pair:
 
 
 def _parsed(raw: bytes) -> Any:
-    """A KeyValue; of a large one that holds no text the key alone."""
+    """Parse a KeyValue. Of a large one that is not a text, only the key is parsed."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
-        if encoded.value[:1] != b"\x0a":  # a text, for which one byte of it takes one byte
+        if encoded.value[:1] != b"\x0a":  # a text needs no more memory than its bytes
             return wire.KeyValue(key=encoded.key)
     return wire.KeyValue.FromString(raw)
 
@@ -220,7 +227,7 @@ def _remember(raw: bytes, pair: Pair) -> None:
 
 
 def _value(value: Any, rule: str, name: str) -> Any:
-    """An AnyValue as the rule allows; None for what stays outside."""
+    """Return the part of an AnyValue that the rule permits, or None."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
@@ -240,22 +247,22 @@ def _texts(value: Any) -> list[str] | None:
 
 T = TypeVar("T")
 
-# Resource -> scope -> span, metric or log record: the same field numbers for every signal.
+# The path from resource over scope to span, metric or log record has the same field numbers for every signal.
 _PATH = (1, 2, 2)
-_POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)  # of a metric: its kind of data, and the points of that
+_POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)  # continues through a metric's kind of data to its points
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
-EXCEPTION = "exception"  # the name of the one event that is read
-MANY = 1024  # attributes or events of one item that are read without a pause
+EXCEPTION = "exception"  # name of the only event that is read
+MANY = 1024  # attributes or events of one item to read without a pause
 _LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
-_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event's name
+_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event name
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
-    """The spans of an ExportTraceServiceRequest."""
+    """Decode the spans of an ExportTraceServiceRequest."""
     allowance = allowance or Allowance()
     ends = None
     yield from _check_count(body, _PATH, allowance)
@@ -268,14 +275,14 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
-    """The records of an ExportLogsServiceRequest."""
+    """Decode the records of an ExportLogsServiceRequest."""
     allowance = allowance or Allowance()
     yield from _check_count(body, _PATH, allowance)
     yield from _pieces(body, wire.LogsRequest, _log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
+    """Decode the data points of an ExportMetricsServiceRequest. Points that cannot count are in `ignored`."""
     allowance = allowance or Allowance()
     yield from _check_count(body, _POINTS, allowance)
     yield from _pieces(body, wire.MetricsRequest, _data_points, _POINTS, allowance)
@@ -293,34 +300,40 @@ def _pieces(
     path: Path,
     allowance: Allowance,
 ) -> Iterator[Piece[T]]:
-    if body[:1] == b"{":  # as protobuf the beginning of a group, which OTLP never had
-        raise BadPayload("body: JSON where protobuf is announced; send Content-Type: application/json")
+    if body[:1] == b"{":  # in protobuf this byte starts a group, which OTLP never had
+        raise BadPayload(
+            "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
+        )
     place = offset = 0
     for encoded in requests(body, path, allowance=allowance.again()):
         size = len(encoded)
         try:
             request = message.FromString(encoded)
-            encoded = TURN  # a large one is not held while it is read
-            if allowance.is_due(size):  # parsing has no turns in between
+            encoded = TURN  # releases a large part while its items are read
+            if allowance.is_due(size):  # parsing itself cannot pause
                 yield Piece()
             for part in read(request, place, size, allowance):
                 place += part.received
                 yield part
         except DecodeError:
             name = message.DESCRIPTOR.name
-            raise BadPayload(f"body: not readable as {name}, in the part from byte {offset} or so") from None
+            raise BadPayload(
+                f"body: not readable as {name}, in the part that starts near byte {offset}"
+            ) from None
         except UnicodeDecodeError:
-            raise BadPayload(f"body: text that is not UTF-8, in the part from byte {offset} or so") from None
+            raise BadPayload(
+                f"body: text that is not UTF-8, in the part that starts near byte {offset}"
+            ) from None
         offset += size
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
-    """A walk ahead: it parses without reading, which takes a tenth of the time."""
+    """Count the spans of each trace in a first pass. Without decoding, it takes a tenth of the time."""
     ends = TraceEnds()
     for encoded in requests(body, _PATH, allowance=allowance.again()):
         try:
             request = wire.TracesRequest.FromString(encoded)
-        except DecodeError:  # the reading comes here, too, and says where it is
+        except DecodeError:  # the decoding pass meets the same error and reports its position
             break
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
@@ -421,12 +434,12 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
 
 
 def _entries(groups: Sequence[Sequence[Any]]) -> int:
-    """Resources and scopes are items, too."""
+    """Return the number of resources and scopes, which count as items as well."""
     return len(groups) + sum(map(len, groups))
 
 
 def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, Attributes]:
-    """Any number of attributes, and the loop gets its turn in between."""
+    """Decode any number of attributes, with turns for the event loop."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         some = encoded[start : start + MANY]
@@ -514,7 +527,7 @@ def _point(
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
-    elif point.DESCRIPTOR.name == "SummaryDataPoint":  # its sum is there in any case
+    elif point.DESCRIPTOR.name == "SummaryDataPoint":  # a summary always has a sum
         value = point.sum
     else:
         value = point.sum if point.HasField("sum") else None
@@ -538,18 +551,18 @@ def _point(
 
 
 def one_resource(encoded: bytes) -> Resource:
-    """Raises DecodeError or UnicodeDecodeError."""
+    """Decode a resource. Raises DecodeError or UnicodeDecodeError."""
     return Resource(attributes_of(wire.Resource.FromString(encoded).attributes))
 
 
 def one_scope(encoded: bytes) -> Scope:
-    """Raises DecodeError or UnicodeDecodeError."""
+    """Decode a scope. Raises DecodeError or UnicodeDecodeError."""
     scope = wire.InstrumentationScope.FromString(encoded)
     return Scope(scope.name, scope.version)
 
 
 def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
-    """Raises DecodeError, UnicodeDecodeError or Malformed."""
+    """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
     events: list[SpanEvent] = []
     if span.events:
@@ -564,4 +577,4 @@ def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
 
 def _check_id(raw: bytes, size: int, field: str) -> None:
     if raw and len(raw) != size:
-        raise Malformed(f".{field}: {len(raw)} bytes where {size} are due")
+        raise Malformed(f".{field}: has {len(raw)} bytes instead of {size}")

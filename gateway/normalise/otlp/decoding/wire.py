@@ -1,9 +1,9 @@
 """
-The OTLP message classes with one change: what an item holds of messages stays encoded, each a run of bytes.
+OTLP message classes in which the messages inside an item stay encoded as bytes.
 
-Protobuf's own objects for a key and its value cost more than all else that is done to a span (measured: 10
-us of 12 for fifteen attributes), and a message of two bytes takes a hundred in memory. The bytes on the wire
-are the same; `protobuf_decoder` reads those that it needs.
+Protobuf's own objects for keys and values would take 10 of the 12 us of a span with fifteen attributes, and a
+message of two bytes would take a hundred in memory. The wire format is the same. `protobuf_decoder` decodes
+the fields that it needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TUR
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, beyond, field_at
 from gateway.service.errors import BadPayload, Refusal
 
-# Of messages within an item; nobody reads exemplars, links, buckets and quantiles.
+# Fields of messages within an item. Nobody reads exemplars, links, buckets and quantiles.
 _ENCODED = frozenset(
     {
         "attributes",
@@ -69,7 +69,7 @@ def _build() -> descriptor_pool.DescriptorPool:
 
 
 def _encode(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
-    # Nested types (events) keep the classes they have: few of them are read, all of them are checked.
+    # Nested types such as events keep their classes. Few of them are read, and all of them are checked.
     for field in message.field:
         if field.name in names and field.type == descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
@@ -94,22 +94,25 @@ InstrumentationScope = _message("common.v1.InstrumentationScope")
 Span = _message("trace.v1.Span")
 
 
-Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a message has one
+Path = tuple[int | tuple[int, ...], ...]  # each step is a field number, or several alternative numbers
 
-_TURN = 1024  # fields to walk over without a pause
-_FIELDS_AN_ITEM = 8  # that a walk ahead passes over, those of what is around the items among them
-_MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
+_TURN = 1024  # fields to pass without a pause
+_FIELDS_AN_ITEM = 8  # fields per item that the counting pass may visit, including those around the items
+_MOST_UNCUT = (
+    8  # times the size of a piece; limit for a message that cannot be cut because of its shared fields
+)
 
 
 def requests(
     body: bytes, path: Path, limit: int = MAX_PIECE, *, allowance: Allowance | None = None
 ) -> Iterator[bytes]:
     """
-    Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
+    Cut a request into requests of at most `limit` bytes, which together hold the same items.
 
-    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
-    The fields of an item that is larger than a piece count as items, too: each takes memory once it is
-    parsed. TURN now and then. BadPayload for what is not protobuf, Refusal 413 for more than there may be.
+    `path` names the repeated fields to descend through. Its last field holds the items, which are never cut,
+    so a piece with a large item may exceed `limit`. The fields of an item larger than a piece count as items,
+    because each takes memory when it is parsed. Yields TURN whenever the event loop may run. Raises
+    BadPayload for invalid protobuf, and Refusal 413 for too many items.
     """
     if len(body) <= limit:
         yield body
@@ -128,7 +131,7 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
     if parts is None:
         yield from _count(message, path, allowance.again())
         if len(message) > limit * _MOST_UNCUT:
-            shared = f"More than {limit // 4} bytes stand next to the items of a large body (its resource or scope)"
+            shared = f"The resource or scope of a large body takes more than {limit // 4} bytes"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
         yield bytes(message)
         return
@@ -146,12 +149,12 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
                 group, size = [beside], len(beside)
             group += (_varint(tag), _varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
-            piece = TURN  # a large one is not held here while it is read
+            piece = TURN  # releases a large piece while it is read
     yield _joined(group)
 
 
 def _joined(parts: list[bytes]) -> bytes:
-    """The parts as one, and the list without them."""
+    """Join the parts and clear the list."""
     joined = b"".join(parts)
     parts.clear()
     return joined
@@ -161,19 +164,21 @@ def _split(
     message: memoryview, numbers: int | tuple[int, ...], allowance: Allowance, most_beside: int
 ) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
     """
-    The fields beside the wanted ones, and of each wanted one its tag, and where its payload begins and ends.
+    Split a message into the fields to repeat in every piece, and the positions of the wanted fields.
 
-    None for the places when there is too much beside to repeat it with every piece.
+    Each wanted field gives its tag and the start and end of its payload. The positions are None if the other
+    fields are too large to repeat.
     """
     beside = bytearray()
-    parts = array("Q")  # hundreds of thousands of places, held for as long as the body is worked through
+    parts = array("Q")  # an array, because hundreds of thousands of positions are held while the body is read
     wanted = _tags(numbers)
     size = len(message)
     at = walked = counted = 0
     while at < size:
         begin = at
         tag = message[at]
-        if tag in wanted and at + 1 < size and message[at + 1] < 0x80:  # by far the most, so done by hand
+        # fast path for short fields, which are by far the most frequent
+        if tag in wanted and at + 1 < size and message[at + 1] < 0x80:
             start = at + 2
             at = start + message[at + 1]
             if at > size:
@@ -196,7 +201,9 @@ def _split(
 
 
 def _without_largest(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
-    """A large item without the fields that nobody reads at their size; the others count as items."""
+    """
+    Return a large item without fields that nobody reads at their size. Each remaining field counts as an item.
+    """
     kept: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):
@@ -213,7 +220,10 @@ def _without_largest(message: memoryview, allowance: Allowance) -> Generator[byt
 
 
 def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
-    """Bound the fields of a message that is parsed as a whole, and of those in it that `path` leads to."""
+    """
+    Count the fields of a message that is parsed whole, and of the messages in it on `path`. Raises Refusal
+    413 above the limit.
+    """
     wanted = _tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
@@ -229,10 +239,11 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
 
 def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
-    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and then.
+    Raise Refusal 413 if a large body holds too many items, counting the messages around them. Yields TURN
+    now and then.
 
-    Also where only its last piece would be one too many: those before it are not read. What is not protobuf,
-    or has too many other fields, is left for the reading to say.
+    The check is done before any item is read, so a body whose last piece exceeds the limit is refused as a whole.
+    Invalid protobuf and bodies with too many other fields pass here, because the decoding pass reports them.
     """
     if len(body) > max(MAX_PIECE, 2 * allowance.max_items):
         with suppress(BadPayload, _TooManyFields):
@@ -242,14 +253,14 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
 
 
 class _TooManyFields(Exception):
-    """The walk ahead would take as long as the reading."""
+    """The counting pass would take as long as decoding."""
 
 
 def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]) -> Iterator[bytes]:
     wanted, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
-    )  # one of several kinds is not an item of its own
+    )  # alternative fields are parts of an item, not items
     at = 0
     while at < len(message):
         tag, start, at = field_at(message, at)

@@ -1,7 +1,8 @@
 """
-Every product, in order of precedence: of several whose marks a span bears the first counts.
+Every product, in order of precedence. If a span has the marks of several products, the first one counts.
 
-Each is one module, which no other product knows; adding one is a module, its line here and its cases.
+Each product is one module, and no other product imports it. To add a product, add its module, its line here
+and its cases.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ PRODUCTS: tuple[Product, ...] = (
     genkit.PRODUCT,
     openllmetry.PRODUCT,
     copilot_cli.PRODUCT,
-    pydantic_ai.PRODUCT,  # behind the others: Logfire marks every span that its provider makes
-    # These bear no marks: they are recognised by scope, SDK or service alone.
+    pydantic_ai.PRODUCT,  # last of those with marks, because Logfire marks every span that its provider creates
+    # The following products have no marks. Only scope, SDK or service name identifies them.
     strands.PRODUCT,
     google_adk.PRODUCT,
     semantic_kernel.PRODUCT,

@@ -1,4 +1,4 @@
-"""AG2: spans of the conventions, and beside each call one that records its usage again."""
+"""AG2: spans of the conventions. Next to each call, a second span repeats its usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Azure AI: the Inference SDK, and agent runs whose polls all repeat the usage of the run."""
+"""Azure AI: the Inference SDK, and agent runs. Each poll of a run repeats the usage of the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     call.run_id = values.text(span.attributes.get(_RUN_ID))
     if span.attributes.get(_SYSTEM) == _AGENTS:
         record.request_id = call.run_id
-    elif record.request_model == "chat":  # what the SDK writes when its caller names no model
+    elif record.request_model == "chat":  # the SDK's default if the caller names no model
         record.request_model = None
 
 

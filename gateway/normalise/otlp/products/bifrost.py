@@ -1,4 +1,4 @@
-"""Bifrost: spans of the conventions under their older names, one for each attempt."""
+"""Bifrost: one span per attempt, with older names of the conventions."""
 
 from __future__ import annotations
 

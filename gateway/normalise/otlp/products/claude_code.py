@@ -1,4 +1,6 @@
-"""Claude Code: events for each request, spans that repeat them under the same request id, counters."""
+"""
+Claude Code: one event per request, spans that repeat the events under the same request id, and counters.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _provider(stated: str | None, model: str | None) -> str | None:
-    """The model's name is stronger than the stated provider."""
+    """Return the provider of the model, or else the stated provider."""
     return (None if model is None else semconv.model_provider(model)) or stated
 
 
@@ -46,18 +48,21 @@ def _refine(span: Span, call: SpanCall) -> None:
     if attributes.get("success") in (False, "false") and record.status == "ok":
         record.status, record.error_type = "error", semconv.error_type(attributes)
     call_id = semconv.first_text(attributes, _CALL_ID)
-    if call_id is not None:  # under which an event tells how the call ended
+    if call_id is not None:  # an event that reports the end of the call has the same id
         call.joins = (of_call_id(SOURCE, call_id),)
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
-    """The name with the prefix that the attribute lacks; body and scope have it if no collector took them."""
+    """
+    Return the event name with its prefix. The attribute lacks the prefix, but body and scope have it unless a
+    collector removed them.
+    """
     whole = _PREFIX + name.removeprefix(_PREFIX)
     is_own = record.body == whole or record.scope.name.startswith(_SCOPE)
     return whole if is_own or (source == SOURCE and whole in _EVENTS) else name
 
 
-# Events count under the same names, and leave the cache out of the input just so.
+# Events also use the conventions' names, and their input excludes the cache as well.
 _TOKENS = TokenNames(
     input=(*semconv.INPUT, "input_tokens"),
     output=(*semconv.OUTPUT, "output_tokens"),
@@ -68,7 +73,7 @@ _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
 _CALL_ID = ("request_id",)
 _ACCOUNTS = ("user.account_uuid", "user.account_id")
-_INSTALLATION = "user.id"  # a random id
+_INSTALLATION = "user.id"  # a random id of the installation
 
 
 def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
@@ -76,7 +81,7 @@ def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
 
 
 def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
-    """The installation is the device, unless it is what the user is known by."""
+    """Return the installation as the device, unless it already identifies the user."""
     installation = values.text(attributes.get(_INSTALLATION))
     return {} if installation is None or installation == user else {"device": installation}
 
@@ -90,7 +95,7 @@ def _names_prompt(attributes: Attributes) -> bool:
 
 
 def _of_error(attributes: Attributes, call: Inference) -> Links:
-    """The first error of a prompt whose retries were exhausted is that exhaustion."""
+    """Link the error to the end of the prompt's retries, so that both count as one failure."""
     return _ends_of_prompt(attributes)
 
 
@@ -99,7 +104,10 @@ def _of_exhaustion(attributes: Attributes, call: Inference) -> Links:
 
 
 def _ends_of_prompt(attributes: Attributes) -> Links:
-    """The names of a prompt's failure, as its errors and as the end of its retries; none without both ids."""
+    """
+    Return the two names of a prompt's failure: one for its errors, one for the end of its retries. Return
+    none if an id is missing.
+    """
     session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
         return ()
@@ -112,15 +120,17 @@ def _refuse(attributes: Attributes, call: Inference) -> None:
 
 
 _LOGGED = LogDialect(tokens=_TOKENS, without_cache=always, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
-_ENDED = replace(_LOGGED, call_id=_CALL_ID)  # of calls that another event ends, and of that event
+_ENDED = replace(
+    _LOGGED, call_id=_CALL_ID
+)  # dialect of calls whose end another event reports, and of that event
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_ENDED),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
-    # Of the call that its id names, which was billed.
+    # Ends the call with the same id, which was billed.
     "claude_code.api_refusal": LogEvent(
         dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request
     ),
-    # Of the last error of its prompt, or of one that was not told.
+    # Repeats the last error of its prompt, or replaces an error that was not reported.
     "claude_code.api_retries_exhausted": LogEvent(
         dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_of_exhaustion
     ),
@@ -152,7 +162,9 @@ PRODUCT = Product(
     },
     tags={
         **{name: (name,) for name in ("query_source", "effort", "speed")},
-        **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},  # may be masked
+        **{
+            name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")
+        },  # the sender may mask these values
     },
     more_tags=_more_tags,
     spans=SpanDialect(

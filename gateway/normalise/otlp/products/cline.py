@@ -1,4 +1,4 @@
-"""Cline: an event for each turn of a conversation, counters of tokens and cost."""
+"""Cline: one event per conversation turn, and counters of tokens and cost."""
 
 from __future__ import annotations
 

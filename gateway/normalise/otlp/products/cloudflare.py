@@ -1,4 +1,4 @@
-"""Cloudflare AI Gateway: each span is a request to a model, also one that counts no tokens, like an image."""
+"""Cloudflare AI Gateway. Each span is a request to a model, even if it counts no tokens, such as an image."""
 
 from __future__ import annotations
 

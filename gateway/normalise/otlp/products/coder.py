@@ -1,4 +1,6 @@
-"""Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call."""
+"""
+Coder's AI gateway: counters of all its traffic. Its clients or their providers report the same calls one by one.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ _TYPES = {
     "completion_reasoning": REASONING,
     "prompt_audio": "audio",
     "completion_audio": "audio",
-    # Parts that are counted above.
+    # Parts of counts above.
     "prompt_cached": TOTAL,
     "completion_accepted_prediction": TOTAL,
     "completion_rejected_prediction": TOTAL,
 }
-# Until 2.37 it counts under its former name, too.
+# Up to version 2.37 it also counts under its former name.
 _NAMES = [f"coder_{name}_tokens{total}" for name in ("ai_gateway", "aibridged") for total in ("", "_total")]
 
 PRODUCT = Product(

@@ -1,4 +1,4 @@
-"""Codex: an event for each answer, counters of each turn; its spans repeat them."""
+"""Codex: one event per response and counters per turn. Its spans repeat them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.normalise.otlp.product import (
 )
 from gateway.normalise.otlp.span_rules import never
 
-# tool_token_count holds the total, and it never decides anything: both parts are inside.
+# `tool_token_count` holds the total. It is not needed, because input and output are always stated.
 _TOKENS = TokenNames(
     input=("input_token_count",),
     output=("output_token_count",),
@@ -30,7 +30,7 @@ _LOGGED = LogDialect(tokens=_TOKENS, unnamed_provider=lambda attributes, model: 
 
 
 def _is_completed(attributes: Attributes) -> bool:
-    # Two such records come per call, and only one of them has counts.
+    # Codex writes two such records per call. Only one of them has counts.
     if attributes.get("event.kind") != "response.completed":
         return False
     token_counts = (semconv.first_count(attributes, names) for names in (_TOKENS.input, _TOKENS.output))

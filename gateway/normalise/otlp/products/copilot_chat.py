@@ -1,4 +1,4 @@
-"""Copilot Chat in VS Code: spans and events of the conventions, without a provider where it is GitHub."""
+"""Copilot Chat in VS Code: spans and events of the conventions. If no provider is stated, it is GitHub."""
 
 from __future__ import annotations
 

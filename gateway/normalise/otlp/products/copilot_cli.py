@@ -1,4 +1,4 @@
-"""Copilot's command line: spans and events of the conventions, without a provider where it is GitHub."""
+"""Copilot CLI: spans and events of the conventions. If no provider is stated, it is GitHub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRODUCT = Product(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),
-    mark_beginnings=(COPILOT_BEGINNING,),  # under a scope of its own choice in applications
+    mark_beginnings=(COPILOT_BEGINNING,),  # applications that embed it choose their own scope
     spans=SpanDialect(provider=given("github"), refine=read_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
 )

@@ -1,7 +1,8 @@
 """
-Cursor's export from its servers: an event for each request, further events about the same request, counters.
+Cursor's export from its servers: one event per request, further events about the same request, and counters.
 
-Events may come hours after the counters, which name no call: the counters always repeat them.
+Events may arrive hours after the counters. The counters name no call, so they are always treated as repeats
+of the events.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _PREFIX = "cursor."
 _REQUEST, _ERROR, _CORRECTION = "cursor.api.request", "cursor.api.error", "cursor.api.correction"
 _MODEL = ("cursor.model.name",)
 _BODIES = {"api_request": _REQUEST, "api_error": _ERROR}
-_CORRECTED = "api_correction_"  # a body's beginning, before the kind
+_CORRECTED = "api_correction_"  # start of a body, before the kind
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
-    """The name of an event that only its body tells, as older exports have it."""
+    """Return the full name of an event. Older exports state it only in the body."""
     if source != SOURCE:
         return name
     return _CORRECTION if name.startswith(_CORRECTED) else _BODIES.get(name, name)
@@ -40,7 +41,7 @@ def _refine(attributes: Attributes, call: Inference) -> None:
 
 
 def _correct(attributes: Attributes, call: Inference) -> None:
-    """The usage event was not billed after all: the call's cost is 0, however it ended."""
+    """Set the cost to 0, because Cursor did not bill the call after all."""
     call.cost = "0"
 
 

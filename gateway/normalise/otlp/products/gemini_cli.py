@@ -1,8 +1,8 @@
 """
-Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the response's id.
+Gemini CLI. It logs each call twice: in its own event and in the conventions' event, which has the response id.
 
-Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its
-spans repeat them.
+Both have the same `event.timestamp` and model. Their record times may differ by a millisecond. Its
+spans repeat both.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
-# The record that is written when a request starts has none of these.
+# A record without any of these was written when a request started.
 _ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
 
 
 class GeminiTwins:
-    """Holds the records of one payload until all of it was seen."""
+    """Buffer for the records of one payload."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, LogRecord, LogEvent]] = []
-        # By what twins share, then by session.
+        # By timestamp and model, then by session.
         self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)
 
     def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
         self._calls.append((place, record, event))
 
     def hold_twin(self, record: LogRecord) -> bool:
-        """False for the record of a request's start: it is the twin of no call."""
+        """Hold a record of the conventions' event. Return False if it only reports the start of a request."""
         if semconv.first_name(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
@@ -54,7 +54,7 @@ class GeminiTwins:
         return True
 
     def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
-        """Every call held, completed from its twin where that came in the same payload."""
+        """Return every call held, completed from its second record if that is in the same payload."""
         for place, record, event in self._calls:
             twin = self._twin_of(record)
             if twin is not None:
@@ -62,7 +62,9 @@ class GeminiTwins:
             yield place, record, event
 
     def _twin_of(self, record: LogRecord) -> LogRecord | None:
-        """The first that waits for it; where both name a session it is the same one."""
+        """
+        Return the first record that waits for its pair. If both name a session, it must be the same one.
+        """
         waiting = self._twins.get(_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session(record)
         if session is None:
@@ -96,7 +98,7 @@ def _provider(attributes: Attributes, model: str | None) -> str:
 
 
 def _with_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
-    """The prompts of tools are counted beside the input."""
+    """Add the prompts of tools, which input excludes."""
     tool_input = semconv.first_count(attributes, ("tool_token_count",))
     if not tool_input or stated.input is None:
         return stated
@@ -104,7 +106,7 @@ def _with_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
 
 
 def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
-    """The agent, unless it is the only one."""
+    """Return the agent as a tag, unless it is the main agent."""
     role = semconv.first_text(attributes, ("role",))
     return {} if role is None or role == "main" else {"agent": role}
 
@@ -119,7 +121,7 @@ _LOGGED = LogDialect(
     complete=_with_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
-    # What only the twin knows.
+    # Only the conventions' event states these.
     provider=("gen_ai.provider.name",),
     response_model=("gen_ai.response.model",),
     response_id=("gen_ai.response.id",),

@@ -1,4 +1,4 @@
-"""Genkit: the action of a model or an embedder is the call; its answer holds the usage and the id."""
+"""Genkit. The action of a model or an embedder is the call, and its output holds the usage and the id."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gateway.normalise.reading.values import BadValue, Other, count, decoder, ne
 _KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
 _STATE = "genkit:state"
 _OPERATIONS = {"model": operations.CHAT, "embedder": operations.EMBEDDINGS}
-# Plugins by the provider that they call, where it is not their own name.
+# Providers of plugins whose name is not that of a provider.
 _PROVIDERS = {"googleai": "gcp.gemini", "vertexai": "gcp.vertex_ai", "vertexModelGarden": "gcp.vertex_ai"}
 
 
 class GenkitUsage(msgspec.Struct):
-    """Its own names, whoever answered."""
+    """Genkit's own usage object, for every provider."""
 
     inputTokens: Any = None
     outputTokens: Any = None
@@ -32,7 +32,7 @@ class GenkitUsage(msgspec.Struct):
 
 
 class GenkitRaw(msgspec.Struct):
-    """The provider's own answer, of which the id and the usage are read."""
+    """The id and the usage of the provider's own response."""
 
     id: Any = None
     responseId: Any = None
@@ -41,7 +41,7 @@ class GenkitRaw(msgspec.Struct):
 
 
 class GenkitOutput(msgspec.Struct):
-    """What a model's action answers: `custom` in the older releases is what `raw` is in the newer ones."""
+    """Output of a model's action. Older releases use `custom` where newer ones use `raw`."""
 
     usage: GenkitUsage | Other = None
     raw: GenkitRaw | Other = None
@@ -53,7 +53,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _answer(written: str) -> dict[str, Any]:
-    """The counts and the id of an answer; all that was said is passed over."""
+    """Return the counts and the id of a response. Content is skipped."""
     try:
         output = decoder(GenkitOutput).decode(written)
         found = _counts(nested(output.usage, GenkitUsage))
@@ -81,7 +81,7 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
 
 
 def _model(attributes: Attributes) -> Fields:
-    """`googleai/gemini-2.5-flash`: the plugin, and the model as its provider calls it."""
+    """Split a name such as `googleai/gemini-2.5-flash` into plugin and model."""
     plugin, slash, model = (values.text(attributes.get(_NAME)) or "").partition("/")
     if not slash:
         return {"model": plugin} if plugin else {}

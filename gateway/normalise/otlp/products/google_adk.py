@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: spans of the conventions, and the model's answer as an object."""
+"""Google's Agent Development Kit: spans of the conventions, with the model's response as an object."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _USAGE = "usage_metadata"
 _THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
-# Of the model's answer: its span and its event bear it. Under OpenInference the answers of a whole turn share
-# one span.
+# Id of the model's response, on its span and its event. OpenInference's spans cover a whole turn, so several
+# responses share one span.
 _ANSWER = ("gcp.vertex.agent.event_id",)
 
 
@@ -29,7 +29,7 @@ def _response(value: Any) -> Fields:
 
 
 def _leaves_thoughts_out(span: Span) -> bool:
-    """True if thoughts are stated under the one name under which they stand apart from the candidates' tokens."""
+    """True if output excludes reasoning, which is the case with this attribute name only."""
     return _THOUGHTS_APART in span.attributes
 
 
@@ -40,7 +40,7 @@ def _name_answer(span: Span, call: SpanCall) -> None:
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:
-    # Agents of its first versions name no operation.
+    # The first versions of its agents name no operation.
     return SpanRole(is_agent=span.name.startswith("agent_run ["))
 
 

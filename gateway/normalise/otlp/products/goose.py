@@ -1,4 +1,6 @@
-"""goose: spans of the conventions; its counter of tokens is the size of the last context, which its calls tell."""
+"""
+goose: spans of the conventions. Its token counter is the size of the last context, which repeats its calls.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ PRODUCT = Product(
     scope_beginnings=("kong.", "kong-"),
     services=("kong",),
     mark_beginnings=("kong.",),
-    marks_points=True,  # its service name is the operator's to change, its points name routes and consumers
+    marks_points=True,  # operators may change its service name, but its points name routes and consumers
     zero_cost_is_unknown=True,
     metrics={"kong.gen_ai.llm.cost": MetricFamily(unit=MONEY_UNIT)},
 )

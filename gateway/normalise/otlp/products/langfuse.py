@@ -1,4 +1,4 @@
-"""Langfuse's SDKs: a span says in one attribute whether it is a call, and holds its figures in objects."""
+"""Langfuse's SDKs. One attribute states whether a span is a call, and the counts are in objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _cost(value: Any) -> Fields:
 PRODUCT = Product(
     source="langfuse",
     scopes=("langfuse-sdk",),
-    # The level is all that the JavaScript SDK says of a failure.
+    # The JavaScript SDK reports failures only through the level.
     kinds=(Kind(attribute=_KIND, operation=_operation, failure=("langfuse.observation.level", "ERROR")),),
     names={"request_model": ("langfuse.observation.model.name",)},
     metadata=("langfuse.trace.metadata.", "langfuse.observation.metadata."),

@@ -1,4 +1,4 @@
-"""LangSmith's OTel exporter: runs of every kind under names of the conventions, details as Python text."""
+"""LangSmith's OTel exporter: runs of every kind with the conventions' names, and details as Python text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _BY_AGE = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    """The kind of run decides: its exporter calls prompt templates `chat` and retrievers `embeddings`."""
+    """
+    Return the operation of a call by the kind of run. LangSmith also labels prompt templates `chat`
+    and retrievers `embeddings`.
+    """
     kind = values.text(span.attributes.get(_KIND))
     return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
 
@@ -24,7 +27,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 def _input_details(value: Any) -> Fields:
     numbers = python_numbers(value)
     found = counts(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
-    if not found.get("cache_write"):  # told by age alone
+    if not found.get("cache_write"):  # split by lifetime, without a total
         by_age = [
             number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None
         ]

@@ -1,4 +1,4 @@
-"""LiteLLM's proxy: operations are call types, the response model may be the caller's alias."""
+"""LiteLLM's proxy. Operations are its call types, and the response model may be the caller's alias."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gateway.normalise.reading import operations, values
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
-_CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
-_TRACE_ID = "litellm.trace_id"  # what the log calls trace_id, in spans of the integrations without a call id
+_CALL_ID = "litellm.call_id"  # shared by a failed attempt and its fallback, so it identifies no call
+_TRACE_ID = "litellm.trace_id"  # `trace_id` of the log, in spans of integrations without a call id
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -38,11 +38,11 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 def _cached_id(attributes: Attributes) -> str | None:
     """
-    The id that the generic callback gives such an answer, too, or that of the call where the spans say
-    what it was.
+    Return the id of a response from the cache, or None if the response is not known to come from the cache.
 
-    The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one
-    made up. Any other repeats the first call's, and is that call again.
+    It is the id that the generic callback gives such a response, or the call id if the span states a cache
+    hit. Older spans state no cache hit. They are recognized only if LiteLLM made up the id, as it does for
+    embeddings. Any other id repeats the first call, so the response counts as that call.
     """
     response_id = values.text(attributes.get("gen_ai.response.id"))
     if response_id is not None and _CACHE_HIT.fullmatch(response_id):
@@ -66,7 +66,7 @@ def _refine(span: Span, call: SpanCall) -> None:
         record.response_model = None
     if record.request_id is None:
         record.request_id = values.text(attributes.get(_CALL_ID))  # as the generic callback does
-    # All of its integrations write into one trace, and not all of them state its id.
+    # All of its integrations write into one trace, but not all of them state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
@@ -80,7 +80,7 @@ def _usage_object(value: Any) -> Fields:
 PRODUCT = Product(
     source="litellm",
     scopes=("litellm",),
-    scopes_above_marks=True,  # its spans for Langfuse and Arize are written in the words of OpenInference
+    scopes_above_marks=True,  # its spans for Langfuse and Arize use OpenInference's names
     scope_beginnings=("litellm.",),
     services=("litellm",),
     mark_beginnings=("metadata.user_api_key_", "litellm."),

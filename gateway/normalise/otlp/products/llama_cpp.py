@@ -1,4 +1,4 @@
-"""The server of llama.cpp: counters of all that it served, without the model's name."""
+"""The llama.cpp server: counters of all calls that it processed, without the model name."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from gateway.normalise.otlp.product import Product
 PRODUCT = Product(
     source="llama_cpp",
     metrics=served("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
-    repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),  # room in its memory
+    repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),  # free and used memory, in tokens
 )

@@ -1,4 +1,4 @@
-"""MLflow: a span says in one attribute whether it is a call, and holds its figures in objects."""
+"""MLflow. One attribute states whether a span is a call, and the counts are in objects."""
 
 from __future__ import annotations
 

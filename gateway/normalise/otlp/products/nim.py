@@ -1,4 +1,4 @@
-"""NVIDIA NIM: vLLM's counters of all that a server served, without vLLM's prefix."""
+"""NVIDIA NIM: vLLM's counters of all calls that a server processed, without vLLM's prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama has no metrics: those of an exporter that stands in front of it count what it served."""
+"""Ollama, through an exporter in front of it that counts its calls. Ollama itself has no metrics."""
 
 from __future__ import annotations
 

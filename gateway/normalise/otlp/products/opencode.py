@@ -1,4 +1,4 @@
-"""opencode's plug-in: spans with OpenInference's names, events of the same calls, and counters beside them."""
+"""opencode's plug-in: spans with OpenInference's names, events of the same calls, and counters."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _EVENTS = {"api_request": _REQUEST, "api_error": _ERROR}
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
-    """Others have events of these names, too."""
+    """Return the full event name. Other senders use the same short names."""
     return _EVENTS.get(name, name) if source == SOURCE else name
 
 
-# Neither spans nor events have an id of the call: they meet by session, model, counts and end.
+# Neither spans nor events have a call id. They are matched by session, model, counts and end time.
 _LOGGED = LogDialect(
     provider=("provider",),
     tokens=TokenNames(
@@ -63,7 +63,10 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 
 def _metric_name(name: str) -> str:
-    """Return the name behind `OPENCODE_METRIC_PREFIX`, for which Claude Code's is proposed, with the default prefix."""
+    """
+    Return the metric name with the default prefix. `OPENCODE_METRIC_PREFIX` may replace the prefix, often
+    by Claude Code's.
+    """
     if name.startswith(_PREFIX):
         return name
     whole = (_PREFIX + name[begin:] for begin in range(len(name)))

@@ -1,4 +1,7 @@
-"""OpenInference (Phoenix, Envoy): LLM, EMBEDDING and RERANKER spans are calls, and one SDK's AGENT spans."""
+"""
+OpenInference (Phoenix, Envoy). LLM, EMBEDDING and RERANKER spans are calls, and so are the AGENT spans of the
+Claude Agent SDK.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
 _OPERATIONS = {"LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
-# Its AGENT spans are the only carrier of usage.
+# Only the AGENT spans of this SDK carry usage.
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"
-_HOLDS_CACHE_SINCE = (0, 1, 13)  # the input of these spans
+_HOLDS_CACHE_SINCE = (0, 1, 13)  # first release whose AGENT spans count the cache as input
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
@@ -52,7 +55,7 @@ PRODUCT = Product(
     names={
         "input": ("llm.token_count.prompt",),
         "output": ("llm.token_count.completion",),
-        # Those under `metadata` are BeeAI's.
+        # BeeAI writes the names that start with `metadata`.
         "cache_read": ("llm.token_count.prompt_details.cache_read", "metadata.usage.cached_prompt_tokens"),
         "cache_write": (
             "llm.token_count.prompt_details.cache_write",

@@ -1,4 +1,4 @@
-"""OpenLIT: spans and events of the conventions; it passes on the input as the provider counts it."""
+"""OpenLIT: spans and events of the conventions, with input as the provider counts it."""
 
 from __future__ import annotations
 

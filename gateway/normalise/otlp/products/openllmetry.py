@@ -1,4 +1,4 @@
-"""OpenLLMetry (Traceloop): spans of the conventions under their older names."""
+"""OpenLLMetry (Traceloop): spans with older names of the conventions."""
 
 from __future__ import annotations
 

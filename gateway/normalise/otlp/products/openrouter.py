@@ -1,8 +1,7 @@
 """
-OpenRouter's broadcast: the span `LLM Generation` is the call; attempts and the inner generation repeat it.
+OpenRouter's broadcast. The span `LLM Generation` is the call; attempts and the inner generation repeat it.
 
-Its users may give that span another name (`trace.generation_name`): then it is the one that names a model,
-which the spans around it do not.
+Users may rename that span (`trace.generation_name`). It is then recognized because only it names a model.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     operation = by_operation_name(span, shape)
-    if span.name == _CALL:  # a call whatever it did: images, speech
+    if span.name == _CALL:  # always a call, even for images and speech
         return operation or values.text(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
     return operation if shape.request_model and not is_part else None

@@ -1,4 +1,6 @@
-"""Pi: spans of three packages. One leaves the cache out of the input, one tells usage on the turns of its agent."""
+"""
+Pi: spans of three packages. In one, input excludes the cache. Another reports usage on the turns of its agent.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Portkey: its analytics rows, pushed as spans.
+Portkey: rows of its analytics, sent as spans.
 
-Their status is always good, and their span id may be one that the caller gave to several attempts, so the
-row's own id identifies the call.
+The span status is always good, and callers may give several attempts the same span id. The row's own id
+therefore identifies the call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="portkey",
-    # Of its first traces in the words of the conventions.
+    # Conventions' names in its first traces.
     names={"input": ("gen_ai.response.input_tokens",), "output": ("gen_ai.response.output_tokens",)},
     taken_marks=("ai_org",),
     take_span=partial(take_row, portkey.FORMAT),

@@ -1,4 +1,4 @@
-"""Pydantic AI, and Logfire beneath it, which also traces the providers' own SDKs."""
+"""Pydantic AI, and Logfire, which also traces the providers' own SDKs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
-# Its agents' spans are the only carrier of usage: those of their turns hold what streams had counted so far.
+# Only its agent spans carry reliable usage. Spans of single turns hold the partial counts of streams.
 _CLAUDE_AGENT_SDK = "logfire.claude_agent_sdk"
 _STREAM = {"stream": True}
 _ANSWERS = ("usage", "response_data")
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    """None for what Logfire sends beside a call: a span that has only begun, one that begins a stream."""
+    """
+    Return the operation of a call. Return None for other spans that Logfire sends: pending spans, runs and
+    starts of streams.
+    """
     if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
         return None
     if span.scope.name == _CLAUDE_AGENT_SDK:
@@ -32,7 +35,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_run(span: Span) -> bool:
-    """True if a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
+    """True if a span is a run of Pydantic AI's first version, an agent span that sums up its calls."""
     attributes = span.attributes
     is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
     return is_named and "gen_ai.operation.name" not in attributes
@@ -40,8 +43,10 @@ def _is_run(span: Span) -> bool:
 
 def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     """
-    True if a span is marked as the begin of a stream or (since Logfire 5, which does not mark it) holds only
-    a request: no usage, id or exception.
+    True if a span starts a stream.
+
+    Logfire up to version 4 marks such spans. From version 5 on, the span holds only a request, without usage,
+    id or exception.
     """
     attributes = span.attributes
     if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
@@ -62,7 +67,9 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 
 def _streamed(span: Span, shape: AttributeShape) -> str | None:
-    """The report of a stream that is over may name no operation: it has a model, and usage as an object."""
+    """
+    Return a chat for the report of a finished stream without an operation. It has a model, and usage as an object.
+    """
     attributes = span.attributes
     is_over = span.scope.name.startswith("logfire.") and any(name in attributes for name in _ANSWERS)
     named = shape.request_model + shape.response_model

@@ -1,4 +1,4 @@
-"""Qwen Code: events for each call, a counter of tokens; its spans repeat the events."""
+"""Qwen Code: one event per call and a token counter. Its spans repeat the events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRODUCT = Product(
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),
-    # Their calls are told by events of their own.
+    # Other events report their calls.
     no_calls=("qwen-code.chat_compression", "qwen-code.arena_agent_completed", "qwen-code.workflow_run"),
     metrics={
         "qwen-code.token.usage": MetricFamily(

@@ -1,4 +1,4 @@
-"""Semantic Kernel: spans of the conventions, a counter of tokens for each connector."""
+"""Semantic Kernel: spans of the conventions, and token counters for each connector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COUNTER = "semantic_kernel.connectors.*.tokens."
 PRODUCT = Product(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
-    # Of its first traces.
+    # Names in its first traces.
     names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
     metrics={
         f"{_COUNTER}prompt": MetricFamily(token_type=INPUT),

@@ -1,4 +1,4 @@
-"""SGLang's counters of all that a server served."""
+"""SGLang: counters of all calls that a server processed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ PRODUCT = Product(
     ),
     repeated_metrics=(
         r"sglang[:_](\w+_tokens_histogram|realtime_tokens(_total)?)",
-        r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",  # room in its memory
+        r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",  # free and used memory, in tokens
     ),
 )

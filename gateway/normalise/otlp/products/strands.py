@@ -1,4 +1,4 @@
-"""Strands Agents: spans of the conventions, with the figures of whoever serves the model."""
+"""Strands Agents: spans of the conventions, with counts as the model's provider reports them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.ca
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    # Strands writes its own name where the provider should be, so the model's name decides.
-    # Since version 1.54 it puts the cache into the input itself, and writes the conventions' names for it
-    # as well.
+    # Strands writes its own name as the provider, so the model name decides. From version 1.54 on, it adds
+    # the cache to the input itself and also writes the conventions' names.
     if model is None or not _NEW_NAMES.isdisjoint(span.attributes):
         return False
-    # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
+    # LiteLLM names models `anthropic/claude-sonnet-4`, and counts like OpenAI
     is_litellms = "/" in model and not model.startswith("arn:")
     return not is_litellms and semconv.model_provider(model) in COUNT_CACHE_APART
 

@@ -1,4 +1,4 @@
-"""Text Generation Inference: its histograms of requests, whose sums are the tokens that it served."""
+"""Text Generation Inference. The sums of its request histograms are the tokens that it served."""
 
 from __future__ import annotations
 

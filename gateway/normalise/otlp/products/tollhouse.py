@@ -1,8 +1,8 @@
 """
-Another Tollhouse: its spans and metric points are taken as they are, under the id that they have there.
+Records of another Tollhouse. Its spans and metric points are accepted unchanged, under their original ids.
 
-No dialect, no price. The attribute names are those that `exporters.otlp` writes: the semantic conventions
-where they have one, else `tollhouse.*`.
+No dialect and no price is applied. The attribute names are those that `exporters.otlp` writes: the semantic
+conventions where they have a name, else `tollhouse.*`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_CHARGE = "tollhouse.charge."  # before the code of a currency
-_VALUE = "tollhouse.value"  # decimal text: a double would round what a long sum of money adds up to
+_CHARGE = "tollhouse.charge."  # followed by a currency code
+_VALUE = "tollhouse.value"  # decimal text, because a double would round large sums of money
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
@@ -79,7 +79,7 @@ def _take(
     tags: Mapping[str, str],
     device: str | None,
 ) -> bool:
-    """Add one record of the other Tollhouse, or one rejected item."""
+    """Add one record of the other Tollhouse, or reject the item. Return True in both cases."""
     attributes = item.attributes
     try:
         record = read(item, _id_of(attributes))
@@ -89,7 +89,8 @@ def _take(
     own = dict(record.tags)
     for tag, value in attributes.items():
         if tag.startswith(_TAG):
-            # The other Tollhouse judged the names of senders; what its operator chose comes through as it is.
+            # The other Tollhouse has already checked the tag names of senders. Tags that its operator chose
+            # are accepted unchanged.
             text = tag_rules.text_of(value)
             is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
@@ -101,8 +102,8 @@ def _take(
 
 
 def _origins(record: AiRecord) -> dict[str, str]:
-    """The attribute behind each field: another Tollhouse worked them out."""
-    tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the point's value ({_VALUE})"}
+    """Return the attribute behind each field. The other Tollhouse computed the values."""
+    tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the value of the point ({_VALUE})"}
     if isinstance(record, Inference):
         tables = _SPAN_TEXTS | _COUNTS | _COSTS | {"region": _REGION}
     known = {field: name for field, name in tables.items() if getattr(record, field) is not None}
@@ -110,11 +111,11 @@ def _origins(record: AiRecord) -> dict[str, str]:
 
 
 def _id_of(attributes: Attributes) -> bytes:
-    """The record's id in the Tollhouse that sent it. Raises BadValue."""
+    """Return the record's id in the sending Tollhouse. Raises BadValue."""
     stated = attributes[_MARK]
     if isinstance(stated, str) and _ID.fullmatch(stated):
         return bytes.fromhex(stated)
-    raise values.BadValue(MALFORMED, f"{_MARK} is not 32 hex digits")
+    raise values.BadValue(MALFORMED, f"{_MARK} must be 32 hexadecimal digits")
 
 
 def _inference(span: Span, record_id: bytes) -> Inference:
@@ -146,8 +147,8 @@ def _inference(span: Span, record_id: bytes) -> Inference:
 
 
 def _charge(record: Inference, name: str, value: Any) -> None:
-    """Take an amount in another currency; readers that do not know it see a cost that is not reported."""
-    from spool.currencies import code_of  # only where amounts come in one
+    """Read an amount in a currency other than dollars. The reported cost in dollars takes precedence."""
+    from spool.currencies import code_of  # imported late, because few payloads state a currency
 
     currency = code_of(name.removeprefix(_CHARGE))
     amount = semconv.money(value, name)
@@ -158,7 +159,7 @@ def _charge(record: Inference, name: str, value: Any) -> None:
 
 def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     if point.unit not in (TOKEN_UNIT, MONEY_UNIT) and not semconv.is_currency(point.unit):
-        raise values.BadValue(MALFORMED, f"unit is neither {TOKEN_UNIT} nor a currency")
+        raise values.BadValue(MALFORMED, f"the unit must be {TOKEN_UNIT} or a currency code")
     attributes = point.attributes
     source = _text(attributes, "tollhouse.source") or OTEL.source
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
@@ -167,12 +168,12 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     if record.meter not in METERS:
         record.meter = None
     value = attributes.get(_VALUE, point.value)
-    if point.may_fall and point.value < 0:  # takes back what another record added
+    if point.may_fall and point.value < 0:  # corrects another record downwards
         taken_back = _amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
         record.value = _amount(point, value)
-    if _text(attributes, "tollhouse.times") is None:  # else both stand in for times that are not known
+    if _text(attributes, "tollhouse.times") is None:  # if set, the point's times only replace unknown times
         record.start_time = point.start_time or None
         record.end_time = point.time or None
     return record
@@ -183,7 +184,10 @@ def _amount(point: Point, value: object) -> int | str:
 
 
 def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
-    """Trace and span id as the source gave them: those cut from the record's id stand for None."""
+    """
+    Return trace and span id as the source gave them. Ids derived from the record id replace missing ids, so
+    they become None.
+    """
     trace_id, span_id = span.trace_id, span.span_id
     stand_in_trace, stand_in_span = stand_in_ids(record_id)
     if trace_id == stand_in_trace.hex():
@@ -197,7 +201,7 @@ def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
 
 
 def _text(attributes: Attributes, name: str) -> str | None:
-    """Texts are taken as they are: the sender left out what was empty or too long."""
+    """Return a text unchanged. The sender already left out empty and overlong texts."""
     value = attributes.get(name)
     return value if isinstance(value, str) and 0 < len(value) <= values.MAX_TEXT else None
 

@@ -1,4 +1,4 @@
-"""Vercel's AI SDK: the inner do* spans are the calls; the spans around them repeat the last one."""
+"""Vercel's AI SDK. The inner do* spans are the calls; the spans around them repeat the last call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPERATIONS = (
     ("doStream", operations.CHAT),
     ("doEmbed", operations.EMBEDDINGS),
 )
-# What the SDK's providers add to a usage object that has no names for it (up to version 5), any of them.
+# Names that the SDK's providers add to a usage object that lacks them (up to version 5).
 _PROVIDER_NAMES = {
     "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),
     "cache_write": ("cacheCreationInputTokens", "cacheWriteInputTokens"),
@@ -46,7 +46,7 @@ def _provider_metadata(value: Any) -> Fields:
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The token counts, the region, the cost, and the tier that served the call where it has prices of its own."""
+    """Return the token counts, the region, the cost, and the service tier if it has its own prices."""
     kept = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -61,7 +61,9 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _charged(metadata: dict[str, Any]) -> str | None:
-    """Return the dollars that Vercel's AI gateway or OpenRouter charged, if the call went through one of them."""
+    """
+    Return the dollars that Vercel's AI Gateway or OpenRouter charged, if the call went through one of them.
+    """
     places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
     for place in places:
         try:
@@ -74,7 +76,7 @@ def _charged(metadata: dict[str, Any]) -> str | None:
 
 
 def _deep(tree: dict[str, Any], name: str) -> Any:
-    """The first value of a name in a small tree of objects (`token_counts_in` has bounded its depth)."""
+    """Return the first value under a name in a tree of objects. `token_counts_in` has limited its depth."""
     if name in tree:
         return tree[name]
     below = (_deep(branch, name) for branch in tree.values() if isinstance(branch, dict))

@@ -1,4 +1,6 @@
-"""vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served."""
+"""
+vLLM, a server that is its own provider: spans of the conventions, and counters of all calls that it served.
+"""
 
 from __future__ import annotations
 

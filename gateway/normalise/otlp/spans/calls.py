@@ -1,4 +1,4 @@
-"""One span that is an AI call: its inference record, and what is needed to settle it among its neighbours."""
+"""One span that is an AI call, read into its record."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ def counts_of(
     model: str | None,
     more: Fields,
 ) -> Tokens:
-    """The counts of a call by its own span; `more` is what its containers hold. Raises BadValue."""
+    """
+    Return the counts of a call from its own span. `more` holds the fields of its containers. Raises BadValue.
+    """
     attributes = span.attributes
     first_count = semconv.first_count
     stated = tuple.__new__(
         Tokens,
-        (  # by its name it takes three times as long
+        (  # tuple.__new__, because the named constructor takes three times as long
             first_count(attributes, shape.input) if shape.input else None,
             first_count(attributes, shape.output) if shape.output else None,
             first_count(attributes, shape.cache_read) if shape.cache_read else None,
@@ -74,14 +76,16 @@ def counts_of(
     if len(shape.input) > 1 or len(shape.output) > 1 or more:
         inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
         if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
-            inputs.append(more["input"])  # a container's own total agrees with its own sums in any case
+            # only if an attribute states the total, because a container's own total always agrees with
+            # its own sums
+            inputs.append(more["input"])
             outputs.append(more["output"])
         tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
     return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
 def _completed(stated: Tokens, more: Fields) -> Tokens:
-    """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
+    """Fill counts that the attributes omit, or state as 0, from a container."""
     found: dict[str, Any] = {}
     for field, value in more.items():
         if field not in _FIELDS:
@@ -98,13 +102,13 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """Return the stated meters beside plain text; None if there are only zeros."""
+    """Return the stated meters that are not part of plain text tokens, or None if all are 0."""
     told = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return told if told and any(told.values()) else None
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
-    """The reported total; None for an impossible one, because it is never billed."""
+    """Return the reported total. An impossible total counts as missing, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
         return semconv.count(more.get("total"), "total") if total is None else total
@@ -114,9 +118,10 @@ def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int |
 
 def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     """
-    The fuller of two sets; of equally full ones with the same output the one with the larger input.
+    Return the fuller of two sets of counts. If both are equally full with the same output, the
+    larger input decides.
 
-    A part that it leaves out or says to be 0 is taken from the other where both agree on the sums.
+    Parts that the fuller set omits or states as 0 come from the other set, if both agree on input and output.
     """
     first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
@@ -135,14 +140,14 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
     """
-    Return how many counts are above 0, then how many are stated: a 0 may stand for a count that the sender
-    does not know.
+    Return the number of counts above 0, then the number of stated counts. A 0 may mean that the sender does
+    not know the count.
     """
     return sum(map(bool, tokens)), tokens.reported()
 
 
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
-    """Add these parts to the counts, unless they are more than the whole."""
+    """Add parts to the counts, unless a part would exceed its whole."""
     found = tokens._replace(**parts) if parts else tokens
     written = found.cache_write or 0
     if (found.cache_read or 0) + written > (found.input or 0):
@@ -152,12 +157,12 @@ def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     return found
 
 
-EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
+EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # classes: calls of the same class may describe the same call
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 
 
 def call_of(place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall:
-    """The call that a span describes by itself. BadValue when its figures cannot be."""
+    """Return the call that a span describes by itself. Raises BadValue if its figures are impossible."""
     attributes, dialect = span.attributes, product.spans
     if product.own_names:
         shape = own_shape(shape, product, attributes)
@@ -186,7 +191,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if response_id is None and "response_id" in more:
         response_id = more["response_id"]
         request_id = request_id or response_id
-    # Of more than 15 names Python makes a dict first, which takes longer than all the rest.
+    # More than 15 keyword arguments would take longer than the rest, because Python creates a dict first.
     record = Inference(
         id=b"",
         source=product.source,
@@ -228,12 +233,14 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     )
 
 
-_STATES_REGION = ("global.", "arn:")  # beginnings of its models that say where they are served
+_STATES_REGION = ("global.", "arn:")  # prefixes of models whose name states the region
 _NOTHING: Fields = {}
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
-    """True if nothing came of the call but an exception, whatever its status says (LangSmith's is good)."""
+    """
+    True if the call returned only an exception. The status is not reliable, because LangSmith reports "ok".
+    """
     return (
         tokens == NO_TOKENS
         and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
@@ -241,11 +248,11 @@ def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
-    """Read the fields inside attributes that hold several figures."""
+    """Return the fields inside attributes that hold several counts."""
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            if not fields.get(field):  # a 0 says less than any other figure
+            if not fields.get(field):  # any other figure is more informative than a 0
                 fields[field] = value
     return fields
 

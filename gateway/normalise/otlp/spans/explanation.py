@@ -1,4 +1,6 @@
-"""Why a record says what it says (`--why`): for each field the attribute behind it and the rule applied."""
+"""
+Reasons for the fields of a record (`--why`): the attribute behind each field and the rule applied to it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import bedrock_scope, by_operation_name
 from gateway.normalise.reading.regions import region_of
 
-_NAMES = {  # by field of a record the field whose names tell it
+_NAMES = {  # the field of `FIELD_NAMES` that holds the attribute names, by field of a record
     "request_model": "request_model",
     "response_model": "response_model",
     "request_id": "request_id",
@@ -44,7 +46,7 @@ _CONTAINED = {
 
 
 def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
-    """Field -> words, for the fields that the span itself gave."""
+    """Return the reason for each field that the span itself gave."""
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
@@ -57,17 +59,17 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
         elif field not in why and field != "provider" and getattr(record, field) is not None:
-            why[field] = f"several attributes, by dialect {product.source}"
+            why[field] = f"several attributes, combined by dialect {product.source}"
     if record.provider is not None and "provider" not in why:
         model = record.request_model or record.response_model
         is_of_model = model is not None and record.provider == semconv.model_provider(model)
-        why["provider"] = "the model's name" if is_of_model else f"dialect {product.source}"
+        why["provider"] = "derived from the model name" if is_of_model else f"dialect {product.source}"
     if record.meters:
-        why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "its usage object"
+        why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "a usage object"
     if record.region is not None and record.region == region_of(
         model=record.request_model or record.response_model
     ):
-        why["region"] = "the model's name"
+        why["region"] = "derived from the model name"
     why["operation"] = _operation(span, shape, product)
     why["source"] = f"dialect {product.source}"
     _add_rules(why, attributes, call, dialect, span)
@@ -75,10 +77,12 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
 
 
 def add_inherited(why: dict[str, str], caller: Caller) -> None:
-    """Identity that the span did not state itself."""
+    """Add the reason for identity fields that the span did not state itself."""
     for field, value in asdict(caller).items():
         if value is not None:
-            why.setdefault(field, "a dropped twin, an enclosing span or the resource")
+            why.setdefault(
+                field, "inherited from a dropped duplicate span, an enclosing span or the resource"
+            )
 
 
 def _region(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
@@ -105,7 +109,7 @@ def _operation(span: Span, shape: AttributeShape, product: Product) -> str:
     kinds = [kind.attribute for kind in product.kinds]
     name = semconv.first_name(span.attributes, (*decided_by, *semconv.OPERATION, *kinds))
     if own_rule is None or (deciding is not None and deciding.operation is not None):
-        return name or "a model or provider, and usage or an error"
+        return name or "the span has a model or provider, and usage or an error"
     if name is None:
         return f"dialect {product.source}"
     is_own = own_rule(span, shape) != by_operation_name(span, shape)
@@ -119,14 +123,14 @@ def _add_rules(
     cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
     if "input_tokens" in why and cache and tokens.input != _stated(attributes, why["input_tokens"]):
         if (dialect.without_cache or bedrock_scope)(span, call.record.provider, model):
-            why["input_tokens"] += " + cache (dialect: input excludes cache)"
+            why["input_tokens"] += " + cache (by dialect, input excludes cache)"
         else:
             why["input_tokens"] += (
-                " + cache (the total, or a cache above the input, says that input excludes it)"
+                " + cache (input excludes cache, because the total or a cache count above input shows it)"
             )
     counts_reasoning = "output_tokens" in why and tokens.reasoning
     if counts_reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
-        why["output_tokens"] += " + reasoning (output excludes it)"
+        why["output_tokens"] += " + reasoning (output excludes reasoning)"
 
 
 def _stated(attributes: Attributes, name: str) -> int | None:

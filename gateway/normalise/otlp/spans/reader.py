@@ -1,8 +1,8 @@
 """
-Spans of every dialect into inference records: the trace side of one payload.
+Spans of one payload to inference records, for every dialect.
 
-A span is read once when it comes; which spans describe one call, and what they inherit from one another, is
-settled when the last one was read.
+Each span is read once, on arrival. Duplicates of one call and inherited values are resolved after the last
+span of a trace.
 """
 
 from __future__ import annotations
@@ -54,35 +54,37 @@ from spool.identity import (
 )
 from spool.record import Inference
 
-_TURN = 16  # calls that are booked between two looks at the time
-SEALED = 96  # characters, more than a provider's own ids have
+_TURN = 16  # calls to add to the outcome between two checks of the clock
+SEALED = 96  # characters; a provider's own ids are shorter, so longer ids were sealed by a gateway
 _NO_ROLE = SpanRole()
 
 
 class SpanReader:
-    """Takes spans, fills the outcome; calls are booked in `finish`."""
+    """Reader for the spans of one payload. It fills the outcome; most calls are added in `finish`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
-        self._calls: list[tuple[SpanCall, Key | None]] = []  # with the parent
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # each with its parent
         self._usage_spans: list[UsageSpan] = []
-        self._ended: set[str] = set()  # traces that can be settled
-        self._enough = PART  # calls for which it pays to settle them
-        self._has_streams = False  # reported beside the span that begins them
-        self._has_links = False  # to the other ends of calls, in other payloads
-        self._has_guesses = False  # these may repeat calls beside them
-        self._has_runs = False  # these repeat one another across traces
-        self._has_loose_streams = False  # so may the reports of these
+        self._ended: set[str] = set()  # traces without further spans in this payload
+        self._enough = PART  # number of calls from which an early settlement pays
+        self._has_streams = False  # some span reports the stream that a sibling span started
+        self._has_links = False  # some call may have its other end in another payload
+        self._has_guesses = False  # some call was guessed and may repeat a sibling
+        self._has_runs = False  # some spans repeat one run across traces
+        self._has_loose_streams = (
+            False  # some stream started without a parent, so its report may be in another trace
+        )
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = OTEL
-        self._refine_sent: tuple[RefineCall, ...] = ()  # for the calls of this sender and scope
+        self._refine_sent: tuple[RefineCall, ...] = ()  # hooks for the calls of the current sender and scope
 
     def take(self, place: int, span: Span) -> None:
-        """Every span ends up in exactly one term of the books, here or in `finish`."""
+        """Read one span and account for it exactly once, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.enter(span.resource, span.scope)
         shape = shape_of(span.attributes)
@@ -110,7 +112,7 @@ class SpanReader:
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             self._outcome.drop(
-                f"span {span_id}", "repeats a span of the same trace and span id, which came before"
+                f"span {span_id}", "repeats an earlier span with the same trace id and span id"
             )
             return
         else:
@@ -130,7 +132,7 @@ class SpanReader:
             self._has_loose_streams |= node.began is not None and parent is None
 
     def enter(self, resource: Resource, scope: Scope) -> None:
-        """Read what a resource and a scope say of the spans that come next."""
+        """Read the resource and the scope of the next spans."""
         self._resource, self._scope = resource, scope
         sender = sender_of(resource, scope)
         self._sender = sender if sender.names_spans else OTEL
@@ -140,7 +142,9 @@ class SpanReader:
         self._senders.enter(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
-        """Take a span of the resource and scope that were entered, as `read_alone` read it."""
+        """
+        Add a span that `read_alone` has read. `enter` must have been called with its resource and scope.
+        """
         key, parent = read.key, read.parent
         if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
             self._outcome.ignored[DUPLICATE] += 1
@@ -161,7 +165,9 @@ class SpanReader:
             self._nodes[key] = node
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
-        """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
+        """
+        Add the calls of finished traces to the outcome and forget their spans, once there are enough calls.
+        """
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
@@ -176,17 +182,21 @@ class SpanReader:
             is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
             (calls if is_whole else self._calls).append((call, parent))
         self._ended.clear()
-        self._enough = max(PART, 2 * len(self._calls))  # each is looked at a few times, however many wait
+        # doubling keeps the total work linear, however many calls wait
+        self._enough = max(PART, 2 * len(self._calls))
         yield from self._book_all(whole, calls)
 
     def finish(self) -> Iterator[None]:
-        """Book the calls that are left."""
+        """Add the remaining calls to the outcome."""
         if self._usage_spans:
             self._book_usage_spans()
         yield from self._book_all(self._tree, self._calls)
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
-        """Drop duplicate spans of one call; inherit missing identity from enclosing spans."""
+        """
+        Drop duplicate spans of a call, fill missing identity from enclosing spans, and add the calls
+        to the outcome.
+        """
         if self._has_streams:
             yield from join_streams(tree.nodes, calls)
         dropped = yield from tree.drop_twins()
@@ -209,7 +219,7 @@ class SpanReader:
                 self._book(call, parent, tree)
 
     def _take_whole(self, place: int, span: Span, shape: AttributeShape) -> bool:
-        """Let a product read the span as a whole; True if one did."""
+        """Let a product read the whole span. Return True if a product did."""
         sender = self._senders
         return any(
             product.take_span(place, span, self._outcome, tags=sender.tags, device=sender.device)
@@ -246,14 +256,14 @@ class SpanReader:
     def _node(
         self, span: Span, shape: AttributeShape, product: Product, parent: Key | None, call: SpanCall | None
     ) -> Node | None:
-        """Return the facts that spans below may ask for; None if there are none."""
+        """Return the facts that spans below may inherit, or None if there are none."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
             is_border = call.is_attempt or call.record.operation == "invoke_agent"
             return Node(parent, call.caller, agent, is_border, call)
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
-        caller = caller_of(span.attributes, shape)  # the calls below may be another product's
+        caller = caller_of(span.attributes, shape)  # needed because calls below may belong to another product
         began = (span.start_time or 0) if role.begins_stream else None
         if parent is None and caller is NO_CALLER and agent is None and began is None:
             return None
@@ -261,7 +271,7 @@ class SpanReader:
         return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
-        # A dialect or a kind of span that is known is understood: it is not a call, or repeats one.
+        # Known dialects and known kinds are understood, so their spans are either not calls or repeat a call.
         is_known = product is not OTEL or shape.says_kind
         if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
             self._show(span.attributes)
@@ -269,12 +279,12 @@ class SpanReader:
             self._outcome.ignored[NOT_AI] += 1
 
     def _show(self, names: Iterable[str]) -> None:
-        """Book a span that was not understood, and keep its names for an operator."""
+        """Count a span as unrecognized, and show its attribute names to an operator."""
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.show_shape(names)
 
     def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
-        """Keep a span that states the usage of a neighbouring call, which is looked for when all spans are read."""
+        """Hold a span that repeats the usage of a sibling call. `finish` looks for that call."""
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -291,7 +301,7 @@ class SpanReader:
                 self._show(span.names)
             else:
                 self._outcome.ignored[MERGED] += 1
-                because = "repeats the usage of the call next to it"
+                because = "repeats the usage of a sibling call"
                 self._outcome.drop(f"span {span.span_id or 'without an id'}", because)
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
@@ -334,11 +344,11 @@ class SpanReader:
 
 
 class ReadSpan(Struct, gc=False):
-    """What one span says by itself, before it meets the others of its payload."""
+    """The result of reading one span without the other spans of its payload."""
 
     key: Key | None
     parent: Key | None
-    is_call: bool = False  # a repeat of its ids is a duplicate
+    is_call: bool = False  # if True, another span with the same ids is a duplicate
     ignored: str | None = None
     shown: tuple[str, ...] | None = None
     left_out: int = 0
@@ -348,8 +358,10 @@ class ReadSpan(Struct, gc=False):
 
 def read_alone(span: Span, options: Options) -> ReadSpan | None:
     """
-    Read a span as if it came alone; None if it has more to say than that: it is refused, is taken whole,
-    belongs to a stream or a run, or tells the usage of another span.
+    Read a span as if it were the only one. Return None if that is not possible.
+
+    It is not possible if the span is rejected, is read as a whole by a product, belongs to a stream or a run,
+    or repeats the usage of another span.
     """
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
@@ -373,7 +385,7 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
 
 
 def _is_called_one(span: Span, key: Key, options: Options) -> bool:
-    """True if a span that says nothing of a call would repeat a call of the same ids."""
+    """True if a span that is not a call itself would count as a duplicate of a call with the same ids."""
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
@@ -384,14 +396,15 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
 
 def _is_linked(call: SpanCall) -> bool:
     """
-    True if client and gateway may share no id of the call: it failed, has no id, or has one that a gateway sealed.
+    True if client and gateway may not share an id of the call: it failed, has no id, or has one that
+    a gateway sealed.
     """
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
 
 
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Names that a call shares with the report of it by who is at the other end, a gateway or its client."""
+    """Return the names by which the reports of client and gateway on the same call recognize each other."""
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
@@ -404,7 +417,9 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Names that the report of a stream shares with the call below the span that began it, in another request."""
+    """
+    Return the names that link the report of a stream to a call below the span that started it, in another request.
+    """
     if not call.has_usage:
         return ()
     if call.reports_stream:
@@ -417,7 +432,7 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
 
 
 def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
-    """The product by whose dialect a span is read."""
+    """Return the product whose dialect reads the span."""
     marked = shape.product
     if sender.scopes_above_marks and span.scope.name in sender.scopes:
         return sender
@@ -431,7 +446,7 @@ def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """True if a span counts something under an operation, or as a kind of span, that is not known."""
+    """True if a span counts something under an unknown operation or as an unknown kind of span."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False
@@ -452,18 +467,18 @@ def _is_step(span: Span, shape: AttributeShape) -> bool:
 
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
-    """Return the calls, guessed by their usage, that repeat the call of a sibling."""
+    """Return the positions of guessed calls that repeat a sibling call."""
     repeated = find_repeated(calls)
     for call, _ in calls:
         if (other := repeated.get(call.place)) is not None:
             call.repeats = (
-                f"repeats span {other.record.span_id}, because it stands next to it and has the same counts"
+                f"repeats span {other.record.span_id}, because both have the same parent and the same counts"
             )
     return set(repeated)
 
 
 def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
-    """Return all spans of one reported run but the one that ends last."""
+    """Return the positions of all spans of a run except the span that ends last."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()
     for call in calls:
@@ -477,7 +492,5 @@ def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
             last[call.run_id] = call
             call, other = other, call
         repeated.add(call.place)
-        call.repeats = (
-            f"repeats span {other.record.span_id}, because it is of the same run, and that one ends last"
-        )
+        call.repeats = f"repeats span {other.record.span_id} of the same run, because that span ended last"
     return repeated

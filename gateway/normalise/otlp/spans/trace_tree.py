@@ -1,8 +1,8 @@
 """
-The spans of one payload as trees: what a span inherits from those around it, and which describe one call.
+The spans of one payload as trees: values that a span inherits, and spans that describe the same call.
 
-Keeps a light node for each span; knows nothing of dialects. All walks are loops: a chain of spans may be as
-long as a payload is large.
+Each span is a light node without knowledge of dialects. All walks are loops, because a chain of spans may be
+as long as the payload.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from gateway.normalise.otlp.spans.calls import fuller
 from gateway.normalise.reading import tags
 from spool.identity import of_span
 
-TURN = 256  # nodes to settle without a pause
-CLOSE = 8  # spans between a call and that of its request, at most
-_MOST_NAMED = 3  # of the calls that a dropped span repeats
-_MOST_NAMES = 8  # of one call, by the spans that repeat it
+TURN = 256  # nodes to process without a pause
+CLOSE = 8  # most levels between a call and the span of its HTTP request
+_MOST_NAMED = 3  # most calls named in a reason for a dropped span
+_MOST_NAMES = 8  # most dedup keys of a call that come from dropped spans
 
 Key = tuple[str, str]  # trace id, span id
 
 
 class Above(NamedTuple):
-    """What is above a span: identity and agent by nearness, and the nearest enclosing call of each class."""
+    """
+    Everything that a span inherits: caller and agent by nearness, and the nearest enclosing call of each class.
+    """
 
     caller: Caller = NO_CALLER
     agent: str | None = None
@@ -41,31 +43,33 @@ class Node(Struct, gc=False):
     parent: Key | None
     caller: Caller
     agent: str | None
-    is_border: bool  # a tool or agent: calls below it are calls of their own
+    is_border: bool  # a tool or agent, so calls below it are separate calls
     call: SpanCall | None
-    began: int | None = None  # when the stream began that this span stands for, ...
-    stream: SpanCall | None = None  # ... and the report of it
-    ended: int = 0  # of spans that are no calls
-    below: Above | None = None  # what the spans under this one inherit, once it was asked for
+    began: int | None = None  # if the span started a stream: the start time, ...
+    stream: SpanCall | None = None  # ... and the call that reports its result
+    ended: int = 0  # end time, only for spans that are not calls
+    below: Above | None = None  # cache of everything that spans below inherit
 
 
 class TraceTree:
-    """All spans of a payload, added to `nodes` one by one, asked when all are there."""
+    """
+    All spans of a payload. Callers add them to `nodes` one by one, and query the tree when it is complete.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
-        self._outside: dict[Key, Key | None] = {}  # what `outside` found, by the spans on the way
+        self._outside: dict[Key, Key | None] = {}  # cache of `outside`, by each span on the way
         self._last_below: dict[
             int, tuple[int, Key]
-        ] = {}  # by the place of a call, when it ended and which it is
+        ] = {}  # by position of a call: end time and key of the span
 
     def above(self, parent: Key | None) -> Above:
-        """Collect the facts that a span under `parent` inherits."""
+        """Return everything that a span under `parent` inherits."""
         if parent is None or (node := self.nodes.get(parent)) is None:
             return NOTHING
         chain: list[Node] = []
         seen: set[int] = set()
-        while node is not None and node.below is None and id(node) not in seen:  # a circle has no top
+        while node is not None and node.below is None and id(node) not in seen:  # stop at a cycle
             chain.append(node)
             seen.add(id(node))
             node = self.nodes.get(node.parent) if node.parent is not None else None
@@ -76,12 +80,13 @@ class TraceTree:
 
     def outside(self, parent: Key | None) -> Key | None:
         """
-        The span of another payload under which a span stands; None if there is none, or a tool or agent between.
+        Return the span of another payload above a span. Return None if there is none, or if a tool or agent
+        is in between.
         """
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top)) is not None:
-            if top in self._outside:  # None for what is on the chain already: a circle has no top
+            if top in self._outside:  # spans of the current chain are None, so a cycle ends here
                 top = self._outside[top]
                 break
             self._outside[top] = None
@@ -92,7 +97,8 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        Find for every call the innermost span close below it that ends last, which is not a call: its last attempt.
+        Find for each call the innermost non-call span close below it that ends last: the last attempt
+        of its request.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -111,12 +117,12 @@ class TraceTree:
                 above = outer.parent
 
     def made_from(self, call: SpanCall, own: Key) -> Key:
-        """The span from which a call was made: the last below it, else its own."""
+        """Return the span that sent the request of a call: the last span below it, or the call's own span."""
         found = self._last_below.get(call.place)
         return own if found is None else found[1]
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
-        """Settle calls within calls; returns the places of those that another one describes better."""
+        """Resolve nested calls. Return the positions of the calls that another call describes better."""
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()
         for number, node in enumerate(self.nodes.values(), start=1):
@@ -157,7 +163,7 @@ def _below(node: Node, above: Above) -> Above:
 
 
 class KeptCalls(NamedTuple):
-    """Of the calls below a span, those that stay, and of these those with usage."""
+    """The calls below a span that are kept, and those among them with usage."""
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -165,13 +171,17 @@ class KeptCalls(NamedTuple):
 
 def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
-    Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the
-    outer, if it has, or if it failed and those below tell neither a failure nor an answer.
+    Decide which of nested calls are kept, and add the positions of the others to `dropped`.
 
-    From a dropped twin, when it stands for exactly one kept call, come identity, cost, the fuller set of
-    tokens, and where the kept call names none a model, a provider, an id of the answer and a service tier.
+    The innermost calls with usage are kept. If no inner call has usage, an outer call with usage is kept,
+    together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
+    failure nor a response. Otherwise the inner calls are kept.
+
+    A kept call fills its gaps (identity, cost, model, provider, id, service tier) from the spans dropped for
+    it, and takes the fuller set of tokens. An outer span over several kept calls passes nothing on, because
+    its values belong to no single call.
     """
-    below: dict[int, KeptCalls] = {}  # by place of the call
+    below: dict[int, KeptCalls] = {}  # by position of the call
     for call in _inside_out(outermost):
         calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if call.has_usage and not counted:
@@ -180,7 +190,9 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             for inner in answered:
                 dropped.add(inner.place)
                 if inner.why is not None:
-                    inner.repeats = f"repeats span {_named(call)}, because it is below it and has no tokens"
+                    inner.repeats = (
+                        f"repeats the enclosing span {_named(call)}, because only that span has tokens"
+                    )
                 _take_over(call, inner)
             if len(answered) == 1:
                 _take_id(call, answered[0])
@@ -189,8 +201,8 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             for inner in calls:
                 dropped.add(inner.place)
                 if inner.why is not None:
-                    reason = "it is below it and knows nothing of its failure"
-                    inner.repeats = f"repeats span {_named(call)}, because {reason}"
+                    reason = "it does not report that span's failure"
+                    inner.repeats = f"repeats the enclosing span {_named(call)}, because {reason}"
                 _take_over(call, inner)
             below[call.place] = KeptCalls([call], [])
         elif calls:
@@ -206,7 +218,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
 
 
 def _knows_less_than_failure(call: SpanCall) -> bool:
-    """True if a call below a failed one states neither the failure nor an answer."""
+    """True if a call below a failed call reports neither the failure nor a response."""
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
@@ -215,8 +227,8 @@ def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:
         ", ..." if len(kept) > _MOST_NAMED else ""
     )
     if kept[0].has_usage:
-        return f"repeats span {named}, because it encloses it, and the innermost call with tokens counts"
-    return f"repeats span {named}, because it encloses it and has no tokens either"
+        return f"repeats the enclosed span {named}, because the innermost call with tokens counts"
+    return f"repeats the enclosed span {named}, because neither has tokens"
 
 
 def _named(call: SpanCall) -> str:
@@ -237,7 +249,7 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
 def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept: list[SpanCall] = []
     counted: list[SpanCall] = []
-    for branch in branches:  # the shorter list moves, so that long chains stay cheap
+    for branch in branches:  # extend the longer list, so that long chains stay cheap
         kept = _longer(kept, branch.kept)
         counted = _longer(counted, branch.counted)
     return KeptCalls(kept, counted)
@@ -251,7 +263,7 @@ def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
 
 
 def _take_over(kept: SpanCall, twin: SpanCall) -> None:
-    # Events of the call bear the ids of the span around it, and may have no other.
+    # Events of the call carry the ids of the span around it, and may have no other id.
     if twin.record.trace_id is not None and twin.record.span_id is not None and len(kept.also) < _MOST_NAMES:
         kept.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
     if kept.record.cost is None and not kept.record.charges:
@@ -278,7 +290,10 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
 
 
 def _take_id(kept: SpanCall, twin: SpanCall) -> None:
-    """The id under which others report the call, too; of two that ended differently the id may be another call's."""
+    """
+    Fill a missing request id from a dropped span. If the two spans ended differently, the id may belong to
+    another call, so it is not used.
+    """
     stated = twin.record.request_id
     if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
         kept.record.request_id = stated
@@ -289,36 +304,36 @@ def _take_id(kept: SpanCall, twin: SpanCall) -> None:
 def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept.why is not None and twin.why is not None:
         taken = {field: why for field, why in twin.why.items() if field.endswith(ending)}
-        kept.why |= {field: f"{why} (of a dropped twin)" for field, why in taken.items()}
+        kept.why |= {field: f"{why} (of a dropped duplicate span)" for field, why in taken.items()}
 
 
 # --- Siblings -----------------------------------------------------------------------------------------------
 
-MODEL_CALL = "model_call"  # what the usage of a span is of, where it is that of a call
+MODEL_CALL = "model_call"  # kind of usage that a span repeats, if it is the usage of a call to a model
 
 Place = tuple[str | None, Key | None]  # trace id and parent
-_Told = tuple[Place, int | None]  # with the output
+_Told = tuple[Place, int | None]  # place and output tokens
 
 
 class UsageSpan(NamedTuple):
     """
-    A span that tells the usage of the call beside it, under the same parent: it repeats the call and counts nothing.
+    A span that repeats the usage of a sibling call under the same parent. It counts nothing.
 
-    Without such a call it is shown to the operator.
+    Without such a call the span is shown to the operator.
     """
 
     span_id: str | None
     names: tuple[str, ...]  # of its attributes
     place: Place
     output: int | None
-    is_of_call: bool  # False: its usage is not that of a call to a model
+    is_of_call: bool  # False if its usage is not that of a call to a model
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
     """
-    Find the sibling that each guessed call repeats, by the place of the guessed call.
+    Return the sibling that each guessed call repeats, by the position of the guessed call.
 
-    A guessed call names neither an operation nor a kind; its sibling says to be a call.
+    A guessed call names neither an operation nor a kind. Its sibling names at least one of them.
     """
     siblings = _calls_by_place(calls)
     found: dict[int, SpanCall] = {}
@@ -332,7 +347,7 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
 
 
 def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
-    """The spans that stand beside no call with their output."""
+    """Return the spans without a sibling call with the same output count."""
     siblings = _calls_by_place(calls)
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
@@ -352,7 +367,7 @@ def _is_same(guess: SpanCall, call: SpanCall) -> bool:
 
 
 def _models(call: SpanCall) -> set[str]:
-    """The models that it names, without the provider in front."""
+    """Return the models that a call names, without a provider prefix."""
     named = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in named if model is not None}
 
@@ -364,10 +379,12 @@ _Counts = tuple[str | None, int | None, int | None]  # model, input and output
 
 def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
     """
-    Give each span that begins a stream the report of it: the trees take the report for what encloses the spans below.
+    Assign reports to spans that start a stream, so that the tree treats the report as the call around
+    the spans below.
 
-    Under one parent they belong together in the order in which they begin; where one is missing, none is
-    joined. Without a parent each is a trace of its own: there the counts say which belong together.
+    Spans under the same parent are matched in the order of their start times. If the numbers of starts
+    and reports differ, none is matched. A report without a parent is a trace of its own, and is matched
+    by its counts.
     """
     begun: dict[Place, list[Node]] = {}
     for number, ((trace_id, _), node) in enumerate(nodes.items(), start=1):
@@ -399,7 +416,7 @@ def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key 
 def _join_traces(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
+    """Match each report that is a trace of its own with exactly one stream whose call has the same counts."""
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):

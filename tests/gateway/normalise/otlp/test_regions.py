@@ -70,7 +70,7 @@ def test_where_the_provider_processed_a_call(
         assert isinstance(record, Inference)
         assert region == record.region
         assert (region is not None) == ("region" in why)
-        assert (region == "global") == (why.get("region") == "the model's name")
+        assert (region == "global") == (why.get("region") == "derived from the model name")
 
 
 def test_the_region_of_a_resource_is_the_senders() -> None:

@@ -150,7 +150,7 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     spans.add(**{field: b"\1" * size})
     spans.add(name="after")
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
-    message = f"spans[1].{field}: {size} bytes where {8 if 'span' in field else 16} are due"
+    message = f"spans[1].{field}: has {size} bytes instead of {8 if 'span' in field else 16}"
     assert [Reject(1, MALFORMED, message)] == part.rejects
     assert part.received == 3
     assert [(place, found.name) for place, found in part.items] == [(0, "before"), (2, "after")]
