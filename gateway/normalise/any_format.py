@@ -1,4 +1,4 @@
-"""A body of any format, OTLP or a gateway's, into records: the one entry for receivers, files and workers."""
+"""A body of any format (OTLP or a gateway's) to records, for receivers, files and workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 from gateway.service.errors import BadPayload
 
-_NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
+_NEAR: Final = 4096  # bytes; an OTLP request names its first member within them
 
 
 def recognise_signal(body: bytes) -> str | None:
-    """The signal of a JSON body, whatever it was called."""
+    """Return the OTLP signal of a JSON body, whatever format was announced."""
     if b"resource" not in body[:_NEAR]:
         return None
     found = recognise(body)
@@ -27,7 +27,10 @@ def recognise_signal(body: bytes) -> str | None:
 
 
 def is_json(body: bytes) -> bool:
-    """True if a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
+    """
+    True if a body is JSON. Protobuf may start with the bytes of a blank line and a brace, so these
+    are checked further.
+    """
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
@@ -35,7 +38,7 @@ def is_json(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """Several requests as one, and the places of those that are none."""
+    """Several requests joined into one, and the positions of items that are not requests."""
 
     request: bytes
     other_places: list[int]
@@ -43,10 +46,10 @@ class Joined(NamedTuple):
 
 def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
-    Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next`
-    works through a slice of them.
+    Join the requests of a JSON body, which are lines of a collector's file or elements of an array.
 
-    BadPayload if one of them is of another signal; what is not JSON at all is left for the decoder to refuse.
+    Each `next` works through one slice. Raises BadPayload if a request has another signal. A body that is not
+    JSON is returned unchanged, so that the decoder refuses it.
     """
     text = payload.unmarked(body)
     try:
@@ -77,7 +80,9 @@ def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, Non
                     yield
                 resources.append(resource)
         elif format_of(members) in OTLP_SIGNALS:
-            raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
+            raise BadPayload(
+                f"request {index} does not contain {named}; send each signal in a request of its own"
+            )
         elif bytes(request) not in (b"{}", b"null"):
             other_places.append(index)
     name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
@@ -88,12 +93,12 @@ def normalise(
     format: str, body: bytes, *, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Normalised]:
     """
-    Read a body of one of FORMAT_NAMES; each `next` is one slice of work.
+    Read a body of one of FORMAT_NAMES. Each `next` works through one slice.
 
-    OTLP is taken under any name: OpenRouter, Cloudflare and others push it to whatever address they are
-    given. Raises BadPayload when the body as a whole cannot be read; a bad item is a reject, and its
-    neighbours are kept. `hold` is called with the size of what unfolds inside the body, and with what its
-    items take beyond it.
+    OTLP is accepted under any format name, because OpenRouter, Cloudflare and others send it to any
+    configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected
+    without its neighbours. `hold` is called with the size of data that is unpacked from the body, and with
+    the memory that items need beyond it.
     """
     allowance = Allowance(options.max_items, hold)
     named = format if format in OTLP_SIGNALS else recognise_signal(body) or format
@@ -101,7 +106,7 @@ def normalise(
         return Normalised((yield from _otlp(named, body, options, allowance)))
     found = BY_NAME.get(named)
     if found is None:
-        raise BadPayload("the format is not known")
+        raise BadPayload("unknown format")
     if isinstance(found, BatchFormat):
         return (yield from found.read(body, options, allowance))
     return Normalised((yield from driver.read(found, body, options=options, allowance=allowance)))

@@ -1,4 +1,4 @@
-"""Billing drops under the service's rules: what may be in one, and every reason why one is refused. Pure."""
+"""Hourly billing files, validated by the rules of your cost service. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gateway.normalise.reading.content import may_hold_content
 from gateway.service.errors import BadPayload
 
 MAX_BYTES: Final = 5 * 1024**2
-MAX_CONTAINERS: Final = 250_000  # lists and objects: one for each row, and brackets in its texts
-SHOWN: Final = 20  # errors that an answer names
+MAX_CONTAINERS: Final = 250_000  # lists and objects; one for each row, and brackets in texts count as well
+SHOWN: Final = 20  # most errors named in a response
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
 
@@ -44,7 +44,7 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value."""
+    """Month, operation and errors of a file. Errors name a row and a column, never a value."""
 
     month: str | None
     operation: str | None
@@ -54,8 +54,9 @@ class Drop:
 
 def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
-    BadPayload when the body is not JSON object at all, Refusal when it holds far more than rows. `max_tags` bounds
-    the different tags of its rows.
+    Validate a file. `max_tags` limits the number of different tags in its rows.
+
+    Raises BadPayload if the body is not a JSON object, and Refusal if it holds far more than rows.
     """
     check_containers(body, MAX_CONTAINERS)
     try:
@@ -64,7 +65,7 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
         raise BadPayload("The body is not a JSON object.") from error
     errors: list[str] = []
     errors += [
-        f"unknown field {name[:64]!r}; a drop has month, operation and data" for name in _unknown(said)
+        f"unknown field {name[:64]!r}; the fields are month, operation and data" for name in _unknown(said)
     ]
     operation = said.get("operation")
     if operation is not None and operation not in OPERATIONS:
@@ -86,10 +87,12 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
             months.setdefault(start.strftime("%Y-%m"), place)
     tags = {name for row in rows if isinstance(row, dict) for name in row if name.startswith(TAG)}
     if max_tags is not None and len(tags) > max_tags:
-        errors.append(f"the rows have {len(tags)} different tags, and may have {max_tags} (billing.max_tags)")
+        errors.append(
+            f"the rows have {len(tags)} different tags, but at most {max_tags} are allowed (billing.max_tags)"
+        )
     if len(months) > 1:
         errors.append(
-            f"row {max(months.values())}: all rows of a drop belong to one month (UTC), that of the drop"
+            f"row {max(months.values())}: all rows must belong to the same month (UTC) as the request"
         )
     return Drop(
         month=month or next(iter(months), None),
@@ -104,14 +107,14 @@ def _unknown(said: Mapping[str, Any]) -> list[str]:
 
 
 def _month(value: Any) -> tuple[str | None, str | None]:
-    """`YYYY-MM`, or a whole date or time in it."""
+    """Return the month of `YYYY-MM`, or of a whole date or time, and a problem if there is one."""
     if value is None:
         return None, None
     if isinstance(value, str) and _MONTH.fullmatch(value):
         return value, None
     moment = _instant(value)
     if moment is None:
-        return None, "month must be written YYYY-MM"
+        return None, "month must have the form YYYY-MM"
     return moment.strftime("%Y-%m"), None
 
 
@@ -128,27 +131,27 @@ def _row_errors(row: Any) -> Iterator[str]:
         if name not in COLUMNS and not name.startswith(TAG):
             yield f"unknown column {name[:64]!r}"
         elif not isinstance(value, str):
-            yield f"{name[:64]} must be text; numbers are written as text, too"
+            yield f"{name[:64]} must be text, even if it is a number"
         elif problem := _value_problem(name, value):
             yield f"{name[:64]} {problem}"
     if has_tags and not row.get("resource/id"):
-        yield "resource/id is required with tags"
+        yield "resource/id is required in rows with tags"
 
 
 def _value_problem(name: str, value: str) -> str | None:
     if name in NUMBERS and not _NUMBER.fullmatch(value):
-        return "must be a plain decimal number, without exponent"
+        return "must be a decimal number without an exponent"
     if name in TIMES and _instant(value) is None:
         return "must be an ISO 8601 time"
     if name == "lineitem/type" and value not in LINE_ITEMS:
         return f"must be one of {', '.join(LINE_ITEMS)}"
     if name.startswith(TAG):
         if not name.removeprefix(TAG):
-            return "has no name"
+            return "must have a name after the colon"
         if may_hold_content(name.removeprefix(TAG)):
-            return "is message content, which is never kept"
+            return "looks like message content, which is never stored"
         if value in ("", "N/A"):
-            return "must not be empty: leave the tag out"
+            return "must not be empty; omit the tag instead"
     return None
 
 

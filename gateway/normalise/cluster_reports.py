@@ -1,4 +1,4 @@
-"""What a container agent says of its cluster: the messages ClusterStatus and ClusterConfig, read from protobuf."""
+"""Reports of a container agent about its cluster: the protobuf messages ClusterStatus and ClusterConfig."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.clusters import ClusterCheck, ReportedCluster
 
 STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")
 
-# The fields that are read; all others pass unseen.
+# Field numbers of the fields that are read. All others are ignored.
 _STATUS = {
     "account": 1,
     "region": 2,
@@ -45,7 +45,7 @@ _COMMON = tuple(name for name in _CONFIG if name in _STATUS)
 
 
 def read_status(body: bytes) -> ReportedCluster:
-    """BadPayload if it is no ClusterStatus, or names no cluster."""
+    """Read a ClusterStatus. Raises BadPayload if the body is not one, or names no cluster."""
     message = _read(ClusterStatus, body, "ClusterStatus")
     checks = tuple(
         ClusterCheck(name=one.name, passing=one.passing, error=one.error) for one in message.checks
@@ -56,7 +56,7 @@ def read_status(body: bytes) -> ReportedCluster:
 
 
 def read_config(body: bytes) -> ReportedCluster:
-    """BadPayload if it is no ClusterConfig, or names no cluster."""
+    """Read a ClusterConfig. Raises BadPayload if the body is not one, or names no cluster."""
     message = _read(ClusterConfig, body, "ClusterConfig")
     return ReportedCluster(**{name: getattr(message, name) for name in _COMMON})
 
@@ -65,9 +65,9 @@ def _read(type: Any, body: bytes, name: str) -> Any:
     try:
         message = type.FromString(body)
     except DecodeError as error:
-        raise BadPayload(f"The body is no {name}.") from error
+        raise BadPayload(f"The body is not a {name} message.") from error
     if not message.name:
-        raise BadPayload(f"The {name} names no cluster.")
+        raise BadPayload(f"The {name} message names no cluster.")
     return message
 
 

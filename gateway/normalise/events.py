@@ -1,8 +1,8 @@
 """
-Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary modes.
+Usage events: one, an array or lines of JSON, and CloudEvents 1.0 in its structured, batched and binary modes.
 
-An event is bounded metadata like a tag: scalars only, never under a content name. What is left out is
-counted. A bad event is refused alone.
+Event data is limited like tags: only scalars, and never under a name that may mean content. Values left out
+are counted. A bad event is rejected without its neighbours.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from gateway.normalise.reading.times import instant
 from spool.identity import Identity, no_identity, of_event
 from spool.record import Scalar, UsageEvent
 
-MAX_ID: Final = 1024  # characters of an id or a source: both make the identity, so they are never cut
-MAX_NAME: Final = 256  # of a type or a subject
-TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse gave
+# characters of an id or a source; longer ones are rejected, because cutting them would change the dedup key
+MAX_ID: Final = 1024
+MAX_NAME: Final = 256  # characters of a type or a subject
+TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse assigned
 BINARY: Final = "ce-"
 
-# CloudEvents' own attributes; all others are extensions and become tags.
+# CloudEvents' own attributes. All others are extensions and become tags.
 _OWN = frozenset(
     {
         "specversion",
@@ -57,12 +58,15 @@ _anything = msgspec.json.Decoder()
 
 
 class BadEvent(Exception):
-    """This event cannot be counted; names a field, never a value."""
+    """This event cannot be counted. The message names a field, never a value."""
 
 
 @dataclass(slots=True)
 class Events:
-    """What one body holds: received = records + rejects. `takes_ids`: those that another Tollhouse gave."""
+    """
+    The events of one body: received = records + rejects. If `takes_ids` is True, ids of another
+    Tollhouse are accepted.
+    """
 
     takes_ids: bool = True
     received: int = 0
@@ -90,14 +94,14 @@ class Events:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """True if the event's attributes are in the headers, and the body is its data alone."""
+    """True if the headers hold the event's attributes and the body holds only its data."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
 def read_binary(
     body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Events:
-    """Read one event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
+    """Read one event from `ce-` headers (percent-encoded attributes) and the body (its data)."""
     events = Events(takes_ids, keep_tags=keep_tags)
     named = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
@@ -113,7 +117,10 @@ def read_binary(
 def read(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
-    """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is not JSON."""
+    """
+    Read every event of a JSON body. Each `next` works through one slice. Raises BadPayload if the body
+    is not JSON.
+    """
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
@@ -187,9 +194,9 @@ def _word(attributes: Mapping[str, Any], name: str, most: int, *, required: bool
     if value is None and not required:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise BadEvent(f"{name} is required: text that is not empty")
+        raise BadEvent(f"{name} is required and must be non-empty text")
     if len(value) > most:
-        raise BadEvent(f"{name} is over {most} characters")
+        raise BadEvent(f"{name} has more than {most} characters")
     return value
 
 
@@ -197,18 +204,18 @@ def _data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
-        # Python clients put JSON into text.
+        # Python clients send data as JSON inside text.
         return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
     if not isinstance(packed, str):
         raise BadEvent("data_base64 must be text")
     try:
         return _json_data(b64decode(packed, validate=True), str(attributes.get("datacontenttype", "")))
     except (binascii.Error, ValueError) as error:
-        raise BadEvent("data_base64 is not base64") from error
+        raise BadEvent("data_base64 is not valid base64") from error
 
 
 def _json_data(body: bytes, content_type: str) -> Any:
-    """JSON data as it is; what is not JSON is bytes, which are never kept."""
+    """Decode JSON data. Other data is returned as bytes, which are never stored."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body
@@ -219,7 +226,7 @@ def _json_data(body: bytes, content_type: str) -> Any:
 
 
 class _Bounded:
-    """Data and tags together within the bounds of tags."""
+    """Data and tags of an event, which share the limits of tags."""
 
     def __init__(self, keep: frozenset[str]) -> None:
         self._keep = keep
@@ -232,7 +239,9 @@ class _Bounded:
         self.left_out += not tags.put_free(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
-        """An object's members, and those of objects in it under dotted names; a lone number is its `value`."""
+        """
+        Add the members of an object, with dotted names for nested objects. A single number becomes `value`.
+        """
         if data is None:
             return
         if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""What identifies a call of LiteLLM, in its log, its spans and what its integration sends to Langfuse."""
+"""Dedup keys of LiteLLM's calls, in its log, its spans and its integration for Langfuse."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     """
-    Identify a call by `id`, the provider's response id. LiteLLM's own call id, a UUID that several attempts
-    share, takes its place for failures and for answers without an id.
+    Identify a call by `id`, the provider's response id.
+
+    Failures and responses without an id are identified by LiteLLM's own call id, a UUID that
+    several attempts share.
     """
     own = record.request_id
     if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):
@@ -30,10 +32,11 @@ def names_of(
     record: Inference, *, call_type: Any, trace_ids: Iterable[str | None], call_id: str | None
 ) -> tuple[bytes, ...]:
     """
-    Further names of a call that some of LiteLLM's reports tell without its id, or with another.
+    Return further dedup keys for a call that some LiteLLM reports state without its id or with another id.
 
-    By its traces and by its call id, which several attempts share, with its moment; an answer by its call id
-    also without the moment, because what the integration for OpenMeter sends has the end alone.
+    The keys combine each trace id and the call id with the time, because several attempts share these ids. A
+    response also gets a key from its call id without the start time, because the integration for OpenMeter
+    reports only the end.
     """
     if not _needs_names(record, call_type):
         return ()
@@ -42,16 +45,18 @@ def names_of(
 
 
 def is_call_id(id: str) -> bool:
-    """True if an id has the form of LiteLLM's own: some providers' response ids have it, too."""
+    """
+    True if an id has the form of LiteLLM's own call ids. Some providers' response ids have the same form.
+    """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
 
 
 def _needs_names(record: Inference, call_type: Any) -> bool:
     """
-    True if reports of a call may not know its id.
+    True if some reports of a call may not have its id.
 
-    A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in
-    the log and another in the spans.
+    Failures and some kinds of responses have no id. A streamed response of the Responses API has different
+    ids in the log and in the spans.
     """
     if record.status == "ok" and record.operation not in _ANSWERED_WITHOUT_ID:
         return call_type is not None and "responses" in str(call_type)
@@ -59,6 +64,6 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
 
 
 def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """True if the record's own id has the form of a call id, and stands for the one that it does not state."""
+    """True if the record's own id looks like a call id and replaces a call id that is not stated."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

@@ -1,8 +1,8 @@
 """
-What a normaliser is told and what it yields, whatever its dialect or format.
+Options of normalisers and their result, the same for every dialect and format.
 
-Options are the little of the configuration that changes what is read. An outcome is what normalising one payload
-yields: the intake takes nothing else.
+`Options` holds the few settings that change how a payload is read. An `Outcome` is the result for one
+payload, and the only input of the intake.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
-MALFORMED = "malformed"  # not readable as the item it claims to be
-IMPLAUSIBLE = "implausible"  # cache above input, negative or absurd counts: never billed
-NOT_AI = "not_ai"  # understood, and no AI call
-UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialect took
+MALFORMED = "malformed"  # not readable as the item that it claims to be
+IMPLAUSIBLE = "implausible"  # negative or impossibly large counts, or a cache above the input; never billed
+NOT_AI = "not_ai"  # understood, and not an AI call
+UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
 MERGED = "merged"  # one call described twice within the payload
 DUPLICATE = "duplicate"
-CHECK = "check"  # the marked call of another Tollhouse's `check`
+CHECK = "check"  # the marked call that another Tollhouse's `check` sent
 
-MOST_NAMES = 32  # of an item that was not understood
+MOST_NAMES = 32  # most names shown for an unrecognized item
 LONGEST_NAME = 128
-PART = 4096  # records or points of a large payload that are kept together
+PART = 4096  # records or points of a large payload that are packed together
 
 
 class Reject(NamedTuple):
     """One bad item. `message` names a field and an offset, never a value."""
 
-    item: int  # its place in the payload, from 0
+    item: int  # position in the payload, from 0
     reason: str
     message: str
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False):
-    """Finished records and points of a large payload; its fields are those of an Outcome."""
+    """Finished records and points of a large payload, with the same fields as an `Outcome`."""
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
@@ -52,7 +52,7 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
 
 
 class Dropped(NamedTuple):
-    """An item that gave no record of its own, because another one tells the same."""
+    """An item without a record of its own, because another item describes the same call."""
 
     item: str
     why: str
@@ -68,8 +68,8 @@ class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    A batch with partial reports has also received those that wait, which are counted beside its outcome.
-    Built by one normaliser for one payload, read by the intake, then thrown away.
+    Partial reports are counted in addition to the outcome of their batch. One normaliser builds the outcome
+    for one payload. The intake reads it and discards it.
     """
 
     topic: str = AI_TELEMETRY
@@ -81,18 +81,20 @@ class Outcome(msgspec.Struct):
     ignored: Counter[str] = msgspec.field(default_factory=Counter)
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
-    left_out: int = 0  # tags that were over a bound or under a content name
-    forwarded: set[int] = set()  # places in `records` of those from another Tollhouse
-    named: dict[int, str] = {}  # place in `records` -> device named by its resource
-    named_points: dict[int, str] = {}  # the same for `points`
+    left_out: int = 0  # tags left out because of a limit or a name that may mean content
+    forwarded: set[int] = set()  # positions in `records` of records from another Tollhouse
+    named: dict[int, str] = {}  # position in `records` -> device that the resource names
+    named_points: dict[int, str] = {}  # position in `points` -> device that the resource names
     sessions: dict[Window, set[str | None]] = {}  # see `note_session`
-    why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
-    dropped: list[Dropped] = []  # beside `why`
-    packed: list[bytes] = []  # finished records and points, until `parts`
-    count: int = 0  # of those that are in `packed`, or were taken out by `parts`
-    is_last: bool = True  # of the parts of its payload
-    meter_too_large: int = 0  # meters that the intake left out, because they do not fit
-    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for those who read an item
+    why: list[dict[str, Any]] | None = (
+        None  # for each record, by field: the attribute and the rule behind its value
+    )
+    dropped: list[Dropped] = []  # filled together with `why`
+    packed: list[bytes] = []  # finished records and points, until `parts` unpacks them
+    count: int = 0  # number of records and points in `packed`, or already taken out by `parts`
+    is_last: bool = True  # True for the last part of a payload
+    meter_too_large: int = 0  # meters that the intake left out because they are too large
+    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for code that reads single items
 
     def add(
         self,
@@ -102,7 +104,7 @@ class Outcome(msgspec.Struct):
         *,
         device: str | None = None,
     ) -> None:
-        """Add a record; `device` is the one that its resource names."""
+        """Add a record. `device` is the one that its resource names."""
         record.id = identity.id
         if device is not None:
             self.named[len(self.records)] = device
@@ -118,9 +120,10 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Record the session of a resource, and its device, if a record of the resource names another session.
+        Note a resource's session and device if its record belongs to another session.
 
-        One Copilot Chat window has many conversations: its calls name a conversation, its counters only the window.
+        One Copilot Chat window has many conversations. Its calls name a conversation, but its counters name
+        only the window.
         """
         if session is not None and session != record.session:
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
@@ -129,21 +132,24 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def drop(self, item: str, because: str) -> None:
-        """Record why an ignored item produced no record. Does nothing unless the caller requested reasons."""
+        """Note why an ignored item produced no record. Does nothing unless the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """Record the attribute names of an unrecognised item, after `of`, for operators. Values are never recorded."""
+        """
+        Note the attribute names of an unrecognized item for operators, after the words of `of`. Values
+        are never noted.
+        """
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
     def pack(self) -> None:
         """
-        Pack a full part of finished records and points: packed they take a tenth of the memory.
+        Pack a full part of finished records and points, because packed data needs a tenth of the memory.
 
-        A record without a certain identity stays: it must not be kept while a later part may still fail,
-        because it would not be recognised when the whole payload is repeated.
+        A record without a certain identity is not packed. If a later part fails, the sender repeats the whole
+        payload, and such a record would not be recognized as a duplicate.
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
@@ -155,7 +161,7 @@ class Outcome(msgspec.Struct):
             self.count += len(done.records) + len(done.points)
 
     def _divided(self) -> tuple[_Part, _Part]:
-        """Split the outcome into records whose identity is certain, and all others."""
+        """Split the outcome into points and records with a certain identity, and all others."""
         done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
@@ -169,10 +175,10 @@ class Outcome(msgspec.Struct):
 
     def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
-        Yield parts of at most `most` records, in order; the books of the parts add up to this outcome's.
+        Yield parts of at most `most` records, in order. The counts of all parts add up to those of this outcome.
 
-        Parts are unpacked one at a time. The last holds everything that was not packed and may not be kept
-        while a later part may still fail (see `pack`); a small payload is its own only part.
+        Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
+        part may still fail (see `pack`). A small payload is its own only part.
         """
         self.packed.reverse()
         while self.packed:
@@ -187,7 +193,7 @@ class Outcome(msgspec.Struct):
         return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
 
     def _take_certain(self, most: int) -> Iterator[_Part]:
-        """Take out what may be kept before the rest, as far as there is more than so many."""
+        """Remove parts that may be stored early, if there are more than `most` records or points."""
         if max(len(self.records), len(self.points)) <= most or self.why is not None:
             return
         done, stays = self._divided()
@@ -200,7 +206,7 @@ class Outcome(msgspec.Struct):
 
 
 def _pieces(part: _Part, most: int) -> Iterator[_Part]:
-    """The same records, then the points, in parts of at most so many."""
+    """Split a part into parts of at most `most` records or points."""
     if len(part.records) + len(part.points) <= most:
         yield part
         return
@@ -224,13 +230,13 @@ def _pieces(part: _Part, most: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: kept as tags
+    keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: attributes to store as tags
     keep_tags: frozenset[str] = (
         frozenset()
-    )  # these and ledger.tags: tags that may have any text of a tag's length
+    )  # tags from privacy.keep_tags and ledger.tags, which may have any text up to the length of a tag
     counted: frozenset[str] = (
         frozenset()
-    )  # [sources.NAME] count = true is written down: whose servers' counters count
-    host_id: bool = False  # devices.host_id: resource host.id may name a device
-    max_items: int = MAX_ITEMS  # server.max_items: of one body
+    )  # sources with `count = true` in [sources.NAME], whose server counters are counted
+    host_id: bool = False  # devices.host_id: the resource attribute host.id may name a device
+    max_items: int = MAX_ITEMS  # server.max_items: limit for one body
     explain: bool = False  # fill Outcome.why

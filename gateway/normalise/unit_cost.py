@@ -1,8 +1,9 @@
 """
-Unit-cost records as they are sent, under the service's rules: one bad record refuses the whole request, as there.
+Unit-cost records, validated by the rules of your cost service. One bad record refuses the whole request, as
+it does there.
 
-Pure: what a stream is already known to be comes in as a value. Names old and new are taken (`element-name`
-and `element_name`); every refusal names the record, the field and what it must be.
+The module is pure; known facts about a stream are passed in. Old and new field names are accepted
+(`element-name` and `element_name`). Every refusal names the record, the field and the rule.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ from spool.streams import (
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
-MAX_CONTAINERS: Final = 100_000  # lists and objects: three for each record, and brackets in its texts
+MAX_CONTAINERS: Final = (
+    100_000  # lists and objects; each record has three, and brackets in texts count as well
+)
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
 MAX_TEXT: Final = 1024  # characters of a name or a value
-FUTURE_S: Final = 86_400  # a day: clocks and time zones differ, more than that is a mistake
-SHOWN: Final = 5  # bad records that a refusal names
-TOLLHOUSE_ID: Final = "tollhouse_id"  # the id that another Tollhouse gave a record
+FUTURE_S: Final = 86_400  # a day; larger differences are not explained by clocks and time zones
+SHOWN: Final = 5  # most bad records named in a refusal
+TOLLHOUSE_ID: Final = "tollhouse_id"  # record id assigned by another Tollhouse
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -62,37 +65,39 @@ Find = Callable[[str], Stream | None]
 
 
 class _Bad(Exception):
-    """This record breaks a rule; the message names the field, never a value."""
+    """A record breaks a rule. The message names the field, never a value."""
 
 
 @dataclass(slots=True)
 class Operations:
-    """A request that may be kept, with what its streams are afterwards."""
+    """Operations of a valid request, and the state of their streams afterwards."""
 
     records: list[UnitCostOperation] = field(default_factory=list)
-    ids: list[bytes | None] = field(default_factory=list)  # those that another Tollhouse gave
+    ids: list[bytes | None] = field(default_factory=list)  # ids that another Tollhouse assigned
     streams: dict[str, Stream] = field(default_factory=dict)
 
 
 def stream_name(name: str) -> str:
-    """A name in the streams' alphabet, or Refusal 400."""
+    """Return the stream name if it is valid. Otherwise raises Refusal 400."""
     if not _NAME.fullmatch(name):
-        message = "A stream's name has letters, digits, '_', '.' and '-', at most 256 of them."
+        message = "A stream name must have 1 to 256 letters, digits, '_', '.' or '-'."
         raise Refusal(400, "invalid_stream_name", message)
     return name
 
 
 def items_of(body: bytes) -> Sequence[Any]:
-    """The records of a request as they were sent; Refusal where these are none, or too many."""
+    """Return the undecoded records of a request. Raises Refusal if there are none, or too many."""
     if len(body) > MAX_BYTES:
-        raise Refusal(413, "body_too_large", "A request is at most 5 MB; send smaller batches.")
+        raise Refusal(413, "body_too_large", "A request may have at most 5 MiB; send smaller batches.")
     check_containers(body, MAX_CONTAINERS)
     items = _object(body).get("records")
     if not isinstance(items, list) or not items:
-        raise BadPayload('The body is {"records": [...]}, with at least one record.')
+        raise BadPayload('The body must be {"records": [...]} with at least one record.')
     if len(items) > MAX_RECORDS:
         raise Refusal(
-            413, "too_many_records", f"A request holds at most {MAX_RECORDS} records; send smaller batches."
+            413,
+            "too_many_records",
+            f"A request may have at most {MAX_RECORDS} records; send smaller batches.",
         )
     return items
 
@@ -101,10 +106,10 @@ def read(
     items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
 ) -> Generator[None, None, Operations]:
     """
-    The operations of a request's records. `stream` and `type` None: the oldest form, where each record
-    names its stream.
+    Convert a request's records to operations. If `stream` and `type` are None, each record names its stream
+    (the oldest form of the API).
 
-    `find` says what a stream is known to be. Refusal when any record breaks a rule.
+    `find` returns the known facts about a stream. Raises Refusal if any record breaks a rule.
     """
     said = Operations()
     problems: list[str] = []
@@ -119,24 +124,29 @@ def read(
             problems.append(f"record {place}: {error}")
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        message = f"Nothing was kept: {'; '.join(problems[:SHOWN])}{more}."
+        message = f"Nothing was stored: {'; '.join(problems[:SHOWN])}{more}."
         raise Refusal(400, "invalid_records", message)
     return said
 
 
 def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCostOperation, Stream]:
-    """A stream that is created before its first record; Refusal 409 when it is there and is another."""
+    """
+    Read the request that creates a stream before its first record. Raises Refusal 409 if a different stream
+    has that name.
+    """
     said = _object(body) if body.strip() else {}
     for name in said.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
             400,
             "invalid_stream",
-            f"A stream takes granularity and filter or associated_cost, not {name[:64]!r}.",
+            f"Unknown field {name[:64]!r}; a stream has granularity, and filter or associated_cost.",
         )
     keys = said.get("filter" if type == ALLOCATION else "associated_cost") or []
     if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(map(_is_text, keys)):
         raise Refusal(
-            400, "invalid_stream", f"The dimensions of a stream are a list of at most {MAX_KEYS} names."
+            400,
+            "invalid_stream",
+            f"filter or associated_cost must be a list of at most {MAX_KEYS} dimension names.",
         )
     try:
         granularity = _granularity(said, type, required=False)
@@ -155,12 +165,12 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
     try:
         _agree(known, operation)
     except _Bad as error:
-        raise Refusal(409, "stream_exists", f"The stream is there already, and {error}.") from error
+        raise Refusal(409, "stream_exists", f"The stream already exists, and {error}.") from error
     return operation, merged(known, stream_of(operation))
 
 
 def forced(body: bytes) -> bool:
-    """Read the flag in the body of a DELETE: true, or an object whose one member is true."""
+    """Read the flag in the body of a DELETE: true, or an object with one member that is true."""
     if not body.strip():
         return False
     try:
@@ -170,7 +180,7 @@ def forced(body: bytes) -> bool:
     if isinstance(said, dict) and len(said) == 1:
         (said,) = said.values()
     if not isinstance(said, bool):
-        raise BadPayload('The body is true, false or {"force": true}.')
+        raise BadPayload('The body must be true, false or {"force": true}.')
     return said
 
 
@@ -200,7 +210,7 @@ def _take(
     unknown = sorted(record.keys() - _FIELDS[kind])
     if unknown:
         raise _Bad(
-            f"unknown field {unknown[0][:64]!r}; a record of {_article(kind)} stream has "
+            f"unknown field {unknown[0][:64]!r}; the fields of {_article(kind)} stream are "
             + ", ".join(sorted(_FIELDS[kind]))
         )
     known = said.streams.get(name) or find(name)
@@ -218,7 +228,7 @@ def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in item.items():
         current = _OLD_NAMES.get(name, name)
         if current in record and record[current] != value:
-            raise _Bad(f"{current} is given twice, under its old and its new name")
+            raise _Bad(f"{current} is given with different values under its old and its new name")
         record[current] = value
     return record
 
@@ -226,14 +236,16 @@ def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:
 def _stream_of(record: dict[str, Any], stream: str | None) -> str:
     name = record.pop("telemetry-stream", stream)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _Bad("telemetry-stream must be letters, digits, '_', '.' and '-'")
+        raise _Bad("telemetry-stream must consist of letters, digits, '_', '.' and '-'")
     if stream is not None and name != stream:
-        raise _Bad("telemetry-stream is not the stream of the address")
+        raise _Bad("telemetry-stream must match the stream in the address")
     return name
 
 
 def _type_of(record: Mapping[str, Any]) -> str:
-    """The oldest form does not say: an allocation record has an element."""
+    """
+    Return the type of a record in the oldest form of the API. An allocation record has an element or a filter.
+    """
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 
 
@@ -243,7 +255,7 @@ def _operation(
     is_delete = operation == DELETE
     is_allocation = kind == ALLOCATION
     if is_delete and "value" in record:
-        raise _Bad("value must not be given when records are deleted")
+        raise _Bad("value must be omitted when records are deleted")
     element = record.get("element_name")
     if is_allocation and not (is_delete and element is None) and not _is_text(element):
         raise _Bad(f"element_name is required: text of at most {MAX_TEXT} characters")
@@ -278,7 +290,7 @@ def _time(value: Any, now: float) -> int:
     except (ValueError, OverflowError) as error:
         raise _Bad("timestamp must be an ISO 8601 time or date, such as 2026-11-20T10:00:00Z") from error
     if seconds > now + FUTURE_S:
-        raise _Bad("timestamp is too far in the future")
+        raise _Bad("timestamp is more than a day in the future")
     if seconds < 0:
         raise _Bad("timestamp is before 1970")
     return int(moment.replace(microsecond=0).timestamp()) * NS + moment.microsecond * 1000
@@ -288,7 +300,7 @@ def _granularity(record: Mapping[str, Any], kind: str, *, required: bool) -> str
     value = record.get("granularity")
     if kind != ALLOCATION:
         if value is not None and (not isinstance(value, str) or value.upper() != DAILY):
-            raise _Bad("granularity of a metric stream is DAILY, or not given")
+            raise _Bad("granularity of a metric stream must be DAILY or omitted")
         return DAILY
     if value is None and not required:
         return None
@@ -304,11 +316,11 @@ def _filter(value: Any) -> dict[str, list[str]]:
     for name in names:
         values = value[name]
         if not isinstance(values, list) or not values:
-            raise _Bad("filter: each dimension has a list of values")
+            raise _Bad("filter: each dimension must have a list of values")
         if len(values) > MAX_VALUES:
-            raise _Bad(f"filter: a dimension has at most {MAX_VALUES} values")
+            raise _Bad(f"filter: a dimension may have at most {MAX_VALUES} values")
         if not all(map(_is_text, values)):
-            raise _Bad("filter: values are text that is not empty")
+            raise _Bad("filter: values must be non-empty text")
     return {name: list(value[name]) for name in names}
 
 
@@ -317,7 +329,7 @@ def _associated(value: Any) -> dict[str, list[str]]:
         return {}
     names = _names(value, "associated_cost")
     if not all(_is_text(value[name]) for name in names):
-        raise _Bad("associated_cost: each dimension has one value, text that is not empty")
+        raise _Bad("associated_cost: each dimension must have one value, a non-empty text")
     return {name: [value[name]] for name in names}
 
 
@@ -325,9 +337,9 @@ def _names(value: Any, where: str) -> list[str]:
     if not isinstance(value, dict):
         raise _Bad(f"{where} must be an object")
     if len(value) > MAX_KEYS:
-        raise _Bad(f"{where} has at most {MAX_KEYS} dimensions")
+        raise _Bad(f"{where} may have at most {MAX_KEYS} dimensions")
     if not all(map(_is_text, value)):
-        raise _Bad(f"{where}: a dimension's name is text that is not empty")
+        raise _Bad(f"{where}: dimension names must be non-empty text")
     return sorted(value)
 
 
@@ -342,20 +354,20 @@ def _value(value: Any) -> str:
     except InvalidOperation as error:
         raise _Bad("value must be a number") from error
     if not number.is_finite() or abs(number.adjusted()) > 100:
-        raise _Bad("value must be a number that is not absurd")
+        raise _Bad("value is too large or too close to 0")
     if number <= 0:
         raise _Bad("value must be above 0")
     return rounded_text(number)
 
 
 def _agree(known: Stream | None, operation: UnitCostOperation) -> None:
-    """A stream keeps the type, the granularity and the dimensions that it began with."""
+    """Check that an operation has the type, the granularity and the dimensions of its stream. Raises _Bad."""
     if known is None:
         return
     if known.type != operation.stream_type:
         raise _Bad(f"the stream is {_article(known.type)} stream")
     if None not in (known.granularity, operation.granularity) and known.granularity != operation.granularity:
-        raise _Bad(f"granularity of the stream is {known.granularity}")
+        raise _Bad(f"the granularity of the stream is {known.granularity}")
     names = tuple(sorted(operation.dimensions))
     if known.keys is None or (operation.operation == CREATE and not names):
         return

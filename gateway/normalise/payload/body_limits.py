@@ -1,6 +1,4 @@
-"""
-What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in between.
-"""
+"""Limits for one body: its items, their memory, and the turns of the event loop in between."""
 
 from __future__ import annotations
 
@@ -14,28 +12,30 @@ import msgspec
 from gateway.service.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-SLICE_S: Final = 0.0005  # whichever comes first: items that must be cleaned take ten times as long as others
-ITEM_BYTES: Final = 256  # the least that an item counts for: one of two bytes is work and takes memory, too
-PART_BYTES: Final = 64  # the same for a part of an item: an attribute, an event, a field on the wire
-MAX_ITEMS: Final = 250_000  # server.max_items; 64 MiB of real calls are about 100,000
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # no value that is larger is read, under any name
-TURN: Final = b""  # holds nothing: what cuts a body yields it now and then, and it is the loop's turn
+# a slice ends at the first of both limits, because items that need cleaning take ten times as long
+SLICE_S: Final = 0.0005
+ITEM_BYTES: Final = (
+    256  # least size counted for an item, because even an item of two bytes takes time and memory
+)
+PART_BYTES: Final = 64  # least size counted for a part of an item: an attribute, an event or a protobuf field
+MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes; larger values are never read
+TURN: Final = b""  # empty item that readers yield so that the event loop gets a turn
 
-Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; Refusal if there is none
+Hold = Callable[[int], None]  # reserves memory beyond the body, in bytes; raises Refusal if there is none
 
 
-def unbounded(_: int) -> None:
-    """Accept any size: the memory is not shared."""
+def unbounded(_: int) -> None: ...
 
 
 class SliceClock:
-    """How long a slice has taken, for work that is not counted in bytes."""
+    """Timer for one slice of work that is not measured in bytes."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """The next slice begins."""
+        """Start the next slice."""
         self._until = time.monotonic() + SLICE_S
 
     def is_over(self) -> bool:
@@ -44,9 +44,9 @@ class SliceClock:
 
 class Allowance:
     """
-    What one walk over a body may cost: every decoder counts here, so that they all have the same bounds.
+    Limits for one pass over a body. Every decoder counts here, so all have the same limits.
 
-    `hold` is called with the memory that items take beyond the bytes of the body.
+    `hold` is called with the memory that items need beyond the bytes of the body.
     """
 
     def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = unbounded) -> None:
@@ -55,25 +55,28 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
-        self._began: float | None = None  # when the running slice was first asked about
+        self._began: float | None = None  # start of the current slice
 
     def again(self) -> Allowance:
         """
-        Make an allowance for one more walk over the same body: its items are counted anew, and their memory
-        is held already.
+        Return an allowance for another pass over the same body. Its items are counted again, but their memory
+        is not held again.
         """
         return Allowance(self.max_items)
 
     def ahead(self) -> Allowance:
         """
-        Make an allowance for a walk ahead of the reading, from here on: its items are counted for the bound alone.
+        Return an allowance for a counting pass over the rest of the body, before decoding. It checks only the
+        number of items.
         """
         walk = self.again()
         walk._items = self._items
         return walk
 
     def count(self, items: int, size: int) -> None:
-        """Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory."""
+        """
+        Count items of `size` bytes in total. Raises Refusal 413 for too many items, and 503 if there is no memory.
+        """
         self._items += items
         if self._items > self.max_items:
             many = f"The body holds more than {self.max_items} items (server.max_items)"
@@ -87,10 +90,10 @@ class Allowance:
 
     def is_due(self, size: int, parts: int = 0) -> bool:
         """
-        Count an item of so many bytes and parts as done; True if the event loop is due its turn.
+        Count an item of `size` bytes and `parts` parts as done. Return True if the event loop is due a turn.
 
-        On a thread, too, it needs one: a thread that lets go of the interpreter's lock for a moment, as for
-        random numbers, is not asked to hand it over, and takes it again before the loop is awake.
+        Threads must pause as well. If a thread only releases the interpreter lock for a moment, it takes the
+        lock back before the event loop wakes.
         """
         self._worked += (size if size > ITEM_BYTES else ITEM_BYTES) + parts * PART_BYTES
         now = time.monotonic()
@@ -98,12 +101,12 @@ class Allowance:
             self._began = now
         if self._worked < SLICE_BYTES and now - self._began < SLICE_S:
             return False
-        self._worked, self._began = 0, None  # not now: the next slice may have to wait
+        self._worked, self._began = 0, None  # not set to now, because the next slice may start later
         return True
 
 
-_WINDOW: Final = 4 * 1024 * 1024  # bytes that are looked through without a pause
-# A value of a body is its first one, or behind one of these, or the first one in an object of its own.
+_WINDOW: Final = 4 * 1024 * 1024  # bytes to search without a pause
+# Every value of a body is its first value, or follows one of these signs.
 _SIGNS: Final = (b",", b"\n", b"{")
 
 
@@ -111,11 +114,11 @@ def check_count(
     body: bytes, items: Callable[[], Iterable[Sized]], allowance: Allowance, *, is_packed: bool = False
 ) -> Generator[None, None, bool]:
     """
-    Refusal 413 if there are more than the allowance has room for; each step is the event loop's turn.
+    Raise Refusal 413 if a body holds more items than allowed. After each step the event loop gets a turn.
 
-    What is wrong with the body otherwise is left for whoever reads it to say. `items` yields something empty
-    where the loop is due its turn. `is_packed`: it finds more than stands in the body as it is. Returns
-    whether they were counted one by one, as they need not be in a body that cannot hold so many.
+    Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty item
+    when the event loop is due a turn. `is_packed` means that `items` unpacks more than the body shows.
+    Returns whether the items were counted one by one; a body too small to hold too many is not counted.
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False
@@ -134,7 +137,7 @@ def check_count(
 
 
 def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """True if any of the signs stands in a body; each step is the event loop's turn."""
+    """True if any of the signs appears in a body. After each step the event loop gets a turn."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:
@@ -148,7 +151,7 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
 
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
-    """True if a JSON body may hold more than so many values."""
+    """True if a JSON body may hold more than `most` values."""
     found = 1
     for start in range(0, len(body), _WINDOW):
         if start:
@@ -159,11 +162,11 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     return False
 
 
-AT_ONCE: Final = 2048  # entries that are encoded without a pause
+AT_ONCE: Final = 2048  # entries to encode without a pause
 
 
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:
-    """The JSON of a list whose entries are made as they are taken; each step is the event loop's turn."""
+    """Encode a list as JSON, taking its entries one by one. After each step the event loop gets a turn."""
     left, parts = iter(entries), []
     while some := list(islice(left, AT_ONCE)):
         parts.append(msgspec.json.encode(some)[1:-1])

@@ -1,9 +1,9 @@
 """
-Bodies into raw items, by their first bytes and never by a content type: one document, an array, or lines.
+Bodies to raw items. The first bytes decide between one document, an array and lines; a content type is never used.
 
-An item stays undecoded bytes, so that a bad one is rejected alone. What Python senders write and JSON does
-not allow is cleaned, in one item only and with every digit kept. However large a body is, no call into a
-parser takes more than a window of it: the event loop waits for its end, also where this runs on a thread.
+An item stays undecoded, so that a bad item is rejected without its neighbours. Invalid JSON that Python
+senders write is cleaned, only in the affected item and without losing a digit. No call of a parser reads more
+than one window, because the event loop waits for each call, even in a thread.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ T = TypeVar("T")
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
-_AT_ONCE = 1024 * 1024  # what is smaller is parsed whole, which is faster and takes 72 bytes an element
+_AT_ONCE = (
+    1024 * 1024
+)  # bytes; smaller bodies are parsed whole, which is faster and takes 72 bytes per element
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-_STEP = 1024 * 1024  # what is decoded or inflated without a pause; of base64 whole groups of four
-_MEMBERS = 1024  # of gzip, however short, opened without a pause
-_WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and members may be tiny
+_STEP = 1024 * 1024  # bytes to decode or inflate without a pause; a multiple of four for base64
+_MEMBERS = 1024  # gzip members, however short, to open without a pause
+# first window for a gzip member; small, because the data after a member is copied and members may be tiny
+_WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -49,15 +52,15 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TooBig(Exception):
-    """What a sender packed unfolds to more than we take."""
+    """Packed data expands to more than the limit."""
 
 
 def check_containers(body: bytes, most: int) -> None:
     """
-    Refuse a body with more lists and objects than there may be, before it is decoded: each takes sixty
-    bytes and more.
+    Refuse a body with too many lists and objects before it is decoded, because each takes at least sixty
+    bytes of memory.
 
-    Brackets in text count, too, so `most` leaves room for them. Refusal 413.
+    Brackets in texts count as well, so `most` must leave room for them. Raises Refusal 413.
     """
     if body.count(b"[") + body.count(b"{") > most:
         raise Refusal(
@@ -72,29 +75,31 @@ def unmarked(body: bytes) -> bytes:
 
 def items(body: bytes) -> Iterator[Raw]:
     """
-    The items of a body, lazily, and TURN now and then. BadPayload, now or on the way, if it is not JSON at all
-    or breaks off.
+    Return an iterator over the items of a body, with TURN now and then. Raises BadPayload, at once or while
+    iterating, if the body is not JSON or is incomplete.
     """
     body = unmarked(body)
     if body.startswith(GZIP_MAGIC):
-        raise BadPayload("the body is gzip: say so with Content-Encoding: gzip")
+        raise BadPayload("the body is gzip; send Content-Encoding: gzip")
     first = body.lstrip()[:1]
     if first == b"[":
         return _elements(body)
     if first == b"{":
         return _documents(body)
-    if _has_object_line(body):  # LiteLLM's first line may be a null, and a log's a word of greeting
+    if _has_object_line(body):  # the first line may be a null (LiteLLM) or a greeting (some logs)
         return _lines(body)
-    raise BadPayload("the body is neither a JSON object, nor an array, nor JSON lines")
+    raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
 
 
 def array(raw: Raw) -> Iterator[Raw]:
-    """The elements of one raw JSON value: of an array each, of anything else the value itself; TURN now and then."""
+    """Return the elements of a raw JSON array, or any other value itself, with TURN now and then."""
     return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
-    """The elements of the array under a name of an object; those of a large one are cut where they stand."""
+    """
+    Return the elements of the array under a name in an object. In a large object the array is split in place.
+    """
     if len(raw) < _AT_ONCE:
         return array(peek(raw)[name])
     text = object_text(raw)
@@ -107,17 +112,17 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_exactly(raw: Raw | None, text: bytes) -> bool:
-    """True if the value is exactly this text; a large value is not copied to be compared."""
+    """True if the value is exactly this text. Large values are not copied for the comparison."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 
 def first_sign(raw: Raw) -> bytes:
-    """The first byte, which tells its type; the rest is not copied."""
+    """Return the first byte, which shows the type. The rest is not copied."""
     return bytes(memoryview(raw)[:1])
 
 
 def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode one item to its type, and clean it if needed. Raises one of UNREADABLE."""
+    """Decode one item, cleaning it if needed. Raises one of UNREADABLE."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError:
@@ -127,7 +132,10 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
-    """The top-level members of one item, undecoded: of a large one the first; empty when it is not an object."""
+    """
+    Return the undecoded top-level members of one item. For a large item, only the first few thousand are
+    returned; for a value that is not an object, none.
+    """
     try:
         return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
     except UNREADABLE:
@@ -136,22 +144,24 @@ def peek(raw: Raw) -> dict[str, msgspec.Raw]:
 
 def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     """
-    The members of a large object, one after the other: all at once, millions of them take twenty times their bytes.
+    Return the members of a large object one by one, because all at once would take twenty times their bytes.
 
-    None come after the first few thousand, which is more than any format has. One of UNREADABLE where
-    it breaks off.
+    Stops after the first few thousand members, which is more than any format has. Raises one of UNREADABLE if
+    the object is incomplete.
     """
     text = object_text(raw)
     return ((name, piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
 
 
 def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
-    """Name, begin and end of those of the object that begins there, as `members_of` counts them."""
+    """
+    Yield name, start and end of the first members of the object at `place`, with the same limit as `members_of`.
+    """
     return islice(members_in(text, place), _MOST_MEMBERS)
 
 
 def object_text(raw: Raw) -> bytes:
-    """The text of a large object, cleaned if need be. ValidationError if it is none."""
+    """Return the text of a large object, cleaned if needed. Raises ValidationError if it is not an object."""
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
@@ -159,7 +169,7 @@ def object_text(raw: Raw) -> bytes:
 
 
 def problem(error: Exception) -> str:
-    """Why an item could not be read: a field or an offset, never a value."""
+    """Return why an item could not be read. Names a field or an offset, never a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -168,7 +178,10 @@ def problem(error: Exception) -> str:
 
 
 def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
-    """Gzip, one member or several, TURN now and then; TooBig past `max_bytes`, ValueError when it is not gzip."""
+    """
+    Inflate gzip of one or several members, with TURN now and then. Raises TooBig above `max_bytes`, and
+    ValueError if it is not gzip.
+    """
     parts: list[bytes] = []
     left, place, members = max_bytes, 0, 0
     while place < len(packed):
@@ -179,7 +192,7 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
         while not stream.eof:
             piece = stream.unconsumed_tail or packed[place : place + window]
             if not piece:
-                raise ValueError("gzip that breaks off")
+                raise ValueError("incomplete gzip")
             try:
                 parts.append(stream.decompress(piece, min(_STEP, left + 1)))
             except zlib.error as error:
@@ -197,7 +210,7 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
 
 
 def base64(text: str) -> Generator[bytes, None, bytes]:
-    """Decode, TURN now and then. ValueError when it is not base64."""
+    """Decode base64, with TURN now and then. Raises ValueError if it is not base64."""
     parts: list[bytes] = []
     for start in range(0, len(text), _STEP):
         some = text[start : start + _STEP]
@@ -224,7 +237,7 @@ def _elements(body: bytes) -> Iterator[Raw]:
 def _only_array(body: bytes) -> Iterator[Raw]:
     behind = yield from elements_of(body, body.index(b"["))
     if behind.strip():
-        raise BadPayload("there is more behind the JSON array")
+        raise BadPayload("there is data after the JSON array")
 
 
 def _documents(body: bytes) -> Iterator[Raw]:
@@ -235,7 +248,7 @@ def _documents(body: bytes) -> Iterator[Raw]:
 
 
 def _clean_documents(body: bytes) -> Iterator[Raw] | None:
-    """None if it holds no document that is clean."""
+    """Return the documents, or None if the body starts with an invalid one."""
     if is_document(body):
         return iter((body,))
     if _has_object_line(body):
@@ -247,7 +260,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
     place = number = 0
     while place < len(body):
         number += 1
-        if number % PASSED_OVER == 0:  # they may all be blank
+        if number % PASSED_OVER == 0:  # the lines may all be blank
             yield TURN
         end = body.find(b"\n", place)
         line = body[place:end].strip() if end >= 0 else body[place:].strip()
@@ -255,7 +268,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
         if line[:1] == b"[":
             try:
                 yield from _elements(line)
-            except BadPayload:  # refused where it stands, and its neighbours are kept
+            except BadPayload:  # the line is rejected as one item, without its neighbours
                 yield line
         elif b"}{" in line and not is_document(line):
             yield from _run(line)
@@ -265,8 +278,8 @@ def _lines(body: bytes) -> Iterator[Raw]:
 
 def _run(text: bytes) -> Iterator[bytes]:
     """
-    Objects without anything between them, as Firehose and CloudWatch write them into files. What follows
-    the last of them stays one piece.
+    Yield objects without separators, as Firehose and CloudWatch write them. The text from the last valid one
+    on is one piece.
     """
     ends, place = ValueEnds(text), 0
     while (end := ends.behind(place)) is not None and text[end : end + 1] == b"{":
@@ -281,7 +294,7 @@ def _begins_run(text: bytes) -> bool:
 
 
 def _has_object_line(body: bytes) -> bool:
-    # Lines that begin with a brace: those of a document that was printed over several lines are indented.
+    # Only lines that start with a brace, because the lines of a document printed over several lines are indented.
     place = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):
         end = body.find(b"\n", place)
@@ -294,17 +307,18 @@ def _has_object_line(body: bytes) -> bool:
 
 
 def _first_of_lines(body: bytes) -> bytes:
-    """The first line when there are several, else nothing."""
+    """Return the first of several lines, or nothing if there is only one."""
     text = body.strip()
     return text[: max(0, text.find(b"\n"))]
 
 
-MAX_PIECE: Final = 64 * 1024 * 1024  # what a body that comes as it is may hold
-MAX_WHOLE: Final = 256 * 1024 * 1024  # log lines repeat themselves, and pack to a twentieth
+MAX_PIECE: Final = 64 * 1024 * 1024  # bytes that one unpacked piece may hold
+# bytes that all pieces of a body may hold; log lines repeat and compress to a twentieth
+MAX_WHOLE: Final = 256 * 1024 * 1024
 
 
 class Unfolding:
-    """One for each body."""
+    """The packed data of one body, with its limits."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._hold = allowance.hold
@@ -312,17 +326,20 @@ class Unfolding:
         self._left = MAX_WHOLE
 
     def take_off(self, wrapper: Raw) -> Iterator[bytes]:
-        """Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own."""
+        """
+        Count a wrapper as an item even if it is empty, because it takes work. Yields TURN when the event loop
+        is due one.
+        """
         self._allowance.count(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):
             yield TURN
 
     def unfold(self, packed: str) -> Generator[bytes, None, bytes]:
         """
-        Base64, of gzip or of plain bytes; TURN now and then.
+        Decode base64 and inflate gzip inside it, with TURN now and then.
 
-        ValueError if it is neither, TooBig for a piece that can never pass, Refusal for a body
-        with too many.
+        Raises ValueError if the data is neither, TooBig for a piece above the limit, and Refusal for a body
+        with too much data.
         """
         body = yield from base64(packed)
         if body.startswith(GZIP_MAGIC):
@@ -341,5 +358,5 @@ class Unfolding:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            unfolded = f"What is packed in the body unfolds to more than {MAX_WHOLE} bytes"
+            unfolded = f"The packed data in the body expands to more than {MAX_WHOLE} bytes"
             raise Refusal(413, "body_too_large", f"{unfolded}; send smaller batches.")

@@ -1,8 +1,8 @@
 """
-Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet read.
+Splits a large JSON value at the elements of its arrays, in one pass and without decoding the elements.
 
-Arrays are parsed a window at a time, and what is kept of them is where the windows are. Objects are walked
-through member by member. Knows no names and no types but those that it is given.
+Arrays are parsed one window at a time, and only the positions of the windows are kept. Objects are walked
+member by member. The module knows only the names and types that callers pass.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-Read = Generator[bytes, None, tuple[T, int]]  # TURN now and then; what was read, and where it ends
-Reader = Callable[[int], Read[Any]]  # of the value that begins there
+Read = Generator[bytes, None, tuple[T, int]]  # yields TURN now and then; returns the value and its end
+Reader = Callable[[int], Read[Any]]  # reads the value that starts at the position
 
 WINDOW = (
     256 * 1024
-)  # bytes that the parser passes over without a pause; a copy of more leaves the processor's cache
-LONGEST_NAME = 64 * 1024  # of a member, with blanks before the colon
-_DEPTH = 32  # of containers that are larger than a window
-_LONGEST_TOKEN = 16  # bytes that are wrong only together: a pair of halves of a character, a word
-_HEAD = 12  # bytes by which the next element is known
-_TRIES = 4  # places at which a window may end
-_MOST_SINGLE = 1024  # elements that are parsed one by one before a window is tried again
+)  # bytes that the parser reads without a pause; larger copies no longer fit into the processor cache
+LONGEST_NAME = 64 * 1024  # characters of a member name, including whitespace before the colon
+_DEPTH = 32  # nested containers that are larger than a window
+_LONGEST_TOKEN = 16  # bytes that are valid only together, such as a surrogate pair or a keyword
+_HEAD = 12  # bytes that identify the start of the next element
+_TRIES = 4  # positions to try as the end of a window
+_MOST_SINGLE = 1024  # most elements parsed one by one before a window is tried again
 
 _document = msgspec.json.Decoder(msgspec.Raw)
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -42,11 +42,11 @@ _OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
 class Stretches(Sequence[JsonItem]):
-    """The elements of an array, parsed again a window at a time whenever they are gone through."""
+    """The elements of an array. Each iteration parses them again, one window at a time."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self._windows = array("Q")  # begin, end, and how many elements
+        self._windows = array("Q")  # begin, end and number of elements of each window
         self._count = 0
 
     def add(self, begin: int, end: int, count: int) -> None:
@@ -57,7 +57,7 @@ class Stretches(Sequence[JsonItem]):
         return self._count
 
     def windows(self) -> Iterator[tuple[memoryview, int]]:
-        """The text of some elements, with what stands between them, and how many they are."""
+        """Yield the text of each window, including separators, and its number of elements."""
         windows = self._windows
         for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
             yield self._body[begin:end], count
@@ -74,7 +74,9 @@ class Stretches(Sequence[JsonItem]):
 
 
 class JsonCut:
-    """One value. What reads it yields TURN now and then; BadPayload where it is not JSON, or of a wrong type."""
+    """
+    One JSON value. Its readers yield TURN now and then, and raise BadPayload for invalid JSON or a wrong type.
+    """
 
     def __init__(self, body: bytes, allowance: Allowance) -> None:
         self.body = body
@@ -97,9 +99,10 @@ class JsonCut:
         self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
-        An object's members by their readers, the text of the others; of a repeated one the last. Null has none.
+        Read an object: members in `read` with their readers, all others as text. The last of repeated members
+        counts. Null counts as an empty object.
 
-        Those of an object that is passed over (`depth`) are not kept.
+        At a `depth` above 0 the object is only skipped, and members are not kept.
         """
         if self._is_null(at):
             return {}, at + 4
@@ -110,7 +113,7 @@ class JsonCut:
             return values, at + 1
         alone, next_alone, border = 2, 2, b""
         while True:
-            if depth and alone == 0:  # nobody reads them: those of a window are passed over together
+            if depth and alone == 0:  # skipped members are passed one window at a time
                 begin, at, alone = at, self._members_window(at, border), 1
                 if begin == at:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
@@ -137,7 +140,7 @@ class JsonCut:
             border = self.body[end : at + 1]
 
     def each(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
-        """An array's elements by one reader."""
+        """Read the elements of an array, all with the same reader."""
         values: list[Any] = []
         if self._is_null(at):
             return values, at + 4
@@ -157,7 +160,10 @@ class JsonCut:
                 return values, at
 
     def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
-        """An array's elements, to be gone through later; null has none. Those that are passed over are not kept."""
+        """
+        Return the elements of an array for later reading. Null counts as an empty array. At a `depth` above 0
+        the elements are only skipped.
+        """
         stretches = Stretches(self._view)
         if self._is_null(at):
             return stretches, at + 4
@@ -165,7 +171,7 @@ class JsonCut:
         at = self._after(_BLANK, at + 1)
         if self._sign(at) == b"]":
             return stretches, at + 1
-        alone, next_alone = 2, 2  # the first two show what stands between elements
+        alone, next_alone = 2, 2  # the first two elements show the separator
         border = b""
         while True:
             begin = at
@@ -179,7 +185,9 @@ class JsonCut:
                 alone -= 1
             if not depth:
                 stretches.add(begin, at, count)
-            if not depth or count == 1:  # what is passed over a window at a time costs nothing
+            if (
+                not depth or count == 1
+            ):  # elements skipped in windows are not counted, because they take no memory
                 self._allowance.count(count, at - begin)
             if self._allowance.is_due(at - begin, count):
                 yield TURN
@@ -190,7 +198,7 @@ class JsonCut:
             border = self.body[end - 1 : at + _HEAD]
 
     def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
-        """Return the place of the next element or member, and True if the one that ends here was the last."""
+        """Return the position of the next element or member, and whether the current one was the last."""
         at = self._after(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:
@@ -200,7 +208,9 @@ class JsonCut:
         return self._after(_BLANK, at + 1), False
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """Return the end of the last whole element in a window, and how many end before it; 0 if none is seen."""
+        """
+        Return the end of the last whole element in a window, and the number of elements; 0 if none ends there.
+        """
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)
@@ -210,14 +220,16 @@ class JsonCut:
             try:
                 if is_kept:
                     return end + 1, len(_array.decode(text))
-                _document.decode(text)  # nobody asks how many they are
+                _document.decode(text)  # the number is not needed for skipped elements
                 return end + 1, _MOST_SINGLE
             except (msgspec.DecodeError, RecursionError):
                 continue
         return begin, 0
 
     def _members_window(self, at: int, border: bytes) -> int:
-        """Return the begin of the last member in a window, behind whole ones; the same place if none is seen."""
+        """
+        Return the start of the last member in a window, if all members before it are whole. Otherwise return `at`.
+        """
         end = at + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, at, end)
@@ -239,12 +251,13 @@ class JsonCut:
             raise BadPayload("body: nested too deeply") from None
         except msgspec.DecodeError as error:
             offset = error_offset(error)
-            # "trailing characters" saves the second pass; under any other words the text before is tried.
+            # "trailing characters" proves that the text before is valid. With any other message, that text
+            # is parsed again.
             if offset is not None and ("trailing" in str(error) or parses(window[: offset - 1])):
                 return begin + offset - 1
             if not is_cut or (offset is not None and offset < len(window) - _LONGEST_TOKEN):
                 raise self._broken(begin + (offset or len(window))) from None
-            # Else the window may be all that is wrong: what is broken behind it is found further down.
+            # Otherwise only the end of the window may be incomplete. Errors after it are found later.
         else:
             return self._after(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
         yield TURN
@@ -264,12 +277,12 @@ class JsonCut:
     def _end_of_text(self, begin: int) -> Generator[bytes, None, int]:
         end = yield from _text_end(self.body, begin)
         if end is None:
-            raise BadPayload("body: no JSON (it ends too early)")
+            raise BadPayload("body: not valid JSON (it ends too early)")
         return end
 
     def _check(self, at: int, bracket: bytes, where: str) -> None:
         if self._sign(at) != bracket:
-            raise BadPayload(f"{where or 'body'}: not of the type that belongs there")
+            raise BadPayload(f"{where or 'body'}: has the wrong type")
 
     def _is_null(self, at: int) -> bool:
         return self.body[at : at + 4] == b"null"
@@ -282,11 +295,13 @@ class JsonCut:
 
     @staticmethod
     def _broken(at: int) -> BadPayload:
-        return BadPayload(f"body: no JSON (byte {at})")
+        return BadPayload(f"body: not valid JSON (byte {at})")
 
 
 def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
-    """Skip bytes of one kind, by an expression that takes any number of them, and return the place behind."""
+    """
+    Skip all bytes that a repeating pattern matches, one window at a time, and return the position after them.
+    """
     while True:
         found = what.match(text, at, at + WINDOW)
         assert found is not None
@@ -296,7 +311,7 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """Find bytes as `bytes.find` does, in calls that search at most one window."""
+    """Find bytes as `bytes.find` does, but search at most one window per call."""
     while True:
         stop = begin + WINDOW
         found = text.find(sign, begin, stop + len(sign) - 1)
@@ -306,7 +321,7 @@ def find(text: bytes, sign: bytes, begin: int = 0) -> int:
 
 
 def end_of_text(text: bytes, begin: int) -> int | None:
-    """Return the end of the string whose quote stands at `begin`; None if it never ends."""
+    """Return the end of the string whose quote mark is at `begin`, or None if the string never ends."""
     return finished(_text_end(text, begin))
 
 
@@ -317,7 +332,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
         quote = text.find(b'"', at, stop)
         escape = text.find(
             b"\\", at, stop if quote < 0 else quote
-        )  # where there is none, this is ten times as fast
+        )  # without an escape, the search is ten times as fast
         match = None if escape < 0 else _TEXT.match(text, escape, stop)
         end = (stop if quote < 0 else quote) if match is None else match.end()
         if text[end : end + 1] == b'"':
@@ -330,7 +345,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
 
 
 def finished(work: Generator[bytes, None, T]) -> T:
-    """The result of a job whose turns nobody waits for."""
+    """Run a generator to its end and return its result, ignoring its pauses."""
     while True:
         try:
             next(work)
@@ -340,13 +355,13 @@ def finished(work: Generator[bytes, None, T]) -> T:
 
 
 def error_offset(error: msgspec.DecodeError) -> int | None:
-    """The byte at which decoding failed, counted from 1; None where the text ends too early."""
+    """Return the byte at which decoding failed, counted from 1, or None if the text ends too early."""
     found = _OFFSET.search(str(error))
     return None if found is None else int(found[1])
 
 
 def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
-    """True if the parser takes the whole text in one go."""
+    """True if the parser accepts the whole text at once."""
     try:
         _document.decode(text)
     except (msgspec.DecodeError, RecursionError):

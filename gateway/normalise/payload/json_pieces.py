@@ -1,7 +1,7 @@
 """
-Elements of an array and members of an object as pieces of the text, also where some of them are broken.
+Elements of an array and members of an object as pieces of text, even if some of them are invalid.
 
-No call into a parser takes more than a window of it, and a large piece is not copied.
+No single call of a parser reads more than one window, and large pieces are not copied.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from gateway.normalise.payload.json_cut import (
 )
 from gateway.service.errors import BadPayload
 
-MOST_ADDED: Final = (
-    1024 * 1024
-)  # bytes for those that are no text: a body of nothing else would take three times its own
-_SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")  # found much faster than the expressions
+MOST_ADDED: Final = 1024 * 1024  # bytes added for invalid UTF-8; more would let a body triple its size
+# searching for these is much faster than the regular expressions
+_SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _PAIR = _HIGH + _LOW
 _GOOD = rb'[^"\\]{1,256}+|\\[^u]|\\u(?![dD][89a-fA-F])|' + _PAIR
-# Repetitions are counted, and not bounded by a place: it would hide what stands behind it.
+# Repetitions are counted. An end position would instead hide the text after it from the lookaheads.
 _TEXT = re.compile(rb"(?:" + _GOOD + rb"){0,1024}+", re.DOTALL)
 _OUTSIDE = re.compile(
     rb'(?:[^"NI-]{1,256}+|"(?:' + _GOOD + rb'){0,16}+"|-(?!Infinity)|N(?!aN)|I(?!nfinity)){0,1024}+',
@@ -47,7 +46,9 @@ _HALF_BYTES: Final = 6
 
 
 def clean(raw: bytes | msgspec.Raw) -> bytes:
-    """The same JSON, with null for NaN and Infinity, and U+FFFD for lone surrogates and invalid UTF-8."""
+    """
+    Return the same JSON, with null for NaN and Infinity, and U+FFFD for lone surrogates and invalid UTF-8.
+    """
     text = _in_utf8(bytes(raw))
     if all(find(text, sign) < 0 for sign in _SIGNS):
         return text
@@ -72,7 +73,10 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _in_utf8(text: bytes) -> bytes:
-    """The same with U+FFFD, of three bytes, for each byte that is not text; as it came if very many are not."""
+    """
+    Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes. With too many such bytes, the text
+    is returned unchanged.
+    """
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()
@@ -84,14 +88,14 @@ def _in_utf8(text: bytes) -> bytes:
     return decoded.getvalue()
 
 
-PASSED_OVER: Final = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
+PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
 
-_MARKS = 65536  # brackets and commas that are counted without a pause
-_SMALL = 1024 * 1024  # bytes of a piece that is copied without the blanks around it
+_MARKS = 65536  # brackets and commas to count without a pause
+_SMALL = 1024 * 1024  # bytes; smaller pieces are copied without surrounding whitespace
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
-# A quote by itself begins a string that does not end here.
+# A single quote mark starts a string that does not end within the window.
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 
 
@@ -105,10 +109,10 @@ def is_document(text: bytes | msgspec.Raw) -> bool:
 
 def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
-    Cut an array that is large, or that no strict parser takes as a whole, at the commas between its elements.
+    Split an array at the commas between its elements, even if it is large or a strict parser rejects it.
 
-    Returns what is behind it. BadPayload on the way if the array breaks off: the elements yielded before must
-    not be kept.
+    Returns the text after the array. Raises BadPayload if the array is incomplete. In that case, elements
+    already yielded must not be stored.
     """
     ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
     end, place = place, place + 1
@@ -116,7 +120,7 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     while body[end : end + 1] != b"]":
         border = ends.border(place)
         if border is None and not is_cleaned:
-            # what is wrong here is wrong in most elements: all that follow are cleaned together
+            # an error usually repeats in most elements, so all remaining elements are cleaned together
             is_cleaned = True
             cleaned = clean(b"[" + body[place:])
             if ValueEnds(cleaned).of(0) is not None:
@@ -135,37 +139,40 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
 
 
 class ValueEnds:
-    """Where the values of a text end."""
+    """End positions of the values in a text."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._cut = JsonCut(text, Allowance(len(text) + 1))
 
     def of(self, place: int) -> int | None:
-        """The end of the value that begins there; None if it is not valid."""
+        """Return the end of the value that starts at `place`, or None if it is invalid."""
         try:
             return finished(self._cut.passed_over(place))
         except BadPayload:
             return None
 
     def behind(self, place: int) -> int | None:
-        """Return the place of what follows the value at a place; None at the end of the text."""
+        """
+        Return the position of the next token after the value at `place`. Return None at the end of the text,
+        or if the value is invalid.
+        """
         end = self.of(self.begin(place))
         end = None if end is None else self.begin(end)
         return None if end == len(self._text) else end
 
     def border(self, place: int) -> int | None:
-        """The comma or bracket behind an element; None if it is not valid."""
+        """Return the position of the comma or bracket after an element, or None if the element is invalid."""
         end = self.behind(place)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
     def begin(self, place: int) -> int:
-        """Skip whitespace and return the begin of the value."""
+        """Skip whitespace and return the start of the value."""
         return after(_BLANK, self._text, place)
 
 
 class _Marks:
-    """Brackets and commas outside of strings. A quote that is never closed begins no string."""
+    """Brackets and commas outside strings. A quote mark that is never closed starts no string."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -187,7 +194,7 @@ class _Marks:
 
 
 def _counted_end(place: int, marks: _Marks) -> Generator[bytes, None, int]:
-    """The place of the comma or bracket behind an element, by counting brackets."""
+    """Find the comma or bracket after an element by counting brackets."""
     depth = 0
     for number, mark in enumerate(marks.behind(place), start=1):
         if number % _MARKS == 0:
@@ -196,18 +203,18 @@ def _counted_end(place: int, marks: _Marks) -> Generator[bytes, None, int]:
         if depth == 0 and sign in (b",", b"]"):
             return mark.start()
         depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
-    raise BadPayload("the JSON array breaks off")
+    raise BadPayload("the JSON array is incomplete")
 
 
 def piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
-    """A part of a text; a large one is not copied, and may have blanks behind it."""
+    """Return a part of a text. A large part is not copied, and may have trailing whitespace."""
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
     return msgspec.Raw(memoryview(text)[after(_BLANK, text, begin) : end])
 
 
 def members_in(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
-    """Name, begin and end of each member of the object that begins there."""
+    """Yield name, start and end of each member of the object at `place`. Raises DecodeError."""
     ends = ValueEnds(text)
     while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
         begin = ends.begin(name.end())

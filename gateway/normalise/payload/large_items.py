@@ -1,9 +1,9 @@
 """
-Items of a megabyte and more: values that no field can hold are left out before they are decoded.
+Items of a megabyte and more. Values that no field can hold are removed before decoding.
 
-A list of a million empty lists takes thirty times its bytes once it is decoded, and means nothing where a
-number or a name belongs. The bodies and prompts that make honest items large are not read anyway, and text
-stays as it is, up to the size from which no value is read.
+A list of a million empty lists takes thirty times its bytes once decoded, and no number or name has that
+form. Honest items are large because of bodies and prompts, which are not read anyway. Text is kept up to the
+size from which no value is read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import ValueEnds, piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # of one that is not text: far more than any metadata
+MAX_VALUE: Final = 256 * 1024  # bytes of a value that is not text; far more than any metadata
 
 _anything = msgspec.json.Decoder()
 
 
 def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
-    """The members that `type` reads, without those too large for their field. Raises one of UNREADABLE."""
+    """
+    Return the members that `type` reads, without values that are too large for their field. Raises
+    one of UNREADABLE.
+    """
     text = payload.object_text(raw)
     return _slim(text, text.index(b"{"), type)
 
@@ -41,16 +44,17 @@ def _slim(text: bytes, place: int, type: type[msgspec.Struct]) -> msgspec.Raw:
 
 
 class SmallValues:
-    """Reads what is small of a large value of any type: together no more than a small item may hold."""
+    """Reader for the small parts of a large value. All parts together are no larger than a small item."""
 
     def __init__(self) -> None:
         self._left = LARGE
 
     def read(self, raw: payload.Raw, depth: int) -> Any:
         """
-        The value; of one too large, an object has its small members, and anything else is an empty list.
+        Return the value. An object that is too large is reduced to its small members, any other large value
+        to an empty list.
 
-        Objects are looked into so many levels deep. Raises one of UNREADABLE.
+        `depth` is the number of nested levels to look into. Raises one of UNREADABLE.
         """
         if len(raw) <= min(MAX_VALUE, self._left):
             self._left -= len(raw)
@@ -61,19 +65,18 @@ class SmallValues:
 
 
 class _FieldRule(NamedTuple):
-    """What may stand in one field: an object, anything."""
+    """Kind of value in a field: an object of a known type, or anything."""
 
     inner: type[msgspec.Struct] | None
     is_open: bool
 
     @property
     def is_noise_if_large(self) -> bool:
-        """Unless it is text."""
         return self.is_open or self.inner is not None
 
 
 def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
-    """Return the value, or the slimmed members of a large object."""
+    """Return the value, or only the small members of a large object."""
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
         return _slim(text, begin, rule.inner)
@@ -83,7 +86,7 @@ def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | 
 
 @cache
 def _rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
-    """Return the rule of each field, by its name in the payload."""
+    """Return the rule of each field by its name in the payload."""
     fields = msgspec.structs.fields(type)
     return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
 
@@ -93,17 +96,20 @@ def _is_open(annotation: Any) -> bool:
 
 
 def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
-    """The object that a field may hold, if it may hold one."""
+    """Return the object type that a field may hold, if there is one."""
     options = getattr(annotation, "__args__", (annotation,))
     return next((one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
 
 
-KEPT: Final = 16 * 1024  # bytes of a value that stays as it is
-DEEPEST: Final = 3  # levels below which large values are null
+KEPT: Final = 16 * 1024  # bytes; smaller values are kept unchanged
+DEEPEST: Final = 3  # deeper large values become null
 
 
 def outlined(raw: payload.Raw, most: int) -> payload.Raw:
-    """A small item itself; of a large one what is small, with null for other values and `most` elements of a list."""
+    """
+    Return an outline of a large item: small values, null for large ones, and at most `most` elements of a
+    list. Small items are returned unchanged.
+    """
     if len(raw) < LARGE:
         return raw
     try:

@@ -1,7 +1,7 @@
 """
-Python's own text form of a dict or of a model, as one old payload carries them inside JSON text.
+Python's text form of a dict or a model. One old payload carries it inside JSON text.
 
-Read token by token, never evaluated. Only the outermost names count: a caller may choose the deeper ones.
+It is tokenized, never evaluated. Only the outermost names are used, because callers may choose the deeper ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"""\\(['"\\])""")
-_NAME, _SIGN, _VALUE, _COMMA = range(4)  # what is waited for
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # expected next token
 
 
 class _LiteralMember(NamedTuple):
@@ -36,7 +36,10 @@ class _LiteralMember(NamedTuple):
 
 
 def of_literal(written: Any, type: type[Struct]) -> Struct:
-    """`{'a': 1}` or `Usage(a=1, b=Details(c=2))` as a struct: the names that have plain values or structs."""
+    """
+    Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct. Only plain values and nested
+    structs are read.
+    """
     return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
@@ -55,7 +58,7 @@ def _struct(written: str, type: type[Struct]) -> Struct:
 
 
 def _members(written: str) -> Iterator[_LiteralMember]:
-    """Yield the members directly inside the outermost bracket, without None and lists."""
+    """Yield the members directly inside the outermost bracket, except None and lists."""
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
     for token in _TOKEN.finditer(written, head.end() if head else 0):
@@ -87,5 +90,5 @@ def _members(written: str) -> Iterator[_LiteralMember]:
 
 
 def _plain(token: str) -> str:
-    """A name or a number as it is, a text without its quotes."""
+    """Return a name or a number unchanged, and a text without its quotes."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

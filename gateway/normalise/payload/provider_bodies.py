@@ -1,4 +1,4 @@
-"""What is read of a provider's own request and response bodies: ids, model and counts, never the content."""
+"""Ids, model and counts in a provider's own request and response bodies. Content is never read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """One step of OpenAI's answer: of a search its kind alone."""
+    """One step of OpenAI's response. For searches, only the kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None
@@ -43,7 +43,7 @@ class PagesRead(msgspec.Struct):
     pages_processed_annotation: Any = None
 
     def tokens(self) -> Tokens:
-        """Its pages. Some deployments count annotated ones alone: they were read, too."""
+        """Return the pages read. Some deployments count only annotated pages, which were read as well."""
         told = meters.of_numbers(
             {
                 "input_document_pages": self.pages_processed,
@@ -57,14 +57,14 @@ class PagesRead(msgspec.Struct):
 
 
 class MadeImage(msgspec.Struct):
-    """An image as an address or in base64, neither of which is read."""
+    """An image as an address or in base64. Neither is read."""
 
     url: msgspec.Raw = msgspec.Raw()
     b64_json: msgspec.Raw = msgspec.Raw()
 
 
 class CohereMeta(msgspec.Struct):
-    """`meta` of Cohere's answers without a `usage`: rerank, embed, classify and the first version of chat."""
+    """`meta` of Cohere's responses without `usage`: rerank, embed, classify and the first version of chat."""
 
     billed_units: BilledUnits | Other = None
 
@@ -81,13 +81,15 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # of images: only their number is read
+    data: Other = None  # a list of images, of which only the number is read
     size: Any = None
     quality: Any = None
 
     @property
     def tier(self) -> str | None:
-        """The tier that served the call: OpenAI states it beside the usage, Anthropic and Vertex in it."""
+        """
+        Return the tier that served the call. OpenAI states it next to the usage, Anthropic and Vertex inside it.
+        """
         of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
         return first(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
@@ -98,13 +100,14 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def answered_by(self) -> str | None:
-        """The model that an answer names; Gemini's answers name it in a place of their own."""
+        """Return the model that a response names. Gemini's responses use another field."""
         return first(self.modelVersion, self.model)
 
     def tokens(self, asked: ProviderBody | None = None) -> Tokens:
         """
-        Read the counts by the shape of the usage object, and the images that were made; no counts if there is
-        neither. `asked` is the request: DALL-E's answers do not say the size.
+        Return the counts from the usage object, and the number of images made.
+
+        `asked` is the request body, which is needed because DALL-E's responses do not state the image size.
         """
         counted = self._counted()
         if asked is None:
@@ -123,13 +126,13 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
-        """Add the searches that the answer's steps state; a number in its usage has precedence."""
+        """Add the searches among the steps of a response. A number in the usage takes precedence."""
         return tokens if told is None else tokens._replace(meters=meters.merged(tokens.meters, told))
 
     def _grounding(self) -> meters.Told:
         """
-        The searches of Gemini's candidates. Models before the third generation are charged for a prompt that
-        searched, later ones for each query.
+        Return the searches of Gemini's candidates. Models before the third generation charge per prompt that
+        searched, later models per query.
         """
         run = sum(map(_queries_of, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
@@ -139,8 +142,9 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        Identify a call by the provider's response id if it is unique, else by the gateway's own id: identity
-        by content needs a time, and not every log has one.
+        Identify a call by the provider's response id if it is unique, else by the gateway's own id.
+
+        A key from the content is not used, because it needs a time, and not every log has one.
         """
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
@@ -148,7 +152,10 @@ class ProviderBody(msgspec.Struct):
 
 
 def of_billed_units(billed: BilledUnits) -> Tokens:
-    """The counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking, classifications."""
+    """
+    Return the counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking,
+    classifications.
+    """
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
         count(billed.output_tokens, "billed_units.output_tokens"),
@@ -165,7 +172,9 @@ _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISI
 
 
 def tier_of_traffic(stated: Any) -> str | None:
-    """Return the tier that Vertex's `trafficType` names, as it stands in JSON or as SDKs write it; None for others."""
+    """
+    Return the tier for Vertex's `trafficType`, in the form of JSON or of SDKs, or None for other values.
+    """
     return _TRAFFIC.get(stated.rpartition(".")[2]) if isinstance(stated, str) else None
 
 
@@ -174,7 +183,7 @@ _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_sea
 
 
 def images_in(data: Any, size: Any, quality: Any) -> meters.Told:
-    """The number of images in an answer, and that of their size and quality."""
+    """Return the number of images in a response, and the number by size and quality."""
     listed = data if isinstance(data, list) else []
     if not listed or not _is_image(listed[0]):
         return None
@@ -184,7 +193,9 @@ def images_in(data: Any, size: Any, quality: Any) -> meters.Told:
 
 
 def searches_in_output(output: Any) -> meters.Told:
-    """The searches among the steps of OpenAI's answer; opening a page that was found is none."""
+    """
+    Return the searches among the steps of OpenAI's response. Opening a page that was found does not count.
+    """
     found: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
@@ -197,7 +208,7 @@ def searches_in_output(output: Any) -> meters.Told:
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
-    """True for an image; embeddings are listed under the same name."""
+    """True for an image. Embeddings are listed under the same name."""
     item = of_json(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 

@@ -1,16 +1,18 @@
-"""Fields of an encoded protobuf message, one after the other: knows numbers and lengths, and no message type."""
+"""Fields of an encoded protobuf message, by number and length only, without message types."""
 
 from __future__ import annotations
 
 from gateway.service.errors import BadPayload
 
-LENGTH_DELIMITED = 2  # the wire type of texts, bytes and messages
+LENGTH_DELIMITED = 2  # wire type of texts, bytes and messages
 _FIXED = {1: 8, 5: 4}
-_LARGEST_NUMBER = (1 << 29) - 1  # of a field
+_LARGEST_NUMBER = (1 << 29) - 1  # largest field number
 
 
 def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
-    """Tag, start of the payload and end of the field that begins there. BadPayload for what is no field."""
+    """
+    Return tag, start of the payload and end of the field at `begin`. Raises BadPayload if it is not a field.
+    """
     size = len(message)
     tag, start = _read_varint(message, begin)
     kind = tag & 7
@@ -22,14 +24,14 @@ def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
     else:
         end = start + _FIXED.get(kind, size)
     if kind not in (0, 1, LENGTH_DELIMITED, 5) or not 0 < tag >> 3 <= _LARGEST_NUMBER:
-        raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
+        raise BadPayload(f"body: byte {begin} of a message of {size} bytes does not start a protobuf field")
     if end > size:
         raise beyond(begin, size)
     return tag, start, end
 
 
 def beyond(begin: int, size: int) -> BadPayload:
-    """Return the refusal of a field that is longer than its message."""
+    """Return the error for a field that is longer than its message."""
     return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
 
 
@@ -43,4 +45,4 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place + 1
         shift += 7
-    raise BadPayload(f"body: a number at byte {at} of a message of {len(message)} bytes has no end")
+    raise BadPayload(f"body: incomplete number at byte {at} of a message of {len(message)} bytes")

@@ -62,7 +62,7 @@ def test_a_mark_before_one_request_costs_nothing() -> None:
 
 def test_requests_of_two_signals_are_refused_whole() -> None:
     """Each has a reader of its own, and nothing is dropped in silence."""
-    with pytest.raises(BadPayload, match="request 1 is not of the signal"):
+    with pytest.raises(BadPayload, match="request 1 does not contain"):
         read(None, lines(request(1), {"resourceLogs": []}))
 
 

@@ -291,7 +291,7 @@ async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
     assert 200 == (await manager.drop("c-1", tagged[:2])).status
     refused_drop = await manager.drop("c-1", tagged)
     assert (400, "invalid_drop") == refused(refused_drop)
-    assert b"3 different tags, and may have 2 (billing.max_tags)" in refused_drop.body
+    assert b"3 different tags, but at most 2 are allowed (billing.max_tags)" in refused_drop.body
     assert 2 == len(await manager.month("c-1"))
 
 

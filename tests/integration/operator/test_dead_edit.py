@@ -172,7 +172,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
         (
             DROP,
             {"body": {"data": [{**ROW, "cost/cost": "much"}]}},
-            "cost/cost must be a plain decimal number",
+            "cost/cost must be a decimal number without an exponent",
         ),
     ],
 )

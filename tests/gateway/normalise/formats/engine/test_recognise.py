@@ -155,7 +155,7 @@ def test_what_shows_nothing_is_told_what_to_do() -> None:
         recognised(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
     assert all(format in refused.value.message for format in FORMAT_NAMES)
-    with pytest.raises(BadPayload, match="neither a JSON object"):
+    with pytest.raises(BadPayload, match="not a JSON object"):
         recognised(b"x=1", how="name it")
 
 
