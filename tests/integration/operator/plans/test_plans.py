@@ -515,7 +515,9 @@ async def test_by_command(tmp_path: Path) -> None:
     spend.write_text('{"teamMemberSpend": [{"email": "ann"}], "subscriptionCycleStart": 1708992000000}')
     told = await run("plans", "seats", "team", str(spend), "--dry-run")
     assert (
-        "billing cycle of the list began on 2024-02-27" in told and "--cycle-day 27" in told and "ended: bob" not in told
+        "billing cycle of the list began on 2024-02-27" in told
+        and "--cycle-day 27" in told
+        and "ended: bob" not in told
     )
     assert "write USER,SINCE" in await run("plans", "edit", "team", "--seat", "ann", code=2)
     assert "nothing to change" in await run("plans", "edit", "team", code=2)
