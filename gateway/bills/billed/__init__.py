@@ -1,1 +1,4 @@
-"""Billed money by calls: every amount of a bill is divided over the ledger's own sums, to the last digit. Pure."""
+"""
+Billed costs: every amount of a bill is divided among the recorded calls that it pays for, without any
+remainder lost. Pure.
+"""

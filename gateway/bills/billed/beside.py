@@ -1,6 +1,6 @@
 """
-What stands beside and in place of bills: how final days are, what nobody has, what no statement is about; and amounts
-that were counted, where a day or a seller has no bill. These have the basis `counted`.
+The context of billed costs (how final each day is, which amounts have no calls, which days have no bill), and
+counted costs in place of missing bills. Such counted costs have the basis `counted`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from spool.record import moment
 from spool.statements import day_text
 from spool.turns.threads import ordered
 
-_BILLED, _YES = "(billed)", "yes"  # a dimension that no question can name
+_BILLED, _YES = "(billed)", "yes"  # a dimension that no user's query can name
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
-_Place = tuple[int, Group]  # which period, and which group
+_Place = tuple[int, Group]  # position of the period, and group
 
 
 async def billed_beside(
     ledger: Ledger, query: CostQuery, now: float, *, states_alone: bool = False
 ) -> dict[str, object]:
     """
-    Return it for the days of a question, whatever it filters by. `without_statement` alone keeps its filters: what
-    was counted, of sellers and days of which no bill tells. A day is as final as the least final bill of it.
-    `states_alone` is for who may see some calls alone: the rest is of the whole bill.
+    Return the context of billed costs for the days of a query.
+
+    Filters of the query apply only to `without_statement`, the counted cost of sellers and days without a
+    bill. The state of a day is that of its least final bill. Set `states_alone` for people with restricted
+    access, because the other fields describe the whole bill.
     """
     days = _days(query, now)
     told = await ledger.billed_days(days.start, days.stop)
@@ -67,7 +69,7 @@ async def billed_beside(
 
 
 def _days(query: CostQuery, now: float) -> range:
-    """Return the days of a question, up to the one that is not over."""
+    """Return the days of a query up to today."""
     first = int(query.since.timestamp()) // DAY_S * DAY_S
     return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 
@@ -108,14 +110,14 @@ async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) 
         exclude=exclude,
         measures=("cost",),
         arranged=0,
-        kept=None,  # these are of other dimensions
+        kept=None,  # the kept groups are of the query's own dimensions
         top=None,
     )
     return await asyncio.to_thread(_by_seller, await ledger.costs(asked), told)
 
 
 def _by_seller(rows: Sequence[CostRow], told: Collection[tuple[str, int]]) -> list[dict[str, str]]:
-    """Return what was counted of days and sellers beside those that are told."""
+    """Return the counted cost by seller, without the sellers and days that have a bill."""
     counted: Counter[str] = Counter()
     for row in rows:
         name = seller(*row.group)
@@ -129,7 +131,10 @@ def _by_seller(rows: Sequence[CostRow], told: Collection[tuple[str, int]]) -> li
 
 
 class WithMissing:
-    """Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one added."""
+    """
+    A ledger, or a person's part of it, that fills days without a bill with counted costs. `counted` is the
+    amount that the last query added.
+    """
 
     def __init__(self, asked: AnswersCosts, whole: Ledger) -> None:
         self._asked = asked
@@ -148,7 +153,7 @@ class WithMissing:
         return found
 
     async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
-        """Return who has a bill, by day; of a type of final days alone, who has a final one."""
+        """Return the sellers with a bill by day. For the cost type of final days, only final bills count."""
         low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
         found: dict[int, set[str]] = {}
         for day in await self._whole.billed_days(low, high):
@@ -164,7 +169,7 @@ def _filled(
     starts: Sequence[datetime],
     top: int | None,
 ) -> tuple[list[CostRow], int]:
-    """Return the rows of both, and what was counted, in units of money."""
+    """Merge billed and counted rows; also return the counted amount in money units."""
     found: dict[_Place, list[CostRow]] = {}
     for row in billed:
         found.setdefault((starts.index(row.start), row.group), []).append(row)
@@ -185,7 +190,7 @@ def _filled(
 
 
 def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
-    """Yield a question for what was counted of each run of days that the same sellers have bills of."""
+    """Yield one query for counted costs per run of days on which the same sellers have bills."""
     days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
     nobody = frozenset[str]()
     for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):
@@ -207,13 +212,17 @@ def _has_bill(sellers: Collection[str]) -> Derived:
 
 
 def _money_of(row: CostRow) -> CostRow:
-    """Return the money of calls without the calls, which billed rows do not have either."""
+    """
+    Return only the money of a row. Its calls are dropped, because billed rows do not count calls either.
+    """
     blank = combined([], start=row.start, group=row.group)
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
 
 
 def _largest(found: Mapping[_Place, Sequence[CostRow]], most: int | None) -> set[Group] | None:
-    """Return the largest groups over all periods, and the unknown one; None if all are shown."""
+    """
+    Return the largest groups over all periods and the group of unknown values, or None if all are shown.
+    """
     if most is None:
         return None
     sizes: Counter[Group] = Counter()

@@ -1,4 +1,4 @@
-"""The bill of one provider and month, by day, in the words of the ledger. Pure."""
+"""The bill of one provider and month by day, with the ledger's names. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements import CORRECTION, REFUND, StatementRow
 
-_LONG_S = DAY_S + DAY_S // 2  # buckets that are longer are of several days
-Regions = Mapping[str, frozenset[str]]  # by family of models
+_LONG_S = DAY_S + DAY_S // 2  # longer buckets cover several days
+Regions = Mapping[str, frozenset[str]]  # by model family
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
     """
-    `amounts`, `accrued` and `quantities` by day; they have the names of models and keys as billed. `accrued` come to
-    the amounts where fees are on what they cover. `families` joins names of models of both sides, `keys` those of
-    keys. `states` are of the days that have billed money.
+    A provider's bill of one month.
+
+    `amounts`, `accrued` and `quantities` are by day, with model and key names as billed. For cost types that
+    move fees to the usage that they cover, `accrued` is added to the amounts. `families` and `keys` map
+    billed and counted names of models and keys to common names. `states` has the days with billed money.
     """
 
     provider: str
@@ -39,17 +41,17 @@ class Bill:
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
-    money_regions: Regions  # that it tells apart in its money
+    money_regions: Regions  # regions that the bill's amounts distinguish
     token_regions: Regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillSides:
     """
-    What a bill is made of. `counted` are the calls of the month; `covered` and `unsettled` the days of
-    sources that statements are about, and may tell anew; days from `open_from` on are not over. `refunds`
-    are rows of later bills about calls of these days: their names are known to the bill, their amounts are
-    not in it.
+    The inputs of a bill. `counted` are the month's calls. `covered` and `unsettled` are the days that each
+    source's reports cover, and those that may still change. Days from `open_from` on are not over.
+
+    `refunds` are rows of later bills about calls of these days. They only contribute names, not amounts.
     """
 
     provider: str
@@ -64,7 +66,7 @@ class BillSides:
 
 
 def bill_of(sides: BillSides) -> Bill:
-    """Return the bill: of each day the amounts of one source, and the quantities of one."""
+    """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(sides.days)
     rows = list(_by_day(sides))
     told = billed(rows, as_told=True)
@@ -121,8 +123,8 @@ def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
 
 def _by_day(sides: BillSides) -> Iterator[StatementRow]:
     """
-    Yield rows of a day at most. A longer bucket within the month is divided as its calls are worth; one that is
-    in two months is divided evenly, so that both months have it alike.
+    Yield rows of at most one day. A longer bucket within the month is divided by the value of the days'
+    calls. A bucket that spans two months is divided evenly, so that both months calculate the same parts.
     """
     worth: dict[int, int] = defaultdict(int)
     for use in sides.counted:
@@ -151,5 +153,5 @@ def _decimal(units: int) -> Decimal:
 
 
 def matched(bill: Bill, use: CountedUse) -> CountedUse:
-    """Return calls under the names that the bill has for their model and key."""
+    """Return a copy of the usage with the bill's names for its model and key."""
     return replace(use, model=bill.families.get(use.model, use.model), key=bill.keys.of_counted(use))

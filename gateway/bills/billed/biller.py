@@ -1,7 +1,8 @@
 """
-Makes the billed money of months from statements and ledger, in the background: day by day, each in one transaction.
+The background task that calculates billed costs of months from bills and the ledger, with one
+transaction per day.
 
-A day that comes out as it is kept is not written again. What no statement is about any more is forgotten.
+Unchanged days are not written again. Days that no bill covers any more are deleted.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from spool.record import CURRENCY
 from spool.statements import StatementInfo
 
 LOOK_S = 60.0
-EVERY_S = 3600  # calls that came meanwhile change what was made
-RULES = 5  # of dividing: part of every mark, so that days are made anew under other rules
+EVERY_S = 3600  # recent months are recalculated this often, because more calls have arrived
+RULES = 5  # version of the division rules; it is part of every mark, so a change recalculates all days
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -50,13 +51,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Month:
-    """What is read of a month to make its bills."""
+    """The inputs of a month's bills."""
 
     month: CalendarMonth
     infos: Sequence[StatementInfo]
     prices: TokenPrices
     counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
-    earlier: dict[str, _Month] = field(default_factory=dict)  # months whose calls its bills correct, by name
+    # by name: earlier months whose calls these bills correct
+    earlier: dict[str, _Month] = field(default_factory=dict)
 
     def read_at(self, provider: str, source: str, day: int) -> float:
         told = [
@@ -70,32 +72,39 @@ class _Month:
 
 
 class Biller:
-    """`run` it, or `make` a month at once."""
+    """Calculates billed costs. `run` loops in the background; `make` calculates one month now."""
 
     def __init__(
         self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
     ) -> None:
-        self.layers = layers  # the rules of the settings
+        self.layers = layers  # from the settings
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._marks: dict[str, object] = {}  # of months, as they were made last
-        self._currencies: dict[str, set[str]] = defaultdict(set)  # of the bills of months, without dollars
-        self._earlier: dict[str, Sequence[CalendarMonth]] = {}  # months whose calls those of a month correct
+        self._marks: dict[str, object] = {}  # by month: its inputs at the last calculation
+        self._currencies: dict[str, set[str]] = defaultdict(
+            set
+        )  # by month: currencies of its bills, except dollars
+        # by month: earlier months whose calls its bills correct
+        self._earlier: dict[str, Sequence[CalendarMonth]] = {}
 
     async def run(self) -> None:
-        """Look again and again. Runs until cancelled; a full disk only delays it."""
+        """Check for changes until cancelled. A full disk only delays it."""
         while True:
             try:
                 await self.look()
             except SpoolError as error:
-                _log.warning("billed money waits: %s", error, extra={"action": "billed_waits"})
+                _log.warning(
+                    "calculating billed costs failed and will be retried: %s",
+                    error,
+                    extra={"action": "billed_waits"},
+                )
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> int:
         """
-        Make the months whose statements, owners or rates changed, and once an hour this month and the one before
-        it; how many days changed.
+        Recalculate months whose bills, owners or rates changed, and once an hour this month and the previous
+        one. Return the number of changed days.
         """
         infos = await self._sources.statements.statements()
         this = CalendarMonth.at(self._clock.now())
@@ -108,7 +117,7 @@ class Biller:
                 months.setdefault(month.name, month)
             last = CalendarMonth.at(info.end - 1)
             months.setdefault(last.name, last)
-        for name in self._marks:  # also those whose statements are gone
+        for name in self._marks:  # months whose bills were deleted
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
         for _, month in sorted(months.items()):
@@ -119,7 +128,7 @@ class Biller:
         return changed
 
     async def _look_at(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
-        """Make a month if what it is made of changed."""
+        """Recalculate a month if its inputs changed."""
         mark = self._mark(month, infos)
         rates = await asyncio.to_thread(self._rates_of, month)
         if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
@@ -131,8 +140,8 @@ class Biller:
 
     def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
         """
-        Return what a month is made of: statements about it, about what it corrects and about what corrects it, owners,
-        what is closed.
+        Return the inputs of a month: its bills, the bills of months that it corrects or that correct it,
+        owners, closed months and settings.
         """
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
@@ -144,24 +153,24 @@ class Biller:
         return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
 
     def _rules(self, provider: str, month: CalendarMonth) -> LayerRules:
-        """Return the rules for a bill; those of a closed month are what they were when it was closed."""
+        """Return the layer rules of a bill. A closed month keeps the rules with which it was closed."""
         closed = self._sources.closed_months().get(closed_id(provider, month.name))
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
     def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
-        """Return the rates by which the month's bills are in dollars."""
+        """Return the exchange rates that convert the month's bills to dollars."""
         rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
         if rates is None:
             return ()
         return [rates(currency, CURRENCY, day) for currency in currencies for day in month.days]
 
     async def make(self, month: CalendarMonth) -> int:
-        """Make all bills of a month; how many days changed."""
+        """Calculate all bills of a month. Return the number of changed days."""
         async with self._turn:
             return await self._make(month)
 
     async def figures(self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]) -> MonthFigures:
-        """Return what the bills of a provider and month come to, made anew."""
+        """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
             await self._make(month)
             return await figures_of(self._sources.ledger, month, provider, invoices)
@@ -173,7 +182,9 @@ class Biller:
         invoices: Sequence[Invoice],
         keep: Callable[[MonthFigures], Awaitable[None]],
     ) -> MonthFigures:
-        """Close a month with what it comes to now. `keep` notes that it is closed, or raises."""
+        """
+        Recalculate and close a month. `keep` stores that it is closed; if it raises, the month stays open.
+        """
         async with self._turn:
             await self._make(month)
             found = await figures_of(self._sources.ledger, month, provider, invoices)
@@ -182,7 +193,9 @@ class Biller:
         return found
 
     async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
-        """Let a month change again. `forget` takes back that it was closed, or raises."""
+        """
+        Reopen a closed month. `forget` deletes the stored closing; if it raises, the month stays closed.
+        """
         async with self._turn:
             await forget()
             await self._make(month)
@@ -235,7 +248,7 @@ class Biller:
         return changed + await (await self._frozen(month)).settle()
 
     async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
-        """Return the refunds and corrections of a month's calls in the bills of later months."""
+        """Return refunds and corrections of this month's calls in later bills."""
         told = [info for info in infos if info.provider == provider and info.end > read.month.end]
         found: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in told), default=0)
@@ -249,7 +262,10 @@ class Biller:
     async def _refunds(
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
     ) -> list[RefundShare]:
-        """Divide what a day has for calls of any time over these calls, which may be of an earlier month."""
+        """
+        Divide the refunds and corrections in a day's bill among the calls that they are about, also if these
+        are of an earlier month.
+        """
         of_bill = bill.amounts.get(day, ())
         if not any(row.corrects for row in of_bill):
             return []
@@ -322,7 +338,7 @@ class Biller:
         return await asyncio.to_thread(bill_of, sides)
 
     async def _bases(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
-        """Return the usage money of a month by provider. The calls of a day are read once for all of them."""
+        """Return the month's usage money by provider. Each day's calls are read once for all providers."""
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):
             uses = await self._uses(read, day)
@@ -333,7 +349,7 @@ class Biller:
         return {**bases}
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
-        """Return the calls of a day, by who sold them."""
+        """Return the calls of a day by seller."""
         sums = await self._sources.ledger.whole_sums_of_day(day)
         return await asyncio.to_thread(_by_seller, sums, read.prices)
 

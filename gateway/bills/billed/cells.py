@@ -1,8 +1,9 @@
 """
-The calls of a billed cell: those that match at every level that the bill tells, else at fewer levels. Pure.
+The calls that a billed cell pays for: those that match on every level that the bill states, or else on
+fewer levels. Pure.
 
-Region, tier and kind of token are given up in this order. Seller, key, model and day never are: nobody pays for
-calls of others.
+If no call matches, the region is ignored first, then the tier, then the kind of token. Seller, key, model and
+day must always match, so nobody pays for calls of others.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from gateway.bills.reconciliation.sides import (
 from spool.ledger.billed import EXACT
 from spool.ledger.sums import Dimensions
 
-# Bases: a level was given up, the bill tells no quantity that could be compared, a layer by what calls are worth.
+# Bases: a level was ignored; the bill states no comparable quantity; a layer is divided by the value of the calls.
 POOL, VALUE, SHARED = ("pooled", "value", "shared")
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
 UNREPORTED = "unreported"
-ELSEWHERE = "(elsewhere)"  # region: none of those that the bill tells apart
+ELSEWHERE = "(elsewhere)"  # a region that the bill does not distinguish
 
 
 class BilledCell(NamedTuple):
-    """What a bill tells of tokens; "" where it does not tell a level. `tier` is None there."""
+    """
+    What a bill states about an amount of tokens. A level that the bill does not state is "", or None for `tier`.
+    """
 
     key: str
     model: str
@@ -48,8 +51,8 @@ class BilledCell(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
     """
-    A cell with the weights of its calls; none with the reason why. `quantity` is in their unit, None if the bill
-    does not tell it.
+    A cell with the weights of its calls. Without calls, `reason` says why. `quantity` is in the unit of the
+    weights, or None if the bill does not state it.
     """
 
     cell: BilledCell
@@ -62,8 +65,8 @@ class PlacedCell:
 @dataclass(frozen=True, slots=True)
 class CellCalls:
     """
-    The calls of a cell: their weights, the cell with the levels that were kept, and how many tokens they have. Of no
-    calls, the reason why.
+    The calls of a cell: their weights, the cell with the levels that matched, and their number of tokens.
+    Without calls, `reason` says why.
     """
 
     weights: Mapping[Dimensions, int]
@@ -73,7 +76,7 @@ class CellCalls:
 
 
 class DayCalls:
-    """A provider's calls of one day, found by what a bill tells of them."""
+    """A provider's calls of one day, searchable by a billed cell."""
 
     def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
         self._bill = bill
@@ -85,7 +88,7 @@ class DayCalls:
         self._known: dict[BilledCell, CellCalls] = {}
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
-        """Return the cell of a row; a key that neither side is known to share is not told."""
+        """Return the cell of a row. Keys are ignored if the two sides share no key."""
         bill = self._bill
         model = bill.families.get(row.model, row.model)
         region = row.region
@@ -101,13 +104,15 @@ class DayCalls:
         )
 
     def of_key(self, key: str) -> Mapping[Dimensions, int]:
-        """Return what the calls of a key, as the bill names it, are worth."""
+        """Return the value of the calls of a key, by dimensions."""
         return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
     def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
         """
-        Return the calls that have an amount beside the tokens, and its basis: those that used what it is for, by how
-        much; else those of its key, by what they are worth.
+        Return the weights of calls for an amount that is not for tokens, and its basis.
+
+        The weights are how much each call used of the billed service. If no call is known to have used it,
+        they are the values of the calls of its key.
         """
         used: dict[Dimensions, int] = defaultdict(int)
         cell = self.cell_of(row)
@@ -120,7 +125,6 @@ class DayCalls:
         return self.of_key(keys.of_billed(row) if keys.any else ""), SHARED
 
     def place(self, cell: BilledCell) -> CellCalls:
-        """Return the calls of a cell."""
         found = self._known.get(cell)
         if found is None:
             found = self._known[cell] = self._place(cell)
@@ -159,7 +163,10 @@ class DayCalls:
 
 
 def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[Dimensions, int]:
-    """Return tokens of a meter; for several meters their value, or their tokens where one has no price."""
+    """
+    Return tokens of one meter. For several meters, return their value, or their tokens if one of them
+    has no price.
+    """
     meters = _meters(meter)
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
@@ -179,7 +186,7 @@ def _meters(meter: str) -> Sequence[str]:
 
 
 def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
-    """Return the billed tokens of a day by cell."""
+    """Return the day's billed tokens by cell."""
     found: dict[BilledCell, int] = defaultdict(int)
     for row in rows:
         if row.meter is not None:
@@ -191,9 +198,10 @@ def parts_of(
     cell: BilledCell, amount: int, quantities: Mapping[BilledCell, int]
 ) -> tuple[list[tuple[BilledCell, int, int | None]], int]:
     """
-    Divide the amount of a cell over the cells of its quantities: each with its amount and quantity, and the rest.
+    Divide an amount among the cells of the billed quantities. Return the parts with amount and quantity, and
+    the rounding rest.
 
-    Without a quantity of the same kind of token it is one part, of an unknown quantity.
+    Without a quantity of the same kind of token, there is one part whose quantity is None.
     """
     fitting = {each: quantity for each, quantity in quantities.items() if quantity and _tells(cell, each)}
     if cell.meter not in METERS or not fitting:
@@ -206,7 +214,7 @@ def parts_of(
 
 
 def _tells(cell: BilledCell, finer: BilledCell) -> bool:
-    """True if a cell of tokens is one of those that a cell of money is about."""
+    """Return whether a token cell falls under a money cell."""
     return (
         cell.meter in (WHOLE, finer.meter)
         and cell.model in ("", finer.model)
@@ -218,11 +226,13 @@ def _tells(cell: BilledCell, finer: BilledCell) -> bool:
 
 def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
     """
-    Return the calls of each part, in order. Where several give levels up and so have the same calls, these are
-    compared with all their quantities together, and only with what cells that gave up less leave of them.
+    Return the calls of each part, in order.
+
+    Several parts may have ignored levels and so match the same calls. Their quantities are added before they
+    are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
     """
     told: dict[BilledCell, int] = defaultdict(int)
-    given: dict[BilledCell, int] = defaultdict(int)  # of cells that gave levels up
+    given: dict[BilledCell, int] = defaultdict(int)  # quantities of cells that ignored levels
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:
@@ -246,8 +256,9 @@ def _left(
     pool: CellCalls, quantity: int, told: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
-    Return weights and quantity of a pool in smaller units: of all its calls, as many tokens as the cells that are
-    told apart within it have not billed. Where kinds of tokens are given up, these may be of any kind.
+    Return weights and quantity of a pool after subtracting the tokens that finer cells within it have
+    billed. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may
+    be of any kind.
     """
     kept = pool.kept
     taken = sum(each for cell, each in told if _tells(kept, cell))

@@ -1,4 +1,4 @@
-"""Closed months of a provider's bills: their invoices, and what closing finds. Pure."""
+"""Closed months of a provider's bills: invoices, and the check before closing. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from spool.registry.texts import check_amount, check_text, optional_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
-MAX_INVOICES = 100  # of a provider and month
+MAX_INVOICES = 100  # per provider and month
 MAX_TEXT = 200
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _ACCRUED = BILLED_TYPES["discounted_amortized_cost"]
@@ -46,7 +46,10 @@ _CURRENCY = "USD"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoice:
-    """An invoice of a provider for a month. Amounts are units; `lines` is how many lines the provider rounded."""
+    """
+    A provider's invoice for a month. Amounts are money units. `lines` is the number of lines that the
+    provider rounded to cents.
+    """
 
     provider: str
     month: str
@@ -65,8 +68,8 @@ class Invoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthFigures:
     """
-    What the bills of a provider and month come to, in units. `tax` is on the invoices and in no bill. `largest` are
-    the largest amounts that no calls are known for.
+    Sums of a provider's bills of a month, in money units. `tax` is on the invoices but in no bill. `largest`
+    are the largest amounts without known calls.
     """
 
     provider: str
@@ -76,7 +79,7 @@ class MonthFigures:
     days: Mapping[str, int]
     invoices: Sequence[Invoice]
     largest: Sequence[BilledSum] = ()
-    restated: Mapping[str, int] = field(default_factory=dict)  # by the day that is corrected
+    restated: Mapping[str, int] = field(default_factory=dict)  # by corrected day
 
     @property
     def billed(self) -> int:
@@ -96,7 +99,7 @@ class MonthFigures:
 
     @property
     def rounding(self) -> int:
-        """The gap, where half a cent for each line of the invoices explains it."""
+        """Return the gap if half a cent per invoice line explains it, else 0."""
         most = _HALF_CENT * sum(each.lines for each in self.invoices)
         return self.gap if abs(self.gap) <= most else 0
 
@@ -105,14 +108,14 @@ class MonthFigures:
         return self.gap - self.rounding
 
     def problems(self) -> list[str]:
-        """Return why it should not be closed, in words."""
+        """Return the reasons against closing the month, for people."""
         found = []
         if self.difference:
             found.append(
-                f"the invoices come to {_dollars(self.invoiced)} and the bills to {_dollars(self.billed + self.tax)}: "
-                f"{_dollars(self.difference)} is unexplained"
+                f"the invoices total {_dollars(self.invoiced)}, but the bills total "
+                f"{_dollars(self.billed + self.tax)}; {_dollars(self.difference)} is unexplained"
             )
-        for state, words in (("provisional", "may still be told anew"), ("open", "have no bill")):
+        for state, words in (("provisional", "may still change"), ("open", "have no bill")):
             if self.days.get(state):
                 found.append(f"{self.days[state]} days {words}")
         return found
@@ -123,15 +126,13 @@ def closed_id(provider: str, month: str) -> str:
 
 
 def invoice_of(given: Mapping[str, Any]) -> Invoice:
-    """Read what people state. Invalid names the field and the rule."""
+    """Return an invoice from user input. Raises Invalid with the field and the rule."""
     currency = given.get("currency") or _CURRENCY
     if currency != _CURRENCY:
-        raise Invalid(
-            f"currency: bills are added up in {_CURRENCY}; give the dollars that the invoice came to"
-        )
+        raise Invalid(f"currency: bills are summed in {_CURRENCY}; state the invoice in {_CURRENCY}")
     lines = given.get("lines") or 1
     if not 1 <= lines <= MAX_LINES:
-        raise Invalid(f"lines is a number from 1 to {MAX_LINES}")
+        raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
     return Invoice(
         provider=providers.canonical(check_text("provider", given["provider"], MAX_TEXT)),
         month=month_name(given["month"]),
@@ -145,7 +146,7 @@ def invoice_of(given: Mapping[str, Any]) -> Invoice:
 
 
 def kept(invoice: Invoice) -> dict[str, Any]:
-    """Return what is kept and shown of an invoice."""
+    """Return the stored and shown form of an invoice."""
     return {
         "provider": invoice.provider,
         "month": invoice.month,
@@ -163,11 +164,11 @@ def month_name(text: str) -> str:
     try:
         return date.fromisoformat(f"{text}-01").strftime("%Y-%m")
     except ValueError:
-        raise Invalid(f"month is one such as 2026-10, and this is {text[:20]}") from None
+        raise Invalid(f"month must be written such as 2026-10, not {text[:20]}") from None
 
 
 def shown(figures: MonthFigures) -> dict[str, Any]:
-    """Return figures as they are answered, and kept with a closed month."""
+    """Return the sums as shown in answers and stored with a closed month."""
     return {
         "provider": figures.provider,
         "month": figures.month,
@@ -184,7 +185,7 @@ def shown(figures: MonthFigures) -> dict[str, Any]:
 
 
 def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
-    """Return the largest amounts that no calls are known for, as the bill names them."""
+    """Return the largest amounts without known calls, with the bill's names."""
     together: Counter[tuple[Dimensions, str]] = Counter()
     for each in sums:
         if each.arranged & _AS_BILLED and each.dimensions.kind == BILLED:
@@ -196,7 +197,7 @@ def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
 
 
 def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
-    """Return what bills come to, by charge."""
+    """Return the sums of bills by charge."""
     found: Counter[str] = Counter()
     for each in sums:
         if each.arranged & _AS_BILLED:
@@ -205,7 +206,7 @@ def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
 
 
 def usage_of(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
-    """Return the usage money by which a tax of an invoice is divided."""
+    """Return usage money by dimensions. The tax of an invoice is divided in proportion to it."""
     found: Counter[Dimensions] = Counter()
     for each in sums:
         if each.arranged & _AS_BILLED and each.charge == USAGE:
@@ -214,7 +215,9 @@ def usage_of(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
 
 
 def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[BilledSum]]:
-    """Return a day of a month that is closed: whatever its state, it is of an invoice."""
+    """
+    Return a day as part of a closed month. All of its amounts count as invoiced, whatever its state was.
+    """
     found = []
     for each in sums:
         mask = each.arranged | INVOICED if each.arranged & _ACCRUED else each.arranged
@@ -230,8 +233,10 @@ def beside_days(
     template: BilledDay,
 ) -> tuple[BilledDay, list[BilledSum]]:
     """
-    Return what the invoices of a closed month have beside its days: tax, rounding and a difference. `billed` is what
-    the days come to: where it is not what they came to when the month was closed, that is a difference, too.
+    Return the amounts that a closed month's invoices have in addition to its days: tax, rounding and a difference.
+
+    `billed` is the current sum of the days. If it differs from the sum at closing, the change is added
+    to the difference.
     """
     nobody = nobodys(provider)
     changed = billed - money.units(closed["billed"])
@@ -255,13 +260,13 @@ def beside_days(
 
 
 def nobodys(provider: str) -> Dimensions:
-    """Return the dimensions of what a bill has of no calls."""
+    """Return the dimensions of billed amounts without known calls."""
     values: dict[str, Any] = dict.fromkeys(Dimensions._fields, "")
     return Dimensions(**{**values, "size": 0, "kind": BILLED, "provider": provider})
 
 
 def mark_of(sums: Sequence[BilledSum], *more: object) -> str:
-    """Return a digest of everything that a day is."""
+    """Return a digest of a day's content."""
     digest = sha256(repr(more).encode())
     for each in sums:
         digest.update(msgspec.json.encode([*each.dimensions, *each[1:-1], money.text(each.amount)]))
@@ -286,4 +291,4 @@ def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise Invalid("issued is a day such as 2026-11-03") from None
+        raise Invalid("issued must be a day such as 2026-11-03") from None

@@ -1,7 +1,7 @@
 """
-Rows of billing connections as billed money: a month's rows by day and by their columns, to the last digit. Pure.
+Rows of billing connections as billed costs: sums by day and by the rows' columns, without any remainder lost. Pure.
 
-A row is money of its own, of no call. It has a team or a user where one of its tags says so.
+A row is money without calls. It has a team or a user if one of its tags names them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
 from spool.people import People
 
 OWN_ROWS = (
-    "tollhouse:"  # before the resources of rows that a Tollhouse publishes of its calls: these are in costs
+    # prefix of resources in rows that Tollhouse publishes about its own calls; costs already include these calls
+    "tollhouse:"
 )
-MAX_SETS = 5000  # of one day; of further ones only service and provider are kept
-FOLD_AT = 8 * MAX_SETS  # sums of one day: then the smallest are added up while rows are read
-FEW_OF = 10  # times fewer sets without tags: then what else tells rows apart is kept
-MAX_DAYS = 400  # that a row is divided over
+MAX_SETS = (
+    5000  # distinct sets of dimensions per day; smaller ones are summed by provider, region and service
+)
+FOLD_AT = 8 * MAX_SETS  # sums of one day at which the smallest are merged while rows are still read
+FEW_OF = 10  # other columns are kept if dropping only the tags reduces the sets by this factor
+MAX_DAYS = 400  # longest time over which a row is divided
 OWNERS = ("team", "user", "device", "api_key")
 _RESOURCE_TAG = "resource/tag:"
-MAX_NAME = 256  # characters of a tag: one with a longer name is left out
+MAX_NAME = 256  # characters of a tag's name; tags with longer names are ignored
 _NO_VALUE = ("", "N/A")
 _CHARGES = {
     "Usage": USAGE,
@@ -52,7 +55,7 @@ _COLUMNS = {
     "workload": "k8s/deployment",
 }
 _COST, _DISCOUNTED, _AMORTIZED = "cost/cost", "cost/discounted_cost", "cost/amortized_cost"
-# Where a column is missing, the next one stands for it.
+# If a column is missing, the next one replaces it.
 _CHAINS: Mapping[int, Sequence[str]] = {
     BILLED_TYPES["billed_cost"]: (_COST,),
     BILLED_TYPES["discounted_cost"]: (_DISCOUNTED, _COST),
@@ -64,22 +67,26 @@ _CHAINS: Mapping[int, Sequence[str]] = {
         _COST,
     ),
 }
-IDLE = "(idle)"  # the workload that stands for what nobody used of a node
+IDLE = "(idle)"  # the workload for the unused part of a node
 _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
-Place = tuple[Dimensions, str, int]  # dimensions, charge and arrangement
+Place = tuple[Dimensions, str, int]  # dimensions, charge, and bit mask of cost types
 Sums = dict[int, Counter[Place]]  # by day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRules:
     """
-    How rows of a connection are read. `owner_tags` are the tags that name a team or a user, `tags` those that usage of
-    containers has; rows have all of theirs. `people` are named as in records. In a month that is over rows are as good
-    as closed. `nodes` are the names of nodes and clusters whose usage is known: rows about them are told apart however
-    many rows there are, those of 0, too.
+    How rows of a connection are read.
+
+    `owner_tags` are the tags that name a team or a user. `tags` are the tags that container usage keeps;
+    rows keep all of their tags. `people` turns user names into the form of records. Rows of a finished
+    month count as final.
+
+    `nodes` names the nodes and clusters with known usage. Rows about them are merged only with rows
+    about the same node, even if their amount is 0.
     """
 
     connection: str
@@ -91,7 +98,7 @@ class RowRules:
     nodes: Collection[str] = frozenset()
 
     def owners(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the team, the user and the like that tags name, "" for none."""
+        """Return the team, user, device and key that tags name; "" if a tag is missing."""
         owner_tags = self.owner_tags.items()
         return {
             name: self.people.carried(tags.get(tag, "")) or "" for name, tag in owner_tags if name in OWNERS
@@ -99,7 +106,7 @@ class RowRules:
 
 
 def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
-    """Add the rows of one hour of a drop, JSON with commas between them."""
+    """Add the rows of one hour, given as JSON objects separated by commas."""
     for row in _rows.decode(b"[" + text + b"]"):
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
             continue
@@ -115,7 +122,7 @@ def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
 
 
 def masks_of(*, is_closed: bool) -> int:
-    """Return the arrangements of an amount that is the same in all of them."""
+    """Return the bit mask of an amount that is the same in all cost types."""
     return _kept(sum(_CHAINS), is_closed=is_closed)
 
 
@@ -125,8 +132,9 @@ def _kept(mask: int, *, is_closed: bool) -> int:
 
 def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
     """
-    Return the sums of a day. Beyond MAX_SETS the smallest are added up by provider, region and service; where these
-    are as many, by provider. `divided` are parts of rows, in proportion.
+    Return the sums of a day. Beyond MAX_SETS, the smallest are merged by provider, region and service, or
+    only by provider if that is still too many. `divided` are dimensions whose amounts are a proportional part
+    of a row.
     """
     sums = []
     for (place, charge, mask), amount in _together(found, MAX_SETS).items():
@@ -138,7 +146,10 @@ def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()
 
 
 def _add(found: Sums, day: int, place: Place, part: int, nodes: Collection[str]) -> None:
-    """Add to a day, whose smallest sets are added up when there are very many: a month may have a million rows."""
+    """
+    Add an amount to a day. Merge the day's smallest sets when there are many, because a month may have
+    a million rows.
+    """
     sums = found.setdefault(day, Counter())
     is_new = place not in sums
     sums[place] += part
@@ -148,9 +159,11 @@ def _add(found: Sums, day: int, place: Place, part: int, nodes: Collection[str])
 
 def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ()) -> Counter[Place]:
     """
-    Return the sums of the largest sets as they are, and those of all others added up: without their tags where that is
-    enough, as a tag may tell every row apart; those about a node by that node, because they are divided later, and
-    because usage there has no price then.
+    Keep the sums of the largest sets and merge the others.
+
+    The others lose only their tags if that is enough, because a tag may distinguish every row. Otherwise they
+    are merged by their main columns. Rows about a node are merged by that node, because they are divided
+    later and because they show that the node is billed.
     """
     sizes: Counter[Dimensions] = Counter()
     for (dimensions, _, _), amount in sums.items():
@@ -170,8 +183,8 @@ def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ())
 
 def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
     """
-    Return what of rows nobody owns, and what comes to that where fees are on what they cover. What nobody used of a
-    node is `idle`.
+    Return the amounts without an owner by reason, and what the amortized cost types add to them. The unused
+    part of a node has the reason `idle`.
     """
     as_billed, accrued = Counter(no_owner=0), Counter(no_owner=0)
     for each in sums:
@@ -185,7 +198,7 @@ def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int
 
 
 def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
-    """Return amounts by arrangements: those of one amount are together."""
+    """Return amounts by bit mask of cost types. Cost types with the same amount share a mask."""
     found: dict[int, int] = {}
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():
@@ -199,7 +212,7 @@ def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the days (UTC) that a row is about, with its seconds in each."""
+    """Return the UTC days that a row covers, and its seconds in each."""
     start = _seconds(row["time/usage_start"])
     end = _seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
     first = start // DAY_S * DAY_S
@@ -231,14 +244,16 @@ def _untagged(dimensions: Dimensions) -> Dimensions:
 
 
 def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False) -> Dimensions:
-    """Return the set to which small ones are added; the last of them has no region and no service."""
+    """
+    Return the dimensions under which small sets are merged. With `is_last`, they have no region and no service.
+    """
     own = columns_of(dimensions)
     is_of_node = _is_of_node(own, nodes)
     names = ["origin", "connection", *([] if is_last else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
     kept = {ROW_TAG + name: own[name] for name in names if name in own}
     if is_of_node and ("namespace" in own or "workload" in own):
-        kept[ROW_TAG + "namespace"] = OTHER  # it is not divided
+        kept[ROW_TAG + "namespace"] = OTHER  # marks the row as already assigned, so it is not divided
     region = "" if is_last and not is_of_node else dimensions.region
     text = json.dumps(kept, sort_keys=True)
     joint = blank(provider=dimensions.provider, region=region, tags=text)
@@ -247,18 +262,18 @@ def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = Fa
 
 
 def columns_of(dimensions: Dimensions) -> Mapping[str, str]:
-    """Return the columns of a row."""
+    """Return the row's own columns, which are stored as tags with a prefix."""
     tags = json.loads(dimensions.tags or "{}")
     return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}
 
 
 def _is_of_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
-    """True for what is about a node or a cluster whose usage is known."""
+    """Return whether a row is about a node or a cluster with known usage."""
     return own.get("cluster") in nodes or node_id(own.get("resource", "")) in nodes
 
 
 def node_id(resource: str) -> str:
-    """Return the last part of a resource, which may be the name of a node or the provider's."""
+    """Return the last part of a resource id, which may be the node's name or the provider's id of it."""
     return resource.rpartition("/")[2]
 
 

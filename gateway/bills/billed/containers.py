@@ -1,6 +1,6 @@
 """
-What containers used as money. Rows of bills that are about a cluster, or a node of it, are divided over what ran there
-on that day; where no row is about it, usage has the price of the settings. Pure, and to the last digit.
+Costs of containers. Billed rows about a cluster or a node are divided among the workloads that ran there on
+that day. Usage without a billed row gets the price from the settings. Pure; no remainder is lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from spool.ledger.queries import ROW_TAG, TAG
 from spool.ledger.sums import Dimensions
 from spool.settings import ContainerPrice
 
-KUBERNETES = "Kubernetes"  # the provider of usage that has a price and no bill
-# Amounts are core-microseconds and byte-milliseconds, prices those of hours and GiB: both in one unit.
+KUBERNETES = "Kubernetes"  # provider of usage that has a price but no bill
+# Usage is in core-microseconds and byte-milliseconds, and prices are per hour and GiB. These factors convert
+# both to one unit.
 _MEMORY_UNITS, _OTHER_UNITS = 1000, 1 << 30
-_HOUR = 3_600_000_000 * _OTHER_UNITS  # of them, in one unit of money
+_HOUR = 3_600_000_000 * _OTHER_UNITS  # value of one money unit in that common unit
 
-Node = tuple[ClusterIdentity, str]  # "" stands for all nodes of a cluster
+Node = tuple[ClusterIdentity, str]  # "" means all nodes of the cluster
 
 
 @dataclass(
@@ -46,8 +47,8 @@ Node = tuple[ClusterIdentity, str]  # "" stands for all nodes of a cluster
 )
 class ClusterDay:
     """
-    A cluster on one day. `used` is what its usage is worth by node and place, `had` what its nodes are worth, and
-    `nodes` are their names by the last part of the provider's.
+    A cluster on one day. `used` is the value of usage by node and workload, and `had` the value of each
+    node's capacity. `nodes` maps the last part of the provider's node id to the node's name.
     """
 
     identity: ClusterIdentity
@@ -56,13 +57,15 @@ class ClusterDay:
     nodes: Mapping[str, str]
 
     def weights(self, node: str) -> Mapping[str, int]:
-        """Return what usage on a node is worth, or on all of them."""
+        """Return the value of usage by workload, on a node or on all nodes."""
         if node:
             return self.used.get(node, {})
         return {key: worth for places in self.used.values() for key, worth in places.items()}
 
     def whole(self, node: str) -> int:
-        """Return what a node is worth, or all of them: never less than what was used there."""
+        """
+        Return the value of a node's capacity, or of all nodes. It is never less than the value of the usage.
+        """
         if node:
             return max(sum(self.used.get(node, {}).values()), self.had.get(node, 0))
         known = sum(self.whole(each) for each in self.names)
@@ -70,18 +73,20 @@ class ClusterDay:
 
     @property
     def names(self) -> Sequence[str]:
-        """Return the nodes that are known; usage whose node nobody told is under ""."""
+        """Return the known nodes. Usage on an unknown node is stored under ""."""
         return sorted({*self.had, *self.used} - {""})
 
     @property
     def words(self) -> set[str]:
-        """Return every name by which a row of a bill may be about the cluster or a node of it."""
+        """Return all names by which a billed row may refer to the cluster or its nodes."""
         return {self.identity.name, *self.nodes}
 
 
 @dataclass(slots=True)
 class DividedRows:
-    """`places` are those that have a part of a row, `covered` the nodes that rows are about."""
+    """
+    Divided rows. `places` are dimensions that have a part of a row; `covered` are the nodes that rows are about.
+    """
 
     amounts: Counter[Place] = field(default_factory=Counter)
     places: set[Dimensions] = field(default_factory=set)
@@ -91,7 +96,7 @@ class DividedRows:
 def cluster_day(
     identity: ClusterIdentity, usage: DayUsage, prices: Sequence[ContainerPrice]
 ) -> ClusterDay | None:
-    """Return what the usage of a day is worth; None without a price for it."""
+    """Return the value of a day's usage, or None if no price applies."""
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
         node = UsagePlace.of(key).node
@@ -123,8 +128,8 @@ def cluster_day(
 
 def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules: RowRules) -> DividedRows:
     """
-    Divide amounts that are about a cluster or a node as a whole over what ran there. What rows tell by namespace or
-    workload themselves stays as it is.
+    Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
+    namespace or a workload stay unchanged.
     """
     found = DividedRows()
     for place, amount in amounts.items():
@@ -147,7 +152,7 @@ def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules:
 
 
 def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules) -> Counter[Place]:
-    """Return usage on nodes that no row of a bill is about, by the prices of the settings."""
+    """Return usage on nodes that no billed row is about, at the prices from the settings."""
     found: Counter[Place] = Counter()
     masks = masks_of(is_closed=rules.is_closed)
     for cluster in clusters:
@@ -175,9 +180,10 @@ def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: Row
 
 def _unbilled(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[str, int]]:
     """
-    Yield what places of nodes without a bill are worth, and what nobody used of these nodes. Usage whose node is not
-    known ran on one of the nodes: it is a part of what nobody is known to have used of them, and where others of the
-    nodes have a bill it may be in that.
+    Yield the value of usage on nodes without a bill, and the value of their unused capacity.
+
+    Usage on an unknown node is taken from the unused capacity of these nodes, because it must have run on one
+    of the nodes. If other nodes have a bill, any excess may be in that bill and is not counted.
     """
     nodes = [node for node in cluster.names if (cluster.identity, node) not in covered]
     for node in nodes:
@@ -226,8 +232,8 @@ def _told(
     place: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
-    Return the cluster and the node that a row is about as a whole, and note what it covers. One that names several
-    of one name is about none of them, and covers all.
+    Return the cluster and the node that a row is about as a whole, and add them to `covered`. If a name fits
+    several, return none and cover all of them.
     """
     columns = columns_of(place)
     if name := columns.get("cluster"):
@@ -285,7 +291,7 @@ def _part(
     key: str,
     rules: RowRules,
 ) -> Dimensions:
-    """Return the dimensions of a row for what a place has of it; nobody owns what nobody used."""
+    """Return a row's dimensions for the part of one workload. Idle capacity has no owner."""
     where = UsagePlace.of(key)
     own = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
     tags: dict[str, Any] = json.loads(row.tags or "{}")

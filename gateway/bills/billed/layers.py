@@ -1,13 +1,12 @@
 """
-A day of a bill, divided: usage over its calls, and the other lines of the bill as layers upon it; and money that is
-given back for calls, or charged for them anew, divided over the calls of its own time. Pure.
+Division of a bill's day: usage among its calls, and other lines (discounts, taxes, fees) as layers on top of
+it. Refunds and corrections are divided among the calls of the time that they are about. Pure.
 
-A layer is divided by the usage money before all layers, so that no discount counts twice. It stands alone in some
-arrangements of the bill, and is part of what it reduces in the others. What a bill accrues is in some of them, too:
-there a fee is not on the day of its purchase but on what it covers, and what was not used of it is of nobody.
+A layer is divided by usage money before any layer, so no discount counts twice. Some cost types show a layer
+as a row of its own, others add it to the usage that it changes. In amortized cost types, a fee counts on the
+usage that it covers instead of on its purchase day, and its unused part belongs to nobody.
 
-The calls of a cell have a refund as they have what was billed for them, so that what is given back of a charge takes
-the same part from each.
+A refund takes the same share from each call as the charge that it refunds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "roundi
 CREDIT = "credit"
 _ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
 _WITHIN = EVERY & ~_ALONE
-# Kinds of lines that are no usage, by what statements call them; all else is `other`.
+# Charges by kind of line in bills. All other lines that are not usage have the charge `other`.
 CHARGES: Mapping[str, str] = {
     "discount": DISCOUNT,
     "tax": TAX,
@@ -53,18 +52,19 @@ CHARGES: Mapping[str, str] = {
     "support": "support",
     "unused": "unused",
 }
-# What is given back of these is as they are; of other lines it is a credit: a grant, a promotion.
+# Negative amounts of these lines keep their charge. Negative amounts of other lines are credits, such as
+# grants and promotions.
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
 _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
-_Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
-Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
-_UNTOLD = (REFUND, CORRECTION, WHOLE)  # kinds that tell no kind of token
-_Part = tuple[BilledMoney, int, int | None]  # with its amount, and the quantity of its cell
+_Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, bit mask of cost types
+Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and model family
+_UNTOLD = (REFUND, CORRECTION, WHOLE)  # kinds that name no kind of token
+_Part = tuple[BilledMoney, int, int | None]  # row, amount, and quantity of its cell
 
 
 class RefundShare(NamedTuple):
-    """A part of what is given back, or charged anew, of calls of any day."""
+    """A call's share of a refund or correction."""
 
     dimensions: Dimensions
     charge: str
@@ -74,22 +74,22 @@ class RefundShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRules:
-    """Which layers of a bill are divided over the usage of the billing period. Others are of nobody."""
+    """Which layers are divided by the usage of the whole month. Other layers belong to nobody."""
 
     credits: bool = False
     tax: bool = True
 
     def divide(self, charge: str) -> bool:
-        """True for the charge of such a layer."""
+        """Return whether this charge is such a layer."""
         return (charge == TAX and self.tax) or (charge == CREDIT and self.credits)
 
     def of_month(self, bill: Bill) -> bool:
-        """True if a bill has such a layer."""
+        """Return whether a bill has such a layer."""
         return any(self.divide(charge_of(row)) for rows in bill.amounts.values() for row in rows)
 
 
 def charge_of(row: BilledMoney) -> str:
-    """Return what an amount that is no usage is for."""
+    """Return the charge of an amount that is not usage."""
     known = CHARGES.get(row.line) or CHARGES.get(row.meter)
     if known is not None:
         return known
@@ -100,15 +100,15 @@ def charge_of(row: BilledMoney) -> str:
 @dataclass(frozen=True, slots=True)
 class DividedDay:
     """
-    `sums` are all of a day's bill, in a fixed order; `reasons` what nobody's calls are known for, and `accrued` what
-    comes to these where fees are on what they cover.
+    A divided day. `sums` are all amounts, sorted. `reasons` are amounts without known calls, by reason;
+    `accrued` is what the amortized cost types add to them.
     """
 
     sums: list[BilledSum]
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
-    wants_month: bool  # a discount, of a day without usage for it
+    wants_month: bool  # a discount has no usage on its own day
 
 
 _RULES = LayerRules()
@@ -124,8 +124,8 @@ def divide_day(
     rules: LayerRules = _RULES,
 ) -> DividedDay:
     """
-    Divide a day. `month` is the usage money of the billing period, by which taxes are divided, and
-    `refunds` are the shares of what is billed on this day for calls of other times.
+    Divide a day. `month` is the month's usage money, by which taxes are divided. `refunds` are the shares of
+    this day's refunds and corrections.
     """
     found = _Day(bill, day, DayCalls(bill, uses), rules)
     found.add(refunds)
@@ -133,7 +133,9 @@ def divide_day(
 
 
 def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
-    """Return what the bill says of a row that no calls have; of none, the provider alone."""
+    """
+    Return the bill's own dimensions for an amount without calls. Without a row, only the provider is set.
+    """
     told = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
     known = dict.fromkeys(Dimensions._fields, "") | told
     return Dimensions(**{**known, "kind": BILLED, "provider": provider, "size": 0})  # type: ignore[arg-type]
@@ -188,7 +190,7 @@ class _Day:
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
         charge = charge_of(row)
-        if row.corrects and charge in (REFUND, CORRECTION):  # its calls have it as `refunds`
+        if row.corrects and charge in (REFUND, CORRECTION):  # its calls get it through `refunds`
             self._add(
                 self._dimensions(row),
                 charge,
@@ -208,7 +210,7 @@ class _Day:
             self._nobody(row, charge, row.amount, arranged)
 
     def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
-        """Divide what is of tokens over their calls. Layers are divided by what the bill itself has of them."""
+        """Divide amounts for tokens among their calls, and note the result as the base of layers."""
         told = self._bill.quantities.get(self._day, ())
         quantities = quantities_of(self._calls, told)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
@@ -234,7 +236,10 @@ class _Day:
                     self._base[dimensions, place.cell.model] += share
 
     def _other(self, row: BilledMoney, arranged: int) -> None:
-        """Divide what is not of tokens over the calls that used it, or those of its key; else nobody has it."""
+        """
+        Divide an amount that is not for tokens among the calls that used the service, or among the calls of
+        its key. Otherwise it belongs to nobody.
+        """
         weights, basis = self._calls.beside(row, row.meter)
         found = spread(row.amount, weights)
         for dimensions, share in found.shares.items():
@@ -243,7 +248,10 @@ class _Day:
         self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
 
     def _of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
-        """Return the usage money that a line is about: of its model, or of all; none where it comes to nothing."""
+        """
+        Return the usage money that a line applies to: that of its model, or of all models. Nonpositive
+        amounts are omitted.
+        """
         model = self._bill.families.get(row.model, row.model)
         weights: dict[Dimensions, int] = defaultdict(int)
         for (dimensions, used), amount in base.items():
@@ -272,24 +280,26 @@ class _Day:
 
 
 def refunds_of(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
-    """Return the rows whose calls are known by their time."""
+    """Return the refunds and corrections that state the time of their calls."""
     return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
 
 
 def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
-    """Return what rows of a bill tell of calls of another time."""
+    """Return refunds and corrections as length, start and amount."""
     return [
         BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount) for row in refunds_of(rows)
     ]
 
 
 def days_of(row: BilledMoney) -> Sequence[int]:
-    """Return the days whose calls a row is about."""
+    """Return the days of the calls that a row is about."""
     return range(row.corrects // DAY_S * DAY_S, row.corrects_until, DAY_S)
 
 
 def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tuple[int, BilledMoney]]:
-    """Yield rows with the one day that they are about; one of several days is divided as their calls are worth."""
+    """
+    Yield rows by the day that they are about. A row about several days is divided by the value of their calls.
+    """
     for row in rows:
         days = days_of(row)
         weights = [max(0, worth.get(day, 0)) for day in days]
@@ -301,7 +311,7 @@ def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tu
 def shares_of(
     rows: Sequence[BilledMoney], bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]]
 ) -> list[RefundShare]:
-    """Divide what is of a day over its calls. `bill` is that of its month."""
+    """Divide refunds and corrections of a day among its calls. `bill` is the bill of that day's month."""
     calls, told = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
     quantities = quantities_of(calls, told)
@@ -328,7 +338,9 @@ def shares_of(
 def _as_charged(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
-    """Return the cells of what was billed of a day, beside which its refunds are placed."""
+    """
+    Return the cells of a day's charges. Refunds are placed together with them, so both find the same calls.
+    """
     cells = {calls.cell_of(row) for row in rows}
     found: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):
@@ -338,7 +350,9 @@ def _as_charged(
 
 
 def _beside(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
-    """Divide what is of no tokens as it was charged; fees are of nobody."""
+    """
+    Divide an amount that is not for tokens in the same way as its charge. Refunded fees belong to nobody.
+    """
     weights, basis = calls.beside(row, row.of)
     if row.of in CHARGES:
         weights, basis = {}, SHARED

@@ -1,7 +1,9 @@
 """
-What changes of closed months of bills. After closing nothing in a month moves: what would change it is kept as entries
-of the day on which it was found, so that the month as it was sent to finance and its entries are the month made anew.
-What the provider bills of it itself is in no entry. `FrozenMonths` keeps both in the ledger; all else is pure.
+Changes to closed months. Nothing in a closed month changes. A later change is stored as an entry on the day
+on which it was found. The month as sent to finance plus its entries equals the recalculated month.
+
+Changes that the provider bills itself get no entry. `FrozenMonths` stores days and entries in the ledger;
+everything else is pure.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from spool.statements import day_text
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
-Place = tuple[Dimensions, str, int]  # dimensions, basis, arranged
+Place = tuple[Dimensions, str, int]  # dimensions, basis, bit mask of cost types
 Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
 def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
     """
-    Return what a day of a closed month comes to now, less what is known of it: as it was closed, and the entries
-    since. It is of no invoice.
+    Return the recalculated amounts of a closed day minus the known ones, which are the closed day and its
+    entries. The result belongs to no invoice.
     """
     apart: Counter[Place] = Counter()
     for sign, sums in ((1, made), (-1, known)):
@@ -69,8 +71,8 @@ def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[Bill
 @dataclass(frozen=True, slots=True)
 class Restated:
     """
-    How a day of a closed month comes out now, less how it was closed: `total` as it is billed. `reasons` and
-    `accrued` are those of the difference.
+    The difference between a recalculated day and its closed state. `total` is in the cost type `billed_cost`.
+    `reasons` and `accrued` are differences as well.
     """
 
     day: BilledDay
@@ -90,7 +92,7 @@ class Restated:
         return _total(self.sums, _AS_BILLED)
 
     def unbilled(self, billed: int) -> Restated:
-        """Return what is left of it where the provider has billed a part of it: of every row alike."""
+        """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
         left = whole - min(whole, abs(billed))
         if left == whole:
@@ -118,7 +120,9 @@ def _total(sums: Iterable[BilledSum], bit: int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BilledLater:
-    """A refund or correction of a later bill: how long its time is, when it begins, and its amount."""
+    """
+    A refund or correction in a later bill: length of the time that it is about, start of that time, and amount.
+    """
 
     length: int
     start: int
@@ -127,8 +131,10 @@ class BilledLater:
 
 def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mapping[int, int]:
     """
-    Return what of restated days the provider billed itself: of each of its rows as much as the days of the row were
-    restated in its direction, those of one day first.
+    Return the amounts of restated days that the provider billed itself.
+
+    Each later row covers restated changes of its own sign, on the days that it is about, up to its amount.
+    Rows about the shortest times go first.
     """
     left, found = dict(totals), Counter[int]()
     for row in sorted(later):
@@ -144,7 +150,7 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
 
 
 def entry_of(found: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
-    """Return the entry of a day `at` which it was found that another one came out differently."""
+    """Return the entry on day `at` for a restated day, without what earlier entries already state."""
     day = found.day
     reasons, accrued = dict(found.reasons), dict(found.accrued)
     for each in known:
@@ -167,7 +173,7 @@ def _less(now: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
 
 
 class FrozenMonths:
-    """What is kept of a month's bills, some of which may be closed. `read` it first."""
+    """The stored bills of a month, in which some providers may be closed. Call `read` first."""
 
     def __init__(
         self, ledger: Ledger, month: CalendarMonth, closed: Mapping[str, Mapping[str, Any]], now: float
@@ -178,7 +184,7 @@ class FrozenMonths:
         self._today = int(now) // DAY_S * DAY_S
         self.days: dict[tuple[int, str], BilledDay] = {}
         self._corrections: list[BilledDay] = []
-        self._found: dict[tuple[int, str], Restated] = {}  # how closed days come out now
+        self._found: dict[tuple[int, str], Restated] = {}  # differences of closed days, by day and provider
 
     async def read(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
@@ -188,7 +194,9 @@ class FrozenMonths:
         return self
 
     async def as_kept(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
-        """Return what is to be kept of a day as it comes out now. `entries` has what changed of a closed one."""
+        """
+        Return the day to store. For a closed month, return nothing and note the difference for `entries`.
+        """
         if not self._is_frozen(day.provider):
             is_kept = self._is_closed(day.provider) and self._has(frozen(day, sums)[0])
             return [] if is_kept else [(day, sums)]
@@ -199,13 +207,13 @@ class FrozenMonths:
 
     @property
     def restated(self) -> set[str]:
-        """Return the providers whose closed days came out differently."""
+        """Return the providers whose closed days have changed."""
         return {provider for (_, provider), found in self._found.items() if found.sums}
 
     async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
         """
-        Return the entries for what changed of closed days. `later` is what the provider has billed of it itself: that
-        is in no entry, and an entry that has it is taken back.
+        Return entries for the changes of closed days, without the part in `later`, which the provider billed
+        itself. Entries that already had that part are reduced.
         """
         made: Made = []
         for provider in sorted({provider for _, provider in self._found}):
@@ -232,7 +240,7 @@ class FrozenMonths:
         return [(entry_of(found, self._today, known, mark=mark_of(sums)), sums)]
 
     async def note_without_bill(self, day: int, present: Collection[str]) -> None:
-        """Note a closed day that no bill is about any more: what restated it is taken back."""
+        """Note a closed day that no bill covers any more, so that its entries are reversed."""
         for (at, name), kept in self.days.items():
             is_there = name in present or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):
@@ -240,17 +248,23 @@ class FrozenMonths:
                 await self.as_kept(replace(kept, state=CLOSED), sums)
 
     def _has(self, day: BilledDay) -> bool:
-        """True if a day is kept as it is: by a process that ended before all days of its month were."""
+        """
+        Return whether a day is already stored in its closed form. That happens if a process stopped before
+        the whole month was closed.
+        """
         known = self.days.get((day.day, day.provider))
         return known is not None and known.mark == day.mark
 
     def gone(self, day: int, present: Collection[str]) -> set[str]:
-        """Return the providers that a day has billed money of, and no bill any more."""
+        """Return the providers that have billed money on a day but no longer a bill."""
         there = {name for at, name in self.days if at == day and INVOICE not in name}
         return {name for name in there - set(present) if not self._is_frozen(name)}
 
     async def settle(self) -> int:
-        """Freeze what is closed and not frozen yet, and forget what stands beside months that are open again."""
+        """
+        Complete the closing of closed months, and delete entries and invoice amounts of months that were
+        reopened. Return the number of changes.
+        """
         changed = 0
         for provider in sorted({day.seller for day in self.days.values()}):
             if self._is_closed(provider) and not self._is_frozen(provider):
@@ -264,7 +278,9 @@ class FrozenMonths:
         return changed
 
     async def _freeze(self, provider: str) -> None:
-        """Day by day; what stands beside them is the last, and says that it is done."""
+        """
+        Store a closed month day by day. The invoice amounts are stored last and mark the closing as complete.
+        """
         usage: Counter[Dimensions] = Counter()
         billed = 0
         empty = BilledDay(
@@ -301,7 +317,7 @@ class FrozenMonths:
 async def figures_of(
     ledger: Ledger, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
 ) -> MonthFigures:
-    """Return what the bills of a provider and month come to. Of a closed month it is as it was closed."""
+    """Return the sums of a provider's bills of a month. A closed month returns its state at closing."""
     charges: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     largest: list[BilledSum] = []

@@ -1,8 +1,8 @@
 """
-Makes the billed money of billing connections from the rows of their drops, in the background, as bills are made: day
-by day, each in one transaction. What is of a connection that left the costs is forgotten.
+The background task that calculates billed costs from the rows of billing connections, with one transaction
+per day. If a connection leaves the costs, its amounts are deleted.
 
-Usage of containers that has a price, and no row about its node, stands beside them as if a connection had told it.
+Container usage that has a price but no billed row is stored in the same way, under a connection name of its own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from spool.people import People
 from spool.registry.connections import BillingConnection
 
 LOOK_S = 60.0
-USAGE_S = 3600.0  # usage of a day that runs changes what was made so often
+USAGE_S = 3600.0  # usage of a running day is recalculated this often
 SOURCE, METRICS = "billing_drops", "container_metrics"
-PRICED = "(containers)"  # stands for the connection of usage that has a price: no connection has such an id
+PRICED = "(containers)"  # connection name of priced container usage; no real connection can have this id
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class RowSources:
     """
-    `connections` are those whose rows are in costs; `owner_tags` name a team or a user. `usage` is that of containers,
-    None where nobody reads it.
+    The inputs. `connections` returns those whose rows are in costs. `owner_tags` names teams and users.
+    `usage` reads container usage, or is None if no container metrics are read.
     """
 
     ledger: Ledger
@@ -51,33 +51,36 @@ class RowSources:
 
 
 class RowBook:
-    """`run` it, or `look` once."""
+    """Calculates billed costs of connections. `run` loops in the background; `look` checks once."""
 
     def __init__(self, sources: RowSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self._marks: dict[tuple[str, str], object] = {}  # of months, as they were made last
+        self._marks: dict[
+            tuple[str, str], object
+        ] = {}  # by connection and month: inputs of the last calculation
         self._known: set[str] | None = None  # connections whose rows may be in the ledger
-        self._covered: dict[tuple[str, int], set[Node]] = {}  # nodes that rows of a month and day are about
-        self._beyond: dict[tuple[str, str], Sequence[int]] = {}  # days after a month that rows of it reach
-        self._used: Mapping[int, object] = {}  # of days with usage, what it was made from
+        self._covered: dict[tuple[str, int], set[Node]] = {}  # by month and day: nodes that rows are about
+        # by connection and month: days after the month that its rows reach
+        self._beyond: dict[tuple[str, str], Sequence[int]] = {}
+        self._used: Mapping[int, object] = {}  # by day with usage: inputs of the calculation
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
 
     async def run(self) -> None:
-        """Look again and again. Runs until cancelled; a full disk only delays it."""
+        """Check for changes until cancelled. A full disk only delays it."""
         while True:
             try:
                 await self.look()
             except SpoolError as error:
                 _log.warning(
-                    "rows of connections wait: %s",
+                    "calculating costs of billing connections failed and will be retried: %s",
                     error,
                     extra={"action": "billed_waits"},
                 )
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> int:
-        """Make the months whose rows or rules changed; how many days changed."""
+        """Recalculate months whose rows or rules changed. Return the number of changed days."""
         connections = self._sources.connections()
         names = {each.id for each in connections}
         changed = 0
@@ -106,7 +109,7 @@ class RowBook:
         return changed + await self._price()
 
     async def _read_usage(self) -> bool:
-        """Read what containers used; True if there is a price for it."""
+        """Read container usage. Return whether a price is set for it."""
         usage = self._sources.usage
         self._clusters = {}
         if usage is None or not usage.prices:
@@ -123,12 +126,12 @@ class RowBook:
         return True
 
     def _used_in(self, place: tuple[str, str]) -> object:
-        """Return what was used in the days that rows of a connection and month are about."""
+        """Return the usage inputs on the days that a connection's month covers."""
         days = [*CalendarMonth.of(place[1]).days, *self._beyond.get(place, ())]
         return tuple(self._used.get(day) for day in days)
 
     async def _names(self, month: CalendarMonth) -> frozenset[str]:
-        """Return the names of clusters and nodes of which usage in a month is known."""
+        """Return the names of clusters and nodes with known usage in a month."""
         found: set[str] = set()
         for day in month.days:
             for cluster in await self._clusters_of(day):
@@ -136,7 +139,7 @@ class RowBook:
         return frozenset(found)
 
     async def _clusters_of(self, day: int) -> Sequence[ClusterDay]:
-        """Return the clusters of which usage on a day is known and has a price."""
+        """Return the clusters with known and priced usage on a day."""
         usage = self._sources.usage
         if usage is None or day not in self._used:
             return ()
@@ -153,7 +156,7 @@ class RowBook:
         return self._clusters[day]
 
     async def _price(self) -> int:
-        """Make the days whose usage, prices or bills changed; how many changed."""
+        """Recalculate days whose usage, prices or bills changed. Return their number."""
         changed = 0
         for day, made_of in self._used.items():
             month = CalendarMonth.at(day).name
@@ -210,9 +213,7 @@ class RowBook:
         changed = 0
         self._covered = {place: nodes for place, nodes in self._covered.items() if place[0] != key}
         for hour in hours:
-            over = sorted(
-                day for day in found if day + DAY_S <= hour.hour
-            )  # rows come in the order of their hours
+            over = sorted(day for day in found if day + DAY_S <= hour.hour)  # rows are sorted by hour
             for day in over:
                 changed += await self._put(
                     day,
@@ -247,7 +248,7 @@ class RowBook:
     async def _put(
         self, day: int, amounts: Mapping[Place, int], key: str, rules: RowRules, newest: float
     ) -> int:
-        """Keep a day whose rows are all read; 1 if it changed."""
+        """Store a day after all of its rows were read. Return 1 if it changed."""
         clusters = await self._clusters_of(day)
         if not clusters:
             return await self._keep(
@@ -301,7 +302,7 @@ class RowBook:
         return await self._sources.ledger.put_billed([(made, sums)])
 
     async def _forget(self, names: Collection[str]) -> int:
-        """Forget the rows of connections that are not among these."""
+        """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
         gone = [day for day in await self._days() if day.connection not in names]
         for day in gone:
             await self._sources.ledger.drop_billed(day.day, day.provider)

@@ -1,7 +1,7 @@
 """
-The one rule by which an amount is divided: whole numbers, rounded towards 0, and the rest stands apart. Pure.
+The one rule by which amounts are divided: integers, rounded toward 0, with the rounding rest kept separately. Pure.
 
-No share depends on the remainders of others, so what one team pays tells nothing about other teams.
+No share depends on the rounding of other shares, so the cost of one team reveals nothing about other teams.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ K = TypeVar("K")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread(Generic[K]):
     """
-    The parts of an amount: `shares`, those of what nobody reported, and the `rest` of all roundings.
-
-    Shares of 0 are left out. The sum of all parts is the amount.
+    The parts of an amount: `shares`, the `unreported` part without known usage, and the rounding `rest`.
+    Shares of 0 are omitted. The sum of all parts is the amount.
     """
 
     shares: Mapping[K, int]
@@ -28,8 +27,8 @@ class Spread(Generic[K]):
 
 def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None) -> Spread[K]:
     """
-    Divide an amount by weights; negative weights are 0. `quantity` is what the bill tells in their unit: what it
-    tells beyond the sum of the weights was reported by nobody. Without any weight, all of it was.
+    Divide an amount by weights; negative weights count as 0. `quantity` is the billed quantity in the unit of
+    the weights. Its excess over the weights becomes `unreported`. Without weights, everything does.
     """
     positive = {key: weight for key, weight in weights.items() if weight > 0}
     known = sum(positive.values())
@@ -45,9 +44,8 @@ def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None
 
 def in_turn(amount: int, weights: Sequence[int]) -> list[int]:
     """
-    Divide an amount over days one after the other, by weights that are not negative; without any, evenly.
-
-    There is no rest, and no part has another sign.
+    Divide an amount among days in sequence, by weights of at least 0, or evenly if all are 0. There is no
+    rest, and all parts have the amount's sign.
     """
     weights = weights if any(weights) else [1] * len(weights)
     sign = -1 if amount < 0 else 1

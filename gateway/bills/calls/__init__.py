@@ -1,1 +1,3 @@
-"""The calls of the operator API on billing: hours and drops that are sent, and statements of providers."""
+"""
+Handlers of the operator API for billing: hourly files, connections, provider bills, plans and closed months.
+"""

@@ -1,4 +1,4 @@
-"""The calls of the operator API on invoices, and on months of a provider's bills that are closed."""
+"""Handlers of the operator API for invoices and closed months of provider bills."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 
 PREVIEW = ("provider", "month")
-_ROUNDED = 12  # characters of an id
+_ROUNDED = 12  # bytes of an id
 
 
 class BilledInvoice(RequestBody):
     """
-    An invoice of a provider for a month such as 2026-10, in dollars. `tax` is what of the total no statement tells;
-    `lines` is how many lines of it were rounded to cents.
+    A provider's invoice for a month such as 2026-10, in dollars. `tax` is the part of the total that no bill
+    states. `lines` is the number of lines that were rounded to cents.
     """
 
     provider: str
@@ -48,7 +48,7 @@ class BilledInvoice(RequestBody):
 
 
 class MonthClosing(RequestBody):
-    """`accept` closes a month with a difference, or with days that are not final."""
+    """`accept` closes the month in spite of an unexplained difference or days that are not final."""
 
     provider: str
     month: str
@@ -88,7 +88,7 @@ CLOSED_MONTHS: List[Row] = List(
 )
 
 
-@call("GET", "/billed-invoices", VIEW_COSTS, "List the invoices of providers", lists=INVOICES)
+@call("GET", "/billed-invoices", VIEW_COSTS, "List invoices of providers", lists=INVOICES)
 async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
     kept = request.registry.billed_invoices.all()
     rows: list[Row] = [{"id": id, **body} for id, body in kept.items()]
@@ -97,19 +97,19 @@ async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result
 
 @call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
-    """Keep an invoice. A month that is closed takes none: open it again first."""
+    """Store an invoice. A closed month accepts no invoice; reopen the month first."""
     invoice = closing.invoice_of(msgspec.structs.asdict(request.body))
     registry = request.registry
     _check_open(registry, invoice.provider, invoice.month)
     if len(_invoices(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
-        raise NotAllowed(f"a provider has at most {closing.MAX_INVOICES} invoices of a month")
+        raise NotAllowed(f"a provider can have at most {closing.MAX_INVOICES} invoices per month")
     id = _invoice_id(invoice)
     body = {**closing.kept(invoice), "added_at": moment(request.now()), "added_by": request.actor.name}
     await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add", shown=body)
     return {"billed_invoice": {"id": id, **body}}
 
 
-@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Forget an invoice")
+@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Delete an invoice")
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
     id = request.word("id")
@@ -124,23 +124,23 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
     "GET",
     "/month-closing",
     VIEW_COSTS,
-    "What closing a month of bills would find",
+    "Preview the closing of a month of bills",
     required=PREVIEW,
     in_turn=True,
 )
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Return what closing would find: the bills of a month by charge and its invoices. Nothing is closed."""
+    """Return the sums of a month's bills by charge, compared with its invoices. Nothing is closed."""
     given = request.http.query
     provider = _provider(given.get("provider", ""))
     if not provider:
-        raise Invalid("provider says whose bills: such as provider=openai")
+        raise Invalid("provider is required, such as provider=openai")
     month = _month(given.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
     found = await _biller(request.services).figures(month, provider, invoices)
     return {"month_closing": _described(found)}
 
 
-@call("GET", "/closed-months", VIEW_COSTS, "List the months of bills that are closed", lists=CLOSED_MONTHS)
+@call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
 async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
     rows = list(request.registry.closed_months.all().values())
     return await request.list(CLOSED_MONTHS, MemoryRows(rows))
@@ -148,24 +148,27 @@ async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> R
 
 @call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills")
 async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
-    """Close a month that is over: nothing in it moves any more, and changes are entries of their own day."""
+    """
+    Close a finished month. Its amounts no longer change. Each later change is stored as an entry on the day
+    on which it is found.
+    """
     registry = request.registry
     given = request.body
     provider = _provider(given.provider)
     month = _month(given.month)
     if month.end > request.now():
-        raise Invalid(f"{month.name} is not over: it can be closed from {moment(month.end)} on")
+        raise Invalid(f"{month.name} is not over; it can be closed from {moment(month.end)}")
     _check_open(registry, provider, month.name)
     invoices = _invoices(registry, provider, month.name)
     if not invoices:
-        raise Invalid(f"{provider} has no invoice of {month.name}: add it first")
+        raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
     async def keep(found: MonthFigures) -> None:
         if not found.by_charge:
-            raise Invalid(f"no bill of {provider} is about {month.name}: import its statements first")
+            raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
         problems = found.problems()
         if problems and not given.accept:
-            raise NotAllowed(f"{'; '.join(problems)}: accept it to close nevertheless")
+            raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
         body = {
             **closing.shown(found),
             "accepted": bool(problems),
@@ -184,11 +187,11 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(found)}
 
 
-@call(
-    "DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Let a closed month of bills change again"
-)
+@call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
 async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Let a closed month change again. What was restated of it since goes: the month itself has it then."""
+    """
+    Reopen a closed month. Its correction entries are deleted, because the month itself gets the changes.
+    """
     registry = request.registry
     provider = _provider(request.word("provider"))
     month = _month(request.word("month"))
@@ -228,7 +231,7 @@ def _described(found: MonthFigures) -> dict[str, Any]:
 
 def _check_open(registry: Registry, provider: str, month: str) -> None:
     if closing.closed_id(provider, month) in registry.closed_months.all():
-        raise NotAllowed(f"{month} of {provider} is closed; open it again first")
+        raise NotAllowed(f"{month} of {provider} is closed; reopen it first")
 
 
 def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:

@@ -1,4 +1,4 @@
-"""Billing connections and the drops that they took, for keys that manage them and for people."""
+"""Billing connections and the hourly files that they received, for keys and for people."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
 
 Row = TypeVar("Row")
-OPERATORS = ""  # no key has this name: all of them share what one key may hold
+OPERATORS = ""  # key name of people, which no real key has; all of them share the memory allowance of one key
 CONNECTION_TYPE = "external"
 CAPABILITIES = ("billing_drops",)
 
@@ -122,12 +122,12 @@ async def connection_rows(connections: BillingConnections) -> MemoryRows[ShownCo
 
 
 def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop]:
-    """NotThere when there is no such connection."""
+    """Return the connection's hourly files. Raises NotThere if the connection does not exist."""
     return StoredRows(partial(connections.drops.page, connections.table.get(id).id))
 
 
 class MonthRequest(Protocol):
-    """What `send_month` needs of a request, from a key holder or a person."""
+    """The parts of a request that `send_month` needs. It may come from a key or from a person."""
 
     http: web.Request
 
@@ -212,7 +212,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         return word
 
 
-# Both names of the segment are accepted, independent of the upstream's.
+# Both names in the address are accepted, whichever the cost service uses.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
 _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
@@ -221,7 +221,7 @@ _DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
     "GET",
     _DROPS,
     "connections:read_billing_external_billing_drops",
-    "The drops of a connection of which rows stand",
+    "List the hourly files (drops) of a connection that still have rows",
     endpoint="billing",
     lists=DROPS,
     item=_DROP,
@@ -235,7 +235,7 @@ async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result
     "GET",
     _DROPS + "/{month}",
     "connections:read_billing_external_billing_drops_month",
-    "The rows of a month, every operation applied in order; all of them where no page is asked for",
+    "Return a month's rows after all operations; without page parameters, all of them",
     endpoint="billing/month",
     lists=MONTH_ROWS,
     refusals=(*READ, 404, 410),
@@ -259,20 +259,21 @@ async def send_month(
     share: Share,
 ) -> Result:
     """
-    The rows of a month as the operations left them; NotThere if there are none.
+    Return a month's rows as the operations left them. Raises NotThere if there are none.
 
-    A page of them for who asks for a part; else all, inflated while they are sent: a client that knows of no
-    pages must not lose rows. What this holds counts in the share of the request. Refusal 503 if there is no room.
+    Requests with page parameters get one page. Other requests get all rows, decompressed while they are sent,
+    because a client that does not know pages must not miss rows. The memory counts toward the request's
+    share; without room, the refusal is 503.
     """
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "A month is written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
     share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)
-    # first, because it refuses unknown parameters
+    # list() rejects unknown parameters, so it runs before NotThere
     page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
     if not hours:
-        raise NotThere("this connection has no rows of this month")
+        raise NotThere("this connection has no rows for this month")
     if page is not None:
         return page
     behind = whole_month(sum(hour.rows for hour in hours))
@@ -282,7 +283,7 @@ async def send_month(
 
 
 def _connections(asking: Asker[MoneyServices]) -> BillingConnections:
-    """Refusal 503 with the reason, to a person, while the registry cannot be read."""
+    """Return the connections. While the registry cannot be read, people get a refusal 503 with the reason."""
     if asking.is_person:
         asking.services.require_registry()
     return asking.services.billing_connections
@@ -294,19 +295,19 @@ async def _one(connections: BillingConnections, connection: BillingConnection, r
 
 
 async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
-    """Why rows of a connection would count twice in costs; None if nothing else tells of its provider."""
+    """Return why rows of a connection would count twice in costs, or None if they would not."""
     name = providers.canonical(connection.cloud_provider)
     known = await asking.services.known_values()
     if name in map(providers.canonical, known.get("provider", ())):
-        return f"calls of {connection.cloud_provider} are counted: with its bill they would count twice"
+        return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
     statements = await asking.registry.statements.statements()
     if name in {info.provider for info in statements}:
-        return f"statements tell the bill of {connection.cloud_provider}: with its rows it would count twice"
+        return f"bills of {connection.cloud_provider} are already imported, so its rows would count twice"
     return None
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft."""
+    """Return the given fields under the names of a draft."""
     values = stated(given, s3_bucket_info=_bucket)
     values.pop("connection_id", None)
     values.pop("in_costs", None)
@@ -318,12 +319,20 @@ def _bucket(given: BucketInfo | None) -> S3Bucket | None:
     return None if given is None else S3Bucket(**msgspec.structs.asdict(given))
 
 
-@call("GET", "/connections/{id}/drops", VIEW_COSTS, "List the drops of a connection", lists=DROPS)
+@call(
+    "GET", "/connections/{id}/drops", VIEW_COSTS, "List the hourly files (drops) of a connection", lists=DROPS
+)
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(DROPS, drop_rows(_of_people(request), request.word("id")))
 
 
-@call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, "Show the rows of a month", lists=MONTH_ROWS)
+@call(
+    "GET",
+    "/connections/{id}/drops/{month}",
+    VIEW_COSTS,
+    "Show a month's rows of a connection",
+    lists=MONTH_ROWS,
+)
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections = _of_people(request)
     id = request.word("id")

@@ -1,8 +1,8 @@
 """
-The rows of a month of billing drops in pages, in the order of hours, then of drops, then as they were sent.
+A month's rows of a billing connection in pages, sorted by hour, then by file, then as sent.
 
-A walk sees the month as it was when its first page was given: rows that are added meanwhile are left out of it,
-and where rows of it were replaced, the next page is refused.
+All pages show the month as it was at the first page. Rows that are added later are omitted. If rows of the
+first state are replaced, the next page is refused.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 
 @dataclass(frozen=True, slots=True)
 class DropRow:
-    """A row as it was sent; `place` is its own among those of the walk, with what the walk is of."""
+    """
+    A row as it was sent. `place` holds its position and the state of the month to which the pages belong.
+    """
 
     text: bytes
     place: str
 
 
-# Whoever shows a row shows the bytes that came; the answer is encoded around them.
+# Rows are shown as the bytes that were received, without decoding them.
 MONTH_ROWS: List[DropRow] = List(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),
@@ -52,7 +54,7 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class MonthRows:
-    """A source of pages over the hours of a month."""
+    """Pages over the hours of a month."""
 
     def __init__(self, hours: Sequence[HourRows]) -> None:
         self._hours = hours
@@ -81,20 +83,23 @@ class MonthRows:
     def _walked(
         self, position: Position | None
     ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
-        """The hours of the walk, its name, and where it is. Refusal 410 where rows of it were replaced."""
+        """
+        Return the hours and the name of the state that the pages show, and the current position. Refuses with
+        410 if rows of that state were replaced.
+        """
         if position is None:
             last = max(hour.drop for hour in self._hours)
             return self._hours, f"{last} {_digest(self._hours)}", None
         place, last_drop, digest = str(position.identity).split(" ")
         hours = [hour for hour in self._hours if hour.drop <= int(last_drop)]
         if _digest(hours) != digest:
-            message = "rows of this month were replaced since the first page; begin again without cursor"
+            message = "rows of this month were replaced since the first page; start again without cursor"
             raise Refusal(410, "changed", message)
         return hours, f"{last_drop} {digest}", (int(place), position)
 
 
 def whole_month(rows: int) -> bytes:
-    """Make the end of the answer with all rows of a month, for which no page was asked."""
+    """Return the end of an answer that has all rows of a month."""
     return b"," + orjson.dumps(envelope_of(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
 
 
@@ -106,7 +111,7 @@ def _bounds(
     is_falling: bool,
     is_backward: bool,
 ) -> tuple[int, int]:
-    """Return the first place of the page and the place behind its last, in the list's order."""
+    """Return the start and the end of the page, as indexes of `places`."""
     if at is None:
         return 0, min(limit, len(places))
     place, position = at
@@ -133,7 +138,7 @@ def _passing(hours: Sequence[HourRows], wanted: PageQuery) -> Iterator[int]:
 
 
 def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
-    """The rows at these places; hours without any of them stay compressed."""
+    """Return the rows at these positions. Hours without a requested row stay compressed."""
     found: dict[int, bytes] = {}
     first = 0
     for hour in hours:
@@ -151,6 +156,9 @@ def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
 
 
 def _digest(hours: Sequence[HourRows]) -> str:
-    """Hash which drops have which hours: a drop never changes, and its rows of an hour are removed together."""
+    """
+    Return a digest of which files have rows in which hours. A file never changes, and its rows of an hour
+    are removed together.
+    """
     names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
     return blake2b(orjson.dumps(names), digest_size=12).hexdigest()

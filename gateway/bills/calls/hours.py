@@ -1,4 +1,4 @@
-"""The calls of the operator API on billing: what hours of AI cost come to as drops, and sending them now."""
+"""Handlers of the operator API that preview and send hours of AI cost as billing rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from spool.billing import BillingPlan
 from spool.errors import Invalid
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
-MAX_DAYS = 62  # as long as the ledger keeps hours
+MAX_DAYS = 62  # the time for which the ledger keeps hours
 
 
 class Push(RequestBody):
-    """`since` and `until` are days (UTC, the last is part of it) or RFC 3339 times; a dry run sends nothing."""
+    """`since` and `until` are UTC days (`until` is included) or RFC 3339 times. A dry run sends nothing."""
 
     since: str
     until: str
@@ -29,7 +29,7 @@ class Push(RequestBody):
     "GET",
     "/billing",
     VIEW_COSTS,
-    "What hours come to as billing drops",
+    "Preview the billing rows of hours",
     required=("from", "to"),
     in_turn=True,
 )
@@ -42,9 +42,11 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
 
 
-@call("POST", "/billing/push", MODIFY_BILLING, "Send hours as billing drops")
+@call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours")
 async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
-    """Every hour of the span is sent, changed or not: `replace_hourly` makes a repeat harmless."""
+    """
+    Send every hour of the span, even if unchanged. Repeats do no harm, because `replace_hourly` replaces an hour.
+    """
     services = request.services
     given = request.body
     since, until = _span(given.since, given.until)
@@ -63,9 +65,9 @@ def _span(first: str, last: str) -> tuple[datetime, datetime]:
     until = parse_moment("to", last, end=True).astimezone(UTC)
     since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
     if since >= until:
-        raise Invalid("from must be an hour or more before to")
+        raise Invalid("from must be at least one hour before to")
     if until - since > timedelta(days=MAX_DAYS):
-        raise Invalid(f"at most {MAX_DAYS} days at once")
+        raise Invalid(f"the span can be at most {MAX_DAYS} days")
     return since, until
 
 

@@ -1,4 +1,4 @@
-"""Plans of assistants as people manage them, and what they came to in a month."""
+"""Handlers for plans of assistants, and their costs in a month."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spool.record import CURRENCY, moment
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
-Row = tuple[AssistantPlan, str | None]  # with the name of its view
+Row = tuple[AssistantPlan, str | None]  # with the view's name
 ONCE = ("month", "currency")
 
 
@@ -75,7 +75,7 @@ class PlanResource(ManagedResource[AssistantPlan]):
         path="/plans",
         reads=VIEW_COSTS,
         changes=MODIFY_VIEWS_AND_BUDGETS,
-        words={SHOW: "Show a plan, by its id or its name"},
+        words={SHOW: "Show a plan, by id or name"},
     )
 
     async def shown(self, asking: Asker[Any], row: AssistantPlan) -> Row:
@@ -100,18 +100,20 @@ PLAN = PlanResource()
     "GET",
     "/plan-costs",
     VIEW_COSTS,
-    "What plans came to in a month: paid, included, beyond",
+    "Show the costs of plans in a month",
     optional=ONCE,
     shows=SLICED,
     in_turn=True,
 )
 async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    A calendar month (UTC), up to everything closed by now; the fees of the running month are those of its days until
-    today. `paid` are fees, `overage` and what no plan covers (`metered`); `included_value` is what the covered calls
-    are worth at list prices, and no part of it. `idle_seats` had no call in the cycles that ended in the month.
+    Return the costs of plans in a calendar month (UTC), up to the last closed record. Fees of the current
+    month are those of its days until today. `paid` is fees, `overage`, and calls that no plan covers
+    (`metered`). `included_value` is the value of covered calls at list prices. It is not part of `paid`.
+    `idle_seats` had no call in billing cycles that ended in the month.
 
-    People who see only some calls get the seats whose user and team pass, and the value of these calls alone.
+    People with restricted access get the seats whose user and team their filters match, and the value of
+    only these calls.
     """
     query = request.http.query
     now = request.now()

@@ -1,4 +1,4 @@
-"""The call of the operator API for what providers billed against what was counted, as JSON or CSV."""
+"""Handler of the operator API that compares provider bills with counted costs, as JSON or CSV."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
-LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up
+LEAST_ROWS = (
+    100  # minimum per provider, even with many providers, because the days of a month are never merged
+)
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
 MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
 def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
-    """True if the month that is asked for is over."""
+    """Return whether the requested month is over."""
     given = request.http.query.get("month")
     return given is not None and CalendarMonth.of(given).end <= request.now()
 
@@ -49,7 +51,7 @@ def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
     "GET",
     "/reconciliation",
     VIEW_COSTS,
-    "What was billed against what was counted",
+    "Compare billed with counted costs",
     optional=ONCE,
     gives={JSON: OBJECT, "text/csv": TEXT},
     in_turn=True,
@@ -57,9 +59,10 @@ def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
 )
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    A month of every provider with a statement: billed is counted + volume + rate + other + own, in every row.
+    Compare a month of every provider that has a bill. In every row, billed is counted + volume + rate +
+    other + own.
 
-    Open days, and days without a statement, are listed and in no sum.
+    Open days and days without a bill are listed, but are in no sum.
     """
     query = request.http.query
     by = query.get("by", DAY)
@@ -105,7 +108,10 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
 
 
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
-    """At most so many rows, the others as one: they still add up to `total`; and at most so many names of a kind."""
+    """
+    Return at most `most` rows. The remaining rows are merged into one, so the rows still add up to `total`.
+    Lists of names are cut at `most` as well.
+    """
     lines = found.lines(by)
     shown = lines
     if len(lines) > most:
@@ -178,7 +184,7 @@ def _cause(claim: Claim) -> Mapping[str, object]:
 
 
 def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
-    """The rows of every provider, and a row `total` of each."""
+    """Yield the rows of every provider, each followed by a row `total`."""
     for provider in providers:
         for row in (*provider["rows"], {**provider["total"], "name": "total"}):
             yield _cells(provider["provider"], row)

@@ -1,4 +1,4 @@
-"""The calls of the operator API on statements: reports of providers imported, listed, deleted, and pulled."""
+"""Handlers of the operator API for provider bills: import, list, delete, pull."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.statements import StatementMonth, StatementOutcome, day_text
 
 MAX_FILES = 1000
-ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconcile import"
+ELSEWHERE = "import reports on the server's machine with tollhouse reconcile import"
 
 
 class StatementFiles(RequestBody):
     """
-    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what
-    the report says.
+    `files` are absolute paths. Without `source`, each file's source is recognized. Without `account`, the
+    report's account is used.
 
-    A dry run says what would change, and keeps nothing.
+    A dry run returns the changes without storing them.
     """
 
     files: tuple[str, ...]
@@ -42,7 +42,7 @@ class StatementFiles(RequestBody):
 
 
 class StatementPull(RequestBody):
-    """`name` is that of a `[[reconciliation.pull]]`; without it every one is pulled."""
+    """`name` is the name of a `[[reconciliation.pull]]`. Without it, all pulls run."""
 
     name: str | None = None
 
@@ -108,12 +108,12 @@ PULLS: List[PullState] = List(
 )
 
 
-@call("GET", "/statements", VIEW_COSTS, "List what providers billed, by source and month", lists=STATEMENTS)
+@call("GET", "/statements", VIEW_COSTS, "List provider bills by source and month", lists=STATEMENTS)
 async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
 
-@call("POST", "/statements", MODIFY_BILLING, "Import reports of providers")
+@call("POST", "/statements", MODIFY_BILLING, "Import provider reports")
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
     settings = request.services.reconciliation()
@@ -143,24 +143,24 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     return {"imports": shown, "dry_run": body.dry_run}
 
 
-@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Forget a month of a source")
+@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Delete a month of a source's bills")
 async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
 
 
-@call("GET", "/statement-pulls", VIEW_COSTS, "List the reports that are pulled", lists=PULLS)
+@call("GET", "/statement-pulls", VIEW_COSTS, "List the pulls of reports", lists=PULLS)
 async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
     pulls = request.services.statement_puller
     return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
-@call("POST", "/statement-pulls", MODIFY_BILLING, "Pull reports now")
+@call("POST", "/statement-pulls", MODIFY_BILLING, "Run pulls of reports now")
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
-    """Pull now. What fails is told in the state of its pull."""
+    """Run the pulls now. Failures are reported in the state of each pull."""
     if request.services.statement_puller is None:
-        raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
+        raise Refusal(503, "no_pulls", "pulls cannot run while the registry is damaged")
     puller = request.services.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:

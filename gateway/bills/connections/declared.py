@@ -1,4 +1,6 @@
-"""A billing connection: what billing data is taken from, and where it goes upstream."""
+"""
+The resource of billing connections: the source of billing data, and the connection's id at the cost service.
+"""
 
 from __future__ import annotations
 
@@ -17,61 +19,66 @@ class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream."""
+    """
+    `connection_id` sets an id that senders already use. `upstream_connection_id` is the id at the cost service.
+    """
 
     name: Annotated[
-        str, words(f"Unique among connections, whatever the case: 1 to {MAX_NAME} printable characters.")
+        str,
+        words(
+            f"A name that no other connection has, regardless of case: 1 to {MAX_NAME} printable characters."
+        ),
     ]
     cloud_provider: Annotated[
         str,
-        words(f"Whose billing data it takes: 1 to {MAX_TEXT} printable characters."),
-        Option("--provider", help="Whose bill it is, such as MongoDB."),
+        words(f"Provider of the billing data: 1 to {MAX_TEXT} printable characters."),
+        Option("--provider", help="The provider of the bill, such as MongoDB."),
     ]
     expected_ingest_rate: Annotated[
-        float | None, words("A number of the service's own, from 0 to 1e15: kept and shown.")
+        float | None, words("A number for the cost service, from 0 to 1e15; stored and shown only.")
     ] = None
-    is_enabled: Annotated[bool, words("Whether it takes drops."), Option(is_by_hand=True)] = True
+    is_enabled: Annotated[bool, words("Accept hourly files."), Option(is_by_hand=True)] = True
     s3_bucket_info: Annotated[
-        BucketInfo | None, words("Where the provider leaves its files; kept and shown, and not read.")
+        BucketInfo | None, words("Location of the provider's files; stored and shown only, never read.")
     ] = None
     connection_id: Annotated[
         str | None,
-        words("An id that senders have already; a new one, unless given."),
+        words("An id that senders already use; default: a new id."),
         Option(is_by_hand=True),
     ] = None
     in_costs: Annotated[
         bool | None,
         words(
-            "Whether its rows are in [billed costs](../billed-costs.md#rows-of-billing-connections). Those of a new "
-            "one are, unless calls or statements of its provider are there: they would count twice."
+            "Include the rows in [billed costs](../billed-costs.md#rows-of-billing-connections). "
+            "Default: yes, unless calls or bills of the provider would count them twice."
         ),
     ] = None
     upstream_connection_id: Annotated[
-        str, words("The id that it has upstream; its own, unless given."), Option("--upstream-id")
+        str, words("The connection's id at your cost service; default: its own id."), Option("--upstream-id")
     ] = ""
 
 
 ConnectionChanges = changes_of(
     NewConnection,
-    "What is left out stays as it is.",
+    "Omitted fields stay unchanged.",
     once=("connection_id",),
     has_version=False,
 )
 ConnectionItem = item_of(
     NewConnection,
-    "A connection as it is answered; times are epoch seconds as text.",
+    "A stored connection. Times are epoch seconds as text.",
     types={"connection_id": str},
     answered={
         "connection_name": str,
         "connection_type": str,
         "capabilities": list[str],
         "is_draft": bool,
-        "state": Annotated[str, words("Whether a drop has come, and whether it is enabled.")],
+        "state": Annotated[str, words("Whether the connection is enabled and has received an hourly file.")],
         "created": str,
         "creation_date": str,
         "in_costs": bool,
         "in_costs_reason": Annotated[
-            str | None, words("Why its rows would count twice; null in lists, and where they would not.")
+            str | None, words("Reason why its rows would count twice; null in lists, or if they would not.")
         ],
         "last_updated": str,
     },

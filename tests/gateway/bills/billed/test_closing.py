@@ -401,7 +401,7 @@ def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]
         ("total", "a lot", "decimal number"),
         ("issued", "yesterday", "a day such as"),
         ("lines", 1_000_001, "1 to 1000000"),
-        ("currency", "EUR", "give the dollars"),
+        ("currency", "EUR", "state the invoice in USD"),
         ("number", "", "number"),
     ],
 )

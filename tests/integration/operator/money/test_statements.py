@@ -72,8 +72,8 @@ REFUSED: Sequence[tuple[object, str]] = [
     ({"files": []}, "files"),
     ({"files": ["page.json"]}, "absolute path"),
     ({"files": ["/nowhere/page.json"]}, "cannot be read"),
-    ({"files": [str(PAGE)], "source": "nobody"}, "there are: openai_usage"),
-    ({"files": [str(PAGE)], "source": "aws_cur"}, "no JSON"),
+    ({"files": [str(PAGE)], "source": "nobody"}, "use one of: openai_usage"),
+    ({"files": [str(PAGE)], "source": "aws_cur"}, "does not come as JSON"),
     ({"files": [str(PAGE.parent)]}, "cannot be read"),
 ]
 
