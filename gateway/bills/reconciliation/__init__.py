@@ -1,1 +1,3 @@
-"""What providers billed against what was counted: the difference, split exactly, and what explains it."""
+"""
+Reconciliation of provider bills with counted costs: the exact parts of the difference, and their causes.
+"""

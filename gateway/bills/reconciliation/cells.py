@@ -1,14 +1,16 @@
 """
-The exact split of a difference: billed = counted + volume + rate + other + own, to the last digit. Pure.
+The exact parts of a difference: billed = counted + volume + rate + other + own, without any remainder. Pure.
 
-For tokens L that the ledger counted at prices p, tokens P of a statement, and its money S: volume is (P - L)
-* p, rate is S - P * p, own is L * p - M where M is the ledger's cost. Prices of a cell are what its own
-counted tokens came to, so that tiers of size and prices of hours are in them; what only the statement has is
-valued at list prices. Tokens are compared in fine cells; money in coarser ones where the statement of money
-tells less.
+Say the ledger counted L tokens at prices p, and the bill states P tokens and an amount S. Then volume is (P -
+L) * p, rate is S - P * p, and own is L * p - M, where M is the ledger's cost.
 
-Tokens that the ledger has under one tier or kind, and the statement under another, are moves. They are as dear as the
-ledger's own were, by the list prices of both places: large inputs stay large inputs.
+The prices of a cell are the average prices of its own counted tokens, so they reflect large inputs and times
+of day. Tokens that only the bill has are valued at list prices. Tokens are compared in fine cells. Money is
+compared in coarser cells if the bill's amounts state fewer dimensions.
+
+A move is a number of tokens that the ledger has under one tier or kind, and the bill under another. At the
+target, moved tokens get the ledger's average price, scaled by the ratio of the two list prices. So large
+inputs stay large inputs.
 """
 
 from __future__ import annotations
@@ -43,14 +45,16 @@ from gateway.bills.reconciliation.sides import (
     divided,
 )
 
-VARIES = 200  # of a price: one part in so many is another price
-Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
-Regional = dict[Place, dict[str, int]]  # of a cell and meter: what is of each region
+VARIES = 200  # a price that differs by more than 1/VARIES is another price
+Entry = tuple[str, Cell, str]  # a part, its cell, and the meter ("" for OWN)
+Regional = dict[Place, dict[str, int]]  # value by cell and meter, and then by region
 
 
 @dataclass(slots=True)
 class _Worth:
-    """Billed tokens of a meter at our prices and at list prices, and what each side says is of a region."""
+    """
+    Billed tokens of a meter at our prices and at list prices, and the value per region according to each side.
+    """
 
     tokens: int = 0
     worth: int = 0
@@ -64,7 +68,9 @@ _AtOurPrices = dict[Cell, dict[str, _Worth]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """What both sides tell apart: of tokens, and of money. A level of money is one of tokens as well."""
+    """
+    Dimensions that both sides distinguish, for tokens and for money. Money never has a dimension that tokens lack.
+    """
 
     key: bool = False
     model: bool = True
@@ -95,7 +101,7 @@ class Levels:
 
     @property
     def finest(self) -> str:
-        """The finest level that is compared, in words."""
+        """Return the compared dimensions, comma-separated."""
         told = [
             name
             for name, is_told in (
@@ -114,18 +120,20 @@ class Split:
     """
     Both sides of all cells, and the parts of the difference.
 
-    `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was
-    billed for them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in
-    all. Of `worth`, `counted_in` is of each region that the ledger tells, `billed_in` of each that the
-    statement does. `values` is what was counted, at our prices; `listed` are the list prices of tokens.
+    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `paid` is the
+    billed amount, and `lines` the number of billed lines. WHOLE stands for amounts that name no meter.
+    `counted_in` and `billed_in` divide `worth` by region, according to the ledger and the bill.
+
+    By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list
+    price per token.
     """
 
     levels: Levels
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
-    metered: set[int] = field(default_factory=set)  # days of which a statement tells tokens
+    metered: set[int] = field(default_factory=set)  # days for which a bill states tokens
     parts: dict[Entry, int] = field(default_factory=counts)
-    extra: dict[Place, int] = field(default_factory=dict)  # tokens billed less tokens counted
+    extra: dict[Place, int] = field(default_factory=dict)  # billed tokens minus counted tokens
     values: dict[Place, int] = field(default_factory=counts)
     listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
@@ -136,17 +144,17 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    told_fees: dict[str, int] = field(default_factory=counts)  # that calls tell, by kind
+    told_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
     varying: set[str] = field(
         default_factory=set
-    )  # models some of whose calls have another price than the listed one
+    )  # models with calls whose price differs from the list price
 
     @property
     def billed_total(self) -> int:
         return sum(self.billed_money.values())
 
     def cells(self, model: str) -> set[Cell]:
-        """Cells of a model that have a worth."""
+        """Return the cells of a model that have a value."""
         return {cell for cell, _ in self.worth if cell.model == model}
 
     def part(self, name: str) -> int:
@@ -164,10 +172,11 @@ def split(
     imputed: bool = False,
 ) -> Split:
     """
-    The parts of the difference of the rows given. Days without tokens in a statement have no volume, unless
-    they are among the `metered`, of which a statement tells that nothing was used.
+    Split the difference of the given rows into its parts.
 
-    `imputed`: no statement tells money, and the billed tokens count at our prices.
+    Days without tokens in a bill have no volume. The exceptions are the days in `metered`, for which a
+    bill states that nothing was used. `imputed` means that no bill states money, so billed tokens are
+    valued at our prices.
     """
     found = Split(levels=levels, metered=set(metered))
     _add_sides(found, tokens, money, counted)
@@ -217,7 +226,7 @@ def split(
                 _move_regions(sums, move, found.counted[move.source[0]])
         for kind, fee in (
             () if imputed else ours.fees.items()
-        ):  # a report of tokens alone has no lines of others
+        ):  # a bill with only tokens has no lines for fees
             own += fee
             found.parts[OTHER, coarse, kind] -= fee
             found.told_fees[kind] += fee
@@ -256,13 +265,16 @@ def _add_sides(
 
 
 def _beside(kind: str, told: Collection[str]) -> str:
-    """Return the name under which calls tell what a line is of, if they do: images are those of any line of images."""
+    """
+    Return the kind under which calls report what a line is for. For example, calls report images, and lines
+    use several words for them.
+    """
     unit = beside_of(kind)
     return unit if kind not in told and unit in told else kind
 
 
 def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
-    """Return the billed price of a meter's token, by model: the last resort if no price is known."""
+    """Return the billed price per token by model and meter. It is used if no other price is known."""
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in found.billed.items():
         for meter, quantity in sums.tokens.items():
@@ -274,7 +286,9 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
 
 
 def _told(found: Split, cell: Cell) -> dict[str, int]:
-    """Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day."""
+    """
+    Return the billed tokens of a cell by METERS. If no bill states tokens for the day, return the counted tokens.
+    """
     ours = found.counted.get(cell, CountedSums()).tokens
     return (
         _metered(found.billed.get(cell, BilledSums()).tokens, ours)
@@ -284,7 +298,7 @@ def _told(found: Split, cell: Cell) -> dict[str, int]:
 
 
 def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
-    """Billed tokens by METERS: what a statement does not tell apart is divided as our own tokens are."""
+    """Return billed tokens by METERS. Pooled meters of a bill are divided in proportion to our tokens."""
     found = {meter: told.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if told.get(pooled):
@@ -296,12 +310,14 @@ def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]
 def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
 ) -> None:
-    """Split the value of a meter by region: by our values, and by the tokens of the statement."""
+    """
+    Split the value of a meter by region, once in proportion to our values and once to the bill's tokens.
+    """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    times = said // have if have and said % have == 0 else 1  # rows that came again are of the same regions
+    times = said // have if have and said % have == 0 else 1  # repeated rows are in the same regions
     for (region, place), value in ours.regional.items():
-        if place == meter and whole:  # what only the statement has is of no region that we know
+        if place == meter and whole:  # the region of tokens that only the bill has is unknown
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     told = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
     whole = sum(billed.tokens.get(place, 0) for place in told)
@@ -311,7 +327,7 @@ def _add_regions(
 
 
 def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
-    """Values of tokens that the statement has elsewhere, so that both places are billed at one share of our price."""
+    """Adjust the value of moved tokens, so that both places are billed at the same ratio to our prices."""
     coarse = found.levels.coarse
     for move, less, more in levelled(
         moved,
@@ -326,7 +342,7 @@ def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
-    """Give moved tokens the regions that they have at their source."""
+    """Assign moved tokens to the regions that they have at their source."""
     for (region, place), value in ours.regional.items():
         if place == move.source[1]:
             sums.counted_in[region] += int(move.tokens * move.target_price * value / ours.values[place])
@@ -334,7 +350,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     """
-    Subtract the tokens at our prices from what was billed for them, by the meters that the statement distinguishes.
+    Subtract the billed tokens at our prices from the billed amount, by the meters that the bill distinguishes.
     """
     for (cell, meter), amount in found.paid.items():
         found.parts[RATE, cell, meter] += amount
@@ -353,7 +369,7 @@ def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
 
 
 def _paid_as(found: Split, cell: Cell, meter: str) -> str:
-    """Under which meter a statement bills a meter of ours in a cell."""
+    """Return the meter under which the bill charges one of our meters in a cell."""
     if (cell, meter) in found.paid:
         return meter
     pools = [pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in found.paid]
@@ -361,20 +377,20 @@ def _paid_as(found: Split, cell: Cell, meter: str) -> str:
 
 
 def tier_of(told: str | None) -> str:
-    """Return a tier as both sides are compared by it."""
+    """Return the tier as it is compared: the standard tier is ""."""
     return STANDARD if told in (None, "", "standard", "default") else str(told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """So many tokens, where the ledger has them and where the statement does; prices are of one token."""
+    """Tokens that the ledger has at `source` and the bill at `target`. Prices are per token."""
 
     source: Place
     target: Place
     tokens: int
-    price: Fraction  # what those of the ledger came to
+    price: Fraction  # average price in the ledger
     target_price: Fraction
-    listed: int  # where the ledger has them, of an input that is not large
+    listed: int  # list price at the source, without surcharges for large inputs
 
     @property
     def worth(self) -> Fraction:
@@ -388,8 +404,10 @@ def moves(
     times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[Move]:
     """
-    Yield the moves between the tiers of a model, and then between kinds of its input; `told` are billed
-    tokens by METERS. They are searched in the tokens of one time, where the statement has them more `times`.
+    Yield the moves between the tiers of a model, and then between kinds of its input. `told` are billed
+    tokens by METERS.
+
+    If the bill repeats rows, tokens are compared once and the moves multiplied by `times`.
     """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
     for cell in sorted(told):
@@ -410,7 +428,7 @@ def moves(
 def _matched(
     chosen: Mapping[Place, int], left: dict[Place, int], counted: Mapping[Cell, CountedSums], prices: Prices
 ) -> Iterator[Move]:
-    """Moves among some places, whose tokens are taken from what is `left`."""
+    """Yield moves between the chosen places, and subtract their tokens from `left`."""
     if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
         return
     for source in (place for place, extra in chosen.items() if extra < 0):
@@ -446,11 +464,12 @@ def levelled(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    Yield how much more each move is worth than its prices say, at both ends: because of the large inputs in it.
+    Yield how much more each move is worth at both ends than its prices say, because of large inputs
+    among its tokens.
 
-    Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far
-    as no token becomes cheaper than its list price. `worth` is of the billed tokens of a place of money, and
-    `listed` the same at list prices, each of its tier.
+    This applies if no other move touches the two places and both are billed separately. The correction makes
+    both places billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`
+    returns the value of a money cell's billed tokens at our prices, and `listed` their value at list prices.
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
     for move in found:

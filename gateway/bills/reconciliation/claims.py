@@ -1,4 +1,6 @@
-"""What explains a difference, and what is left of it: each claim takes its exact share before the next test. Pure."""
+"""
+Claims about the causes of a difference. Each claim takes its exact share; the next check sees only the rest. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,20 @@ from gateway.bills.reconciliation.rate_series import of_model
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import dollars
 
-# How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference
-# alone.
+# Confidence: an id proves it; two independent numbers agree; or only the shape of the difference suggests it.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-APART = 50  # one in so many dollars of a claim about tokens may be of their price without a word
-# In place of a name: what else is claimed of the same days and models, what is claimed of their prices, and what
-# of kinds of input.
+APART = 50  # a claim about tokens mentions a price difference if it exceeds 1/APART of the amount
+# Placeholders for cause names: other claims about the same days and models, claims about their prices, and
+# claims about kinds of input.
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
-EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
-MOST_NAMES = 20  # of models, keys or regions that a claim lists
+EXCHANGED = 0.1  # share of missing tokens that may be surplus elsewhere
+MOST_NAMES = 20  # models, keys or regions listed per claim
 
 
 class Portion(NamedTuple):
-    """What is claimed of an entry: of its amount, and of its tokens."""
+    """The claimed amount and tokens of an entry."""
 
     amount: int
     tokens: int = 0
@@ -36,9 +37,11 @@ class Portion(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """
-    A cause and its share of the difference. `amount` and `tokens` are billed less counted; `moved` is the
-    same without regard to sign, day by day, and halved where days only exchange: the size of the cause.
-    `is_of_tokens`: it is about tokens or their prices, and not about other lines of a bill.
+    A cause and its share of the difference. `amount` and `tokens` are billed minus counted.
+
+    `moved` is the size of the cause: the sum of the absolute amounts per day. It is halved if days only
+    exchange amounts. `is_of_tokens` means that the cause is about tokens or their prices, not about other
+    lines of a bill.
     """
 
     cause: str
@@ -53,18 +56,19 @@ class Claim:
     keys: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
-    since: int = 0  # the day from which it holds; 0: from the first
+    since: int = 0  # first day on which it applies; 0 means all days
     is_of_tokens: bool = True
-    beside: tuple[str, ...] = ()  # causes that hold in its place as well, and cannot be told apart from it
+    beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """
-    What the tests look at. `key_tokens`: billed tokens by key, and by day and model, of keys that no key of
-    ours is known for; `own_keys`: tokens by day of our keys that none of the provider is known for. `hours`:
-    counted tokens by hour, also of a day before and after. `precision`: by day, the last digit in which the
-    statement writes amounts.
+    The input of the checks for causes.
+
+    `key_tokens`: billed tokens of provider keys without a known counterpart, by key and then by day and
+    model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
+    including one day before and after. `precision`: the last digit of the bill's amounts, by day.
     """
 
     split: Split
@@ -76,7 +80,7 @@ class Case:
     precision: Mapping[int, int] = field(default_factory=dict)
 
     def is_rounded(self, entry: Entry) -> bool:
-        """True if the rest of a rate is at most half of the last digit of each of its lines."""
+        """Return whether the remaining rate is within half of the last digit per line."""
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(
@@ -93,7 +97,10 @@ class Case:
         portions: Mapping[Entry, Portion] | None = None,
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
-        """Claim portions of entries, or all with the rates of their cells; none if nothing is left."""
+        """
+        Claim portions of entries, or whole entries with the rates of their cells. Yield nothing if
+        nothing is left.
+        """
         entries = entries if portions else self.left.with_rates(entries)
         claim = self.left.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
@@ -108,21 +115,19 @@ class Case:
 
 
 class Left:
-    """The parts that no cause has claimed yet, and the tokens behind them."""
+    """The amounts and tokens that no cause has claimed yet."""
 
     def __init__(self, split: Split) -> None:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[Place, int] = dict(split.extra)
-        self.told: set[Cell] = set()  # whose calls are explained: those of one side alone
-        self.untold_tiers: set[tuple[str, str]] = (
-            set()
-        )  # keys and models some calls of which name another tier
-        self.counted_again: set[str] = set()  # models of which more was counted than billed
-        self.may_be_silent: list[int] = []  # days with hours without a call, which may lack them by chance
-        self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
-        self._priced: set[Place] = set()  # whose rate was claimed as a whole
-        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells of each cell of money
+        self.told: set[Cell] = set()  # cells whose one-sided calls are explained
+        self.untold_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
+        self.counted_again: set[str] = set()  # models with more counted than billed tokens
+        self.may_be_silent: list[int] = []  # days with hours without calls, which may be chance
+        self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
+        self._priced: set[Place] = set()  # money cells and meters whose whole rate was claimed
+        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells by money cell and meter
 
     @property
     def unexplained(self) -> int:
@@ -130,8 +135,10 @@ class Left:
 
     def paid(self, cell: Cell, meter: str) -> int | None:
         """
-        Return the money billed for tokens, less the claimed portions of their rate; None if all of it was
-        claimed, or if one side alone has the tokens, whose price may be another.
+        Return the amount billed for tokens, minus claimed portions of the rate.
+
+        Return None if the rate was claimed as a whole, or if only one side has the tokens, because their
+        price may differ.
         """
         entry = (RATE, cell, meter)
         if (cell, meter) in self._priced or (entry not in self.amounts and self._are_told(cell, meter)):
@@ -139,7 +146,7 @@ class Left:
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
     def _are_told(self, cell: Cell, meter: str) -> bool:
-        """True if all calls with tokens of a kind are explained, of a cell of money."""
+        """Return whether all calls with tokens of this meter in a money cell are explained."""
         if not self._fine:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse(fine), kind].append(fine)
@@ -147,17 +154,17 @@ class Left:
         return bool(cells) and all(each in self.told for each in cells)
 
     def volume(self) -> list[Entry]:
-        """Entries of volume that are left, also those without a price."""
+        """Return the remaining entries of volume, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
     def with_rates(self, volume: Iterable[Entry]) -> list[Entry]:
         """
-        Entries of volume, and those of the rates in their cells that no price explains.
+        Return entries of volume, and the rates in their cells that no price difference explains.
 
-        Calls that one side has alone may be larger than the others, or of a tier that is not told: their
-        price then shows as a rate that comes and goes with them, while a price that differs is the same from
-        day to day. Where every call of a model has the listed price, it is theirs only if it is one share of
-        what they are worth.
+        Calls that only one side has may be larger than others, or of an unstated tier. Their price then
+        shows as a rate that appears only on their days, while a real price difference is the same every
+        day. If all calls of a model have the list price, a rate belongs to these calls only if it is a
+        constant share of their value.
         """
         entries = list(volume)
         coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
@@ -176,8 +183,8 @@ class Left:
 
     def shares_of_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
         """
-        Return the portions of rates among entries, if tokens that are not among them are of one side in the
-        same place of money: each has as much of a rate as of the worth of these tokens.
+        Return portions of rates whose money cell also has one-sided tokens outside of `entries`. Each portion
+        is in proportion to the value of the tokens in `entries`.
         """
         chosen = set(entries)
         own: dict[Place, int] = defaultdict(int)
@@ -194,7 +201,7 @@ class Left:
         }
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
-        """True if rates are the same share of the tokens of one side in each cell."""
+        """Return whether rates are the same share of the one-sided tokens' value in each cell."""
         worth: dict[Place, int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
@@ -210,7 +217,7 @@ class Left:
         return [entry for entry in self.amounts if entry[0] == part]
 
     def rates(self, model: str) -> list[Entry]:
-        """Entries of a model's rates that are left."""
+        """Return the remaining rate entries of a model."""
         return [entry for entry in self.of(RATE) if entry[1].model == model]
 
     def take(
@@ -229,12 +236,12 @@ class Left:
         beside: Iterable[str] = (),
     ) -> Claim | None:
         """
-        Claim these entries as a whole, or the `portions` given of some, also of those that came to nothing
-        because two causes undo each other; None if nothing of them is left.
+        Claim whole entries, or `portions` of some. Return None if nothing of them is left.
 
-        `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there
-        any more. `beside`: causes that cannot be told apart from this one; OTHERS, PRICES and KINDS stand for
-        those that other tests claim in the same place.
+        Portions may include entries that are 0 because two causes cancel out. `tells_calls`: only one side
+        has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
+        causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for what other checks claim
+        in the same place.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
@@ -264,11 +271,11 @@ class Left:
             by_day[cell.day] += share or 0
         if not taken:
             return None
-        if not portions or VOLUME in parts:  # what a claim of tokens has taken tells no price any more
+        if not portions or VOLUME in parts:  # a claim about tokens leaves no usable price
             self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
-        if VOLUME in parts and prices * APART > abs(amount):  # also where they undo each other
-            evidence += f"; {dollars(priced)} of it is another price of these tokens"
+        if VOLUME in parts and prices * APART > abs(amount):  # even if both amounts cancel out
+            evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
         return Claim(
             cause=cause,
@@ -289,20 +296,20 @@ class Left:
         )
 
     def portion(self, entry: Entry, share: Fraction) -> Portion:
-        """A share of what is left of an entry."""
+        """Return a share of what is left of an entry."""
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
     def beside(self, entry: Entry, portion: Portion) -> Portion:
-        """Return the rest of an entry after a portion of it."""
+        """Return what is left of an entry after a portion of it."""
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
     def said(self, entry: Entry) -> Portion:
-        """Return the statement's part of an entry of volume, at our prices and in tokens."""
+        """Return the bill's side of a volume entry: value at our prices, and tokens."""
         _, cell, meter = entry
         split = self._split
         return Portion(
@@ -310,7 +317,7 @@ class Left:
         )
 
     def said_tokens(self, cell: Cell, meter: str) -> int:
-        """Return the tokens of a place that the statement tells."""
+        """Return the billed tokens of a cell and meter."""
         split = self._split
         own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return own + split.extra.get((cell, meter), 0)
@@ -318,7 +325,7 @@ class Left:
     def _leave(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion
     ) -> tuple[int, int | None]:
-        """A portion of an entry that was taken out; what is beside it is left again."""
+        """Put back the rest of an entry after a portion of it was claimed, and return the portion."""
         part, cell, meter = entry
         is_all = part == VOLUME and tokens is not None and abs(tokens - portion.tokens) <= 1
         if is_all:

@@ -1,7 +1,7 @@
 """
-Compares the statements of one provider with the ledger, day by day: only settled days, and with a cause. Pure.
+The comparison of a provider's bills with the ledger by day, with causes. Only final days are compared. Pure.
 
-With its evidence it also names what the operator may take over: prices of a bill, and who owns a provider's key.
+It also suggests settings to the operator: prices from the bill, and owners of provider keys.
 """
 
 from __future__ import annotations
@@ -61,13 +61,19 @@ _OF_PRICES = frozenset({"price_change", "discount", "reported_cost"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """A day differs beyond percentages of what was billed, and beyond a cent besides what the bill rounds."""
+    """
+    Allowed differences of a day, as percentages of the billed amounts. A cent, plus the rounding of the bill,
+    is always allowed.
+    """
 
     money: Decimal = Decimal("0.5")
     tokens: Decimal = Decimal(1)
 
     def holds(self, line: Line, claimed: int) -> bool:
-        """`claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside."""
+        """
+        Return whether the line agrees. `claimed` is the largest amount of a cause about tokens or prices; the
+        cent does not apply to it.
+        """
         share = abs(line.billed) * self.money / 100
         of_tokens = line.billed_tokens * self.tokens / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
@@ -78,8 +84,10 @@ class Tolerance:
 @dataclass(slots=True, kw_only=True)
 class Line:
     """
-    One day, model or key, or all: billed is counted and the four parts, to the last digit. `captured`: tokens
-    that are in both. `causes` are what was claimed of the difference; the rest of it is unexplained.
+    Sums of a day, a model, a key, or everything. `billed` is `counted` plus the four parts, without any remainder.
+
+    `captured_tokens` are the tokens that both sides have. `causes` are claimed amounts; the rest of the
+    difference is unexplained.
     """
 
     name: str = ""
@@ -94,7 +102,9 @@ class Line:
     counted_calls: int = 0
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     state: str = AGREES
-    where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our calls of it, as a filter of costs
+    where: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # costs filter for our calls in this line
 
     @property
     def difference(self) -> int:
@@ -107,7 +117,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """What came of one provider in a time. Open days, and days without a statement, are in no sum."""
+    """The result for one provider. Open days and days without a bill are in no sum."""
 
     provider: str
     total: Line
@@ -118,23 +128,23 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # sources that tell of the same days, and are not added
-    foreign: Mapping[str, int]  # rows in other currencies
+    set_aside: Sequence[str]  # sources for the same days that were ignored
+    foreign: Mapping[str, int]  # number of rows by other currency
     only_billed: Mapping[str, Sequence[str]]
     only_counted: Mapping[str, Sequence[str]]
     renamed: Sequence[tuple[str, str]]
-    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our names of each family of models
-    regions: frozenset[str] = frozenset()  # that our calls tell
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our names of each model family
+    regions: frozenset[str] = frozenset()  # regions that our calls report
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
 
     @property
     def compared(self) -> bool:
-        """True if a day of it is settled."""
+        """Return whether any day is final."""
         return any(line.state in (AGREES, DIFFERS) for line in self.days)
 
     def where(self, claim: Claim) -> dict[str, list[str]]:
-        """Our calls that a claim is about, as a filter; empty where that cannot be said."""
+        """Return the costs filter for our calls that a claim is about, or an empty one if no filter fits."""
         names = sorted({name for model in claim.models for name in self.spelled.get(model, ())})
         regions = sorted(self.regions.intersection(claim.regions))
         return {name: values for name, values in (("model", names), ("region", regions)) if values}
@@ -146,9 +156,10 @@ class Reconciliation:
 @dataclass(frozen=True, kw_only=True)
 class BothSides:
     """
-    What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled.
-    `covered`: the days that the statements of a source are about, also those without a row; `unsettled`:
-    those of them that it may tell anew. `hours`: tokens of the ledger by hour.
+    The input of a comparison. `days` begin at midnight UTC. Days from `open_from` are not over.
+
+    `covered` are the days that each source's bills cover, including days without rows. `unsettled` are those
+    that may still change. `hours` are counted tokens by hour.
     """
 
     provider: str
@@ -165,11 +176,13 @@ class BothSides:
 
 
 def compare(facts: BothSides) -> Reconciliation:
-    """The comparison of one provider, with every cause that was found."""
+    """Compare a provider's bills with the ledger, and find the causes."""
     told = billed(row for row in facts.rows if row.provider == facts.provider)
     of_tokens = one_source(told.tokens, facts.covered)
     of_money = one_source(told.money, facts.covered)
-    for source in sorted(facts.covered.keys() - told.sources):  # it tells that nothing was used
+    for source in sorted(
+        facts.covered.keys() - told.sources
+    ):  # a source without rows states that nothing was used
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
     states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
@@ -251,13 +264,13 @@ def compare(facts: BothSides) -> Reconciliation:
 
 
 def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:
-    """Rows of these days. The first day of a longer bucket has all of the days within it."""
+    """Return the rows of these days. Rows within a bucket of several days count on its first day."""
     placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
     return [row for row in placed if row.day in days]
 
 
 def together(lines: Sequence[Line], *, name: str) -> Line:
-    """Lines as one; it has no state and no filter."""
+    """Merge lines into one without state and filter."""
     found = Line(name=name)
     for line in lines:
         found.billed += line.billed
@@ -283,7 +296,7 @@ def _states(
     unsettled: Mapping[str, frozenset[int]],
     wide: Mapping[int, int],
 ) -> dict[int, str]:
-    """Return the state of each day; the first day of a bucket longer than a day stands for all of it."""
+    """Return the state of each day. A bucket of several days has only its first day."""
     last: dict[int, int] = defaultdict(int)
     for day in facts.days:
         place = wide.get(day, day)
@@ -304,7 +317,7 @@ def _states(
 def _by_key(
     tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
-    """Tokens of the provider's keys that are not known to be ours, and of all of ours."""
+    """Return tokens of provider keys without a known counterpart, and of our keys without one."""
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
@@ -317,7 +330,7 @@ def _by_key(
 
 
 def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
-    """Sums by a name of cells. What a line was billed is what was counted and the parts of it."""
+    """Sum cells by a name. The billed amount of a line is its counted amount plus its parts."""
     lines: dict[str, Line] = {}
 
     def line(cell: Cell) -> Line:
@@ -354,7 +367,7 @@ def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str,
 
 
 def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
-    """Return by day the most that a cause has of the day's tokens or prices; rounding does not count."""
+    """Return by day the largest amount of a cause about tokens or prices, without rounding."""
     largest: dict[int, int] = defaultdict(int)
     for claim in claimed:
         if claim.cause == "rounding" or not claim.is_of_tokens:
@@ -390,7 +403,7 @@ def _largest(line: Line) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """Prices that were billed, as a line of `[[prices.override]]`: dollars a million tokens, by its names."""
+    """Billed prices as a `[[prices.override]]` entry, in dollars per million tokens."""
 
     provider: str
     model: str
@@ -406,7 +419,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPair:
-    """A provider's key and one of ours whose tokens agree day by day."""
+    """A provider's key and one of ours with the same tokens by day."""
 
     provider: str
     billed: str
@@ -423,9 +436,11 @@ def overrides(
     provider: str, found: Split, claimed: Sequence[Claim], prices: Prices, priced_as: Callable[[str], str]
 ) -> list[Override]:
     """
-    The prices that claims about prices rest on: list prices, by as much dearer or cheaper as was billed.
+    Return the billed prices behind claims about prices: list prices, scaled by the ratio of billed
+    amount to value.
 
-    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one kind.
+    The billed amount per million tokens would be wrong, because it also includes large inputs and batches,
+    which have other prices.
     """
     made = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
@@ -453,7 +468,9 @@ def overrides(
 def owner_pairs(
     provider: str, theirs: Mapping[str, Mapping[tuple[int, str], int]], ours: Mapping[str, Mapping[int, int]]
 ) -> list[OwnerPair]:
-    """Pairs whose tokens of at least a week agree, where a key has one such partner alone."""
+    """
+    Return pairs of keys whose tokens agree for at least a week. A pair is omitted if another key fits as well.
+    """
     found = []
     for key, tokens in sorted(theirs.items()):
         days: dict[int, int] = defaultdict(int)

@@ -1,5 +1,5 @@
 """
-What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each. Pure.
+Counted usage in the form in which providers bill it: by seller, tier and kind of token, with values. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NONE = {
     "reasoning_tokens": 0,
     "cache_write_1h_tokens": 0,
 }
-# One token of each kind, as a sum that can be priced.
+# One token of each kind, to price it.
 _ONE_OF: Mapping[str, Mapping[str, int]] = {
     INPUT: {"input_tokens": 1},
     CACHE_READ: {"input_tokens": 1, "cache_read_tokens": 1},
@@ -51,7 +51,7 @@ _ONE_OF: Mapping[str, Mapping[str, int]] = {
 }
 
 
-# Bills call them otherwise (gateway.bills.statements.sources).
+# Bills have other names for these (see gateway.bills.statements.sources).
 KIND_OF_FEE = {
     "web_searches": "web_search",
     "storage_searches": "file_search",
@@ -60,7 +60,7 @@ KIND_OF_FEE = {
 
 _BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
 _KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
-# Words of lines of bills about what is measured in a unit.
+# Words in billed lines that name a unit.
 _UNIT_WORDS = {
     "image": "images",
     "images": "images",
@@ -84,12 +84,15 @@ _UNIT_WORDS = {
 }
 
 
-# The kind of tokens that a bill counts those of a unit under: sound and images are parts of these.
+# Kinds of tokens as bills count them. Audio and image tokens are part of input or output.
 _KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
 
 
 def _meter_of_unit(name: str) -> str:
-    """Return the kind of tokens that a unit is of; of what is beside the tokens, what bills call it, or its unit."""
+    """
+    Return the kind of token that a unit belongs to. Units other than tokens return the name that bills use,
+    or the unit.
+    """
     unit = UNITS[name]
     if not unit.is_tokens:
         fee = KIND_OF_FEE.get(name, name)
@@ -104,7 +107,7 @@ _METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
 
 
 def beside_of(kind: str) -> str:
-    """Return what a kind of line is about besides tokens: a meter, else a unit by its words; "" for none."""
+    """Return the meter or unit that a kind of line is about besides tokens, or ""."""
     if kind in _KINDS:
         return kind
     known = (_UNIT_WORDS.get(word, "") for word in kind.split("_"))
@@ -121,7 +124,9 @@ class _Priced(NamedTuple):
 
 
 class TokenPrices:
-    """What one token of each kind costs by a price book, in units; kinds without a known price are left out."""
+    """
+    Prices per token by kind, from a price book, in money units. Kinds without a known price are omitted.
+    """
 
     def __init__(self, book: PriceBook) -> None:
         self._book = book
@@ -142,8 +147,8 @@ class TokenPrices:
 
     def of_meters(self, total: TokenSum) -> Mapping[str, int] | None:
         """
-        Return what a sum with meters costs, by kind of token and by what is beside the tokens: each unit at its
-        own price. None if that is not known.
+        Return the cost of a sum with meters, by kind of token or fee, with each unit at its own price. Return
+        None if a price is unknown.
         """
         rate = self._book.part_rate(total)
         charged = None if rate is None else leaves(rate, quantities_of_sum(total))
@@ -157,8 +162,8 @@ class TokenPrices:
 
     def fees(self, total: TokenSum) -> Mapping[str, int]:
         """
-        Return the cost of the searches and executions in a sum, by the names that bills use; unpriced ones
-        are left out.
+        Return the cost of searches and code executions in a sum, by the names that bills use. Unpriced
+        ones are omitted.
         """
         found = {}
         for name in FEES.intersection(total.meters):
@@ -179,7 +184,7 @@ class TokenPrices:
         return found
 
     def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
-        """List prices on a day, of inputs that are not large."""
+        """Return list prices on a day, without surcharges for large inputs."""
         return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, 0), _NONE))
 
 
@@ -196,7 +201,7 @@ def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
 
 
 def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
-    """Sums of the ledger by the provider that sold them, "" if unknown."""
+    """Return usage by seller; "" if the seller is unknown."""
     found: dict[str, list[CountedUse]] = {}
     for each in sums:
         of = each.dimensions
@@ -205,7 +210,9 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
 
 
 def seller(source: str | None, provider: str | None, model: str | None) -> str:
-    """Return the seller that billed a call. A counter names no provider: its model's maker stands for it."""
+    """
+    Return the seller that billed a call. Counters report no provider, so the maker of the model is used.
+    """
     if source in providers.BILLED_BY_SOURCE:
         return providers.BILLED_BY_SOURCE[source]
     if provider:
@@ -215,13 +222,13 @@ def seller(source: str | None, provider: str | None, model: str | None) -> str:
 
 
 def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the filter of costs that selects a seller's calls."""
+    """Return the costs filter that selects a seller's calls."""
     sources = tuple(source for source, sold_by in providers.BILLED_BY_SOURCE.items() if sold_by == seller)
     return {"source": sources} if sources else {"provider": (seller,)}
 
 
 def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
-    """Return a sum of the ledger as a provider meters it."""
+    """Return a sum of the ledger in the form in which providers bill it."""
     total = each.tokens
     of = each.dimensions
     read = total.cache_read_tokens
@@ -268,7 +275,10 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
 
 
 def _beside(meters: Mapping[str, int]) -> Mapping[str, int]:
-    """Return quantities beside the tokens by what bills call them, and by unit; no part of a whole twice."""
+    """
+    Return quantities other than tokens, by the names that bills use and by unit. A meter that is part of
+    another one is not added to the unit.
+    """
     found = Counter[str]()
     for name, quantity in meters.items():
         meter = _BESIDE.get(name)

@@ -1,4 +1,4 @@
-"""Reads both sides of a month: what statements say, and what the ledger counted of the same days."""
+"""Reading of both sides of a month: bills, and what the ledger counted on the same days."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_outpu
 
 @dataclass(frozen=True, kw_only=True)
 class StatementSources:
-    """Where both sides are read, and what the operator set."""
+    """Storage of both sides, and the operator's settings."""
 
     ledger: Ledger
     log: Log
@@ -39,19 +39,21 @@ class StatementSources:
     statements: Statements
     owners: Callable[[], Sequence[Owner]] = tuple
     tolerance: Callable[[], Tolerance] = Tolerance
-    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict  # by `closing.closed_id`
+    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = (
+        dict  # keys are made by `closing.closed_id`
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalendarMonth:
-    """The calendar month (UTC) of a comparison, as epoch seconds of its days."""
+    """A calendar month (UTC). `days` are epoch seconds."""
 
     name: str
     days: Sequence[int]
 
     @classmethod
     def of(cls, name: str) -> CalendarMonth:
-        """ValueError unless it is written 2026-10."""
+        """Return the month of a name such as 2026-10. Raises ValueError."""
         first = datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC)
         if first.strftime("%Y-%m") != name:
             raise ValueError(name)
@@ -77,7 +79,7 @@ class CalendarMonth:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """Both sides of each provider with a statement, and what others came to, for which there is none."""
+    """Both sides of each provider with a bill, and the counted costs of providers without one."""
 
     sides: Sequence[BothSides]
     without: Mapping[str, int]
@@ -86,7 +88,7 @@ class Gathered:
 async def gather(
     sources: StatementSources, month: CalendarMonth, *, now: float, provider: str | None = None
 ) -> Gathered:
-    """Gather all that is closed by now of a month, of one provider or of all."""
+    """Read a month's closed records and bills, of one provider or of all."""
     await sources.ledger.catch_up(sources.log)
     known = await sources.statements.statements()
     infos = [info for info in known if info.start < month.end and info.end > month.start]
@@ -114,7 +116,10 @@ async def gather(
 
 
 async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
-    """Return what was counted by seller, in dollars as it was stated, of the days of a month that have begun."""
+    """
+    Return counted costs in dollars by seller for the days that have begun. Amounts in other currencies
+    are not included.
+    """
     until = min(month.end, int(now) // DAY_S * DAY_S + DAY_S)
     if until <= month.start:
         return {}
@@ -133,7 +138,7 @@ async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) ->
 
 
 async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
-    """Return rows of statements with their money in dollars, where a rate is known."""
+    """Convert the rows' money to dollars where a rate is known."""
     rates = ledger.rates
     return rows if rates is None else await asyncio.to_thread(in_dollars, rows, rates)
 
@@ -172,7 +177,10 @@ async def _sides(
 
 
 async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float) -> dict[int, int]:
-    """Tokens by hour, of a day before and after as well; nothing where hours are no longer kept."""
+    """
+    Return counted tokens by hour, including one day before and after. Return nothing if the ledger no longer
+    has these hours.
+    """
     since = datetime.fromtimestamp(month.start - DAY_S, UTC)
     if await ledger.since_hours(since) > since:
         return {}
@@ -193,24 +201,25 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
 
 def in_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]:
     """
-    Return the rows with their money in dollars, each by the rate of its day and rounded once, to 27 decimals; a row
-    of several days by that of the first. What no rate is known for stays in its currency.
+    Convert the rows' money to dollars at the rate of the day, rounded once to 27 decimals.
+
+    A row of several days uses the rate of its first day. Rows without a known rate stay in their currency.
     """
     return [_converted(row, rates) if is_foreign(row) else row for row in rows]
 
 
 def is_foreign(row: StatementRow) -> bool:
-    """True if it is money in another currency than dollars."""
+    """Return whether the row is money in a currency other than dollars."""
     return row.currency not in (None, CURRENCY)
 
 
 def currencies_of(rows: Sequence[StatementRow]) -> set[str]:
-    """Return the other currencies that rows are in."""
+    """Return the currencies of rows, except dollars."""
     return {str(row.currency) for row in rows if is_foreign(row)}
 
 
 def _converted(row: StatementRow, rates: Rates) -> StatementRow:
-    is_long = row.end - row.start > DAY_S + DAY_S // 2  # others may be a day of another zone
+    is_long = row.end - row.start > DAY_S + DAY_S // 2  # shorter rows may be a day in another time zone
     day = row.start // DAY_S * DAY_S if is_long else day_of(row)
     rate = rates(str(row.currency), CURRENCY, day)
     if rate is None:

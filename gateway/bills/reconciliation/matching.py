@@ -1,5 +1,5 @@
 """
-Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys. Pure.
+Alignment of bills and ledger: one source per day, and common days, tiers, model families and keys. Pure.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
-UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
+UNMATCHED = "(other keys)"  # keys of both sides without a known counterpart
 CREDIT = "credit"
 NAMED = frozenset(
     {"tax", CREDIT, "discount", "rounding", SEAT}
-)  # lines of a bill that have a cause of their name
+)  # lines of a bill that are a cause by themselves
 _HALF_DAY = DAY_S // 2
-LEAST_DAYS = 3  # with tokens, before their series says that two names are one
+LEAST_DAYS = 3  # days with tokens that are needed before two names are joined by their tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`."""
+    """
+    The owner of a provider's key or account in the ledger, given by one of `api_key`, `team` and `source`.
+    """
 
     provider: str
     billed: str
@@ -56,16 +58,16 @@ class Owner:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billed:
     """
-    Rows of statements, by what they tell. `accrued`: what comes to the money where fees are on what they cover.
-    `foreign`: amounts that are not in dollars, by currency.
+    Rows of bills by type. For cost types that move fees to the usage that they cover, `accrued` is added to
+    `money`. `foreign` counts rows by other currency.
     """
 
     tokens: Sequence[BilledTokens]
     money: Sequence[BilledMoney]
     accrued: Sequence[BilledMoney]
     foreign: Mapping[str, int]
-    unsettled: Mapping[str, frozenset[int]]  # days that may be told anew, by source
-    wide: Mapping[int, int]  # days within a bucket that is longer than a day -> its first
+    unsettled: Mapping[str, frozenset[int]]  # by source: days that may still change
+    wide: Mapping[int, int]  # day within a longer bucket -> first day of the bucket
 
     @property
     def sources(self) -> set[str]:
@@ -74,8 +76,8 @@ class Billed:
 
 def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
     """
-    Statement rows by day, meter and tier. Money that is given back is a credit, whatever a bill calls it, or, if
-    `as_told`, what the bill calls it.
+    Return bill rows by day, meter and tier. Refunded money counts as a credit, or under the bill's own
+    name if `as_told`.
     """
     tokens = []
     amounts = []
@@ -89,7 +91,7 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
             day = row.start // DAY_S * DAY_S
             if _is_of_calls(
                 row
-            ):  # a fee or a tax of a month is on its first day, beside days with rows of their own
+            ):  # monthly fees and taxes go on their first day; other days have their own rows
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
@@ -142,7 +144,9 @@ def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
 
 
 def _beyond(row: StatementRow) -> int:
-    """Return what a row costs beyond its amount where fees are on what they cover."""
+    """
+    Return the difference between the effective cost (with fees moved to the usage that they cover) and the amount.
+    """
     if row.amount_effective is None:
         return 0
     return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
@@ -156,19 +160,24 @@ def _is_of_calls(row: StatementRow) -> bool:
 
 def _named(row: BilledMoney) -> BilledMoney:
     """
-    Count money that is given back as a credit, whatever a bill calls it: grants, refunds, adjustments, promotions.
+    Count negative amounts such as grants, refunds, adjustments and promotions as credits, whatever the
+    bill calls them.
     """
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
 
 
 def day_of(row: StatementRow) -> int:
-    """The day (UTC) that has the middle of a bucket: a bucket of another zone is the day of its date."""
+    """
+    Return the UTC day that contains the middle of a bucket. So a day in another time zone keeps its date.
+    """
     return (row.start + row.end) // 2 // DAY_S * DAY_S
 
 
 def meter_of(kind: str) -> str:
-    """The meter of a kind of tokens: reasoning and other media are output or input that is billed apart."""
+    """
+    Return the meter of a kind of tokens. Reasoning counts as output; other media count as input or output.
+    """
     if kind in METERS or kind in POOLED:
         return kind
     if kind == "reasoning" or kind.endswith("_output"):
@@ -180,9 +189,9 @@ def one_source(
     rows: Sequence[BilledTokens] | Sequence[BilledMoney], covered: Mapping[str, frozenset[int]]
 ) -> dict[int, str]:
     """
-    Choose the source of each day: of several with the same rows, the most detailed.
+    Choose one source for each day. If several sources cover a day, choose the most detailed.
 
-    Sources are never added to each other, because two reports of one provider are of the same calls.
+    Sources are never added up, because two reports of a provider are about the same calls.
     """
     told: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
     for row in rows:
@@ -210,8 +219,8 @@ def levels_of(
     keys: bool,
 ) -> Levels:
     """
-    Return the levels that all of the chosen rows distinguish; keys only if some of both sides are known to be
-    one, and regions if both sides mean the same by them.
+    Return the dimensions that all chosen rows distinguish. Keys count only if some keys of both sides are
+    matched, and regions only if both sides mean the same by them.
     """
     told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]
@@ -233,8 +242,8 @@ def levels_of(
 
 def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
     """
-    True if both sides use the same names of regions: over the whole time, no model has tokens in a region on
-    one side and in another region on the other.
+    Return whether both sides use the same names of regions. They do not if a model's tokens are in one region
+    on one side and in another on the other side.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     theirs = {row.region for row in tokens}
@@ -253,7 +262,7 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
 
 
 class Keys:
-    """Which keys of a provider are which of ours: by an owner that the operator named, or by the same name."""
+    """The matching of provider keys with our keys, by a configured owner or by equal names."""
 
     def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
         self._owners = owners
@@ -269,7 +278,7 @@ class Keys:
 
     @property
     def unknown(self) -> set[str]:
-        """Keys of the provider that no key of ours is known for."""
+        """Return the provider's keys without a known counterpart."""
         return self._theirs
 
     def of_billed(self, row: BilledTokens | BilledMoney) -> str:
@@ -281,7 +290,7 @@ class Keys:
         return UNMATCHED if self._ours else row.key
 
     def where(self, key: str) -> dict[str, list[str]]:
-        """Return the filter of costs for our calls of a key; empty if one filter cannot say it."""
+        """Return the costs filter for our calls of a key, or an empty one if no single filter fits."""
         for owner in self._owners:
             if owner.billed == key:
                 pairs = (("api_key", owner.api_key), ("team", owner.team), ("source", owner.source))
@@ -303,8 +312,8 @@ def named_alike(
     list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
 ]:
     """
-    All three under families of models. With them: the name to price a family by, and pairs of names (billed,
-    counted) that are one family and are written differently.
+    Rename models to their families on all rows. Also return a function that gives the name to price a family
+    by, and the pairs (billed, counted) of different names for one family.
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -337,8 +346,10 @@ def families_of(
     tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
 ) -> dict[str, str]:
     """
-    The family of every name of both sides. Those of one side alone are joined with one of the other where
-    their letters agree, or else their tokens day by day, and there is no second that would do.
+    Return the family of each model name.
+
+    Names that only one side has are joined with a name of the other side if their letters agree, or else if
+    their tokens agree day by day. Ambiguous names are not joined.
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
     found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}

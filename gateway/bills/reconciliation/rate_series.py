@@ -1,4 +1,4 @@
-"""What was paid for a kind of token of a model and what it is worth at our prices, day by day. Pure."""
+"""Billed amounts and values at our prices by day, for kinds of tokens of a model. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from decimal import Decimal
 from gateway.bills.reconciliation.cells import Split
 from gateway.bills.reconciliation.sides import Cell
 
-SAME = Decimal("0.005")  # ratios that are this near are one
-MOST_SETS = 4  # of days at prices of their own, that of the other days with them
+SAME = Decimal("0.005")  # ratios within this share count as equal
+MOST_SETS = 4  # sets of days with the same prices
 
 
 @dataclass(frozen=True, slots=True)
 class RateSeries:
-    """One meter of a model by day, over all keys and tiers; days without a worth are left out."""
+    """One meter of a model by day, over all keys and tiers. Days without a value are omitted."""
 
     paid: Mapping[int, int]
     worth: Mapping[int, int]
     sold: Mapping[int, int]
 
     def ratio(self, days: set[int] | None = None) -> Decimal:
-        """Paid, of what it is worth; of all days unless some are given."""
+        """Return the billed amount divided by the value, over all days or the given ones."""
         chosen = set(self.worth) if days is None else days
         return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(
             self.worth.get(day, 0) for day in chosen
         )
 
     def steps(self) -> list[tuple[int, Decimal]] | None:
-        """The first days of constant ratios, two at most; None if it changes more often."""
+        """
+        Return the first days of constant ratios, at most two. Return None if the ratio changes more often.
+        """
         found: list[tuple[int, Decimal]] = []
         for day in sorted(self.worth):
             ratio = Decimal(self.paid.get(day, 0)) / self.worth[day]
@@ -39,7 +41,7 @@ class RateSeries:
         return found if len(found) <= 2 else None
 
     def is_steady(self) -> bool:
-        """True if the ratio is constant, or changes once; a day alone does not show a change."""
+        """Return whether the ratio is constant or changes once. A single day does not prove a change."""
         steps = self.steps()
         if steps is None or len(steps) == 1:
             return steps is not None
@@ -49,13 +51,13 @@ class RateSeries:
 
 Paid = Callable[
     [Cell, str], int | None
-]  # what is left of what was billed for tokens at their prices; None: nothing
+]  # returns the remaining amount billed for tokens, or None if nothing is left
 
 
 def of_model(
     split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
-    """The series of some meters of a model, those that a statement bills."""
+    """Return the series of billed meters of a model."""
     return of_cells(split, split.cells(model), meters, paid_of)
 
 
@@ -63,7 +65,8 @@ def of_cells(
     split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     """
-    The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says less.
+    Return the series of billed meters over some cells. `paid_of` gives the billed amount; by default, all
+    of it counts.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
@@ -80,16 +83,16 @@ def of_cells(
 
 
 def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
-    """Days on which any of the kinds of tokens has a worth."""
+    """Return the days on which any meter has a value."""
     return {day for each in meters.values() for day in each.worth}
 
 
 def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
-    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at most.
+    Return sets of days with equal ratios in any order, and the ratios that differ from our prices.
 
-    Empty if the days are of more kinds, if a set is one day that one kind of token alone sets apart, or if two
-    sets are one day each: calls of another price come and go.
+    Return nothing if there are more than MOST_SETS sets, if only one meter distinguishes a single day, or if
+    several single days differ. In these cases the calls merely have another price.
     """
     found: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted(days_of(meters)):

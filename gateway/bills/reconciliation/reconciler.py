@@ -1,4 +1,4 @@
-"""Compares months when it is asked to, and remembers the newest figures for metrics and insights."""
+"""Reconciliation of months on request, with the newest results stored for metrics and insights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ EVERY_S = 3600
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciledMonth:
-    """A month of every provider with a statement; `without`: what was counted of the others, in units of money."""
+    """
+    A month of every provider with a bill. `without` has counted costs of the other providers, in money units.
+    """
 
     month: CalendarMonth
     providers: Sequence[Reconciliation]
@@ -24,7 +26,7 @@ class ReconciledMonth:
 
 
 class Reconciler:
-    """One comparison at a time: each reads a month of the ledger."""
+    """Runs one comparison at a time, because each reads a month of the ledger."""
 
     def __init__(self, sources: StatementSources, clock: Clock) -> None:
         self._sources = sources
@@ -32,20 +34,19 @@ class Reconciler:
         self._turn = asyncio.Lock()
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
-        self.newest: Mapping[
-            str, Reconciliation
-        ] = {}  # by provider, of the newest month that has compared days
+        self.newest: Mapping[str, Reconciliation] = {}  # by provider: the newest month with compared days
 
     async def reconcile(
         self, month: CalendarMonth | None = None, provider: str | None = None
     ) -> ReconciledMonth:
-        """The month of today unless one is given."""
+        """Reconcile a month; by default, the current one."""
         async with self._turn:
             return await self._reconcile(month or CalendarMonth.at(self._clock.now()), provider)
 
     async def look(self) -> Sequence[ReconciledMonth]:
         """
-        This month and the one before it, once an hour and whenever a statement came; remembers the newest figures.
+        Reconcile this month and the previous one, if an hour has passed or a bill was imported. Store
+        the newest results.
         """
         async with self._turn:
             now = self._clock.now()
@@ -70,7 +71,10 @@ class Reconciler:
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
-    """Yield the ratios of tokens, and of money if a statement has any, for reconciliations with compared days."""
+    """
+    Yield the ratio of counted to billed tokens for reconciliations with compared days, and the ratio of money
+    if a bill states any.
+    """
     for found in newest:
         total = found.total
         pairs = [("tokens", total.counted_tokens, total.billed_tokens)]

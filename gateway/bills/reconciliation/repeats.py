@@ -1,9 +1,7 @@
 """
-Tokens that one side has more than once: rows that stand in a report again, and two sources that tell the
-same calls. Pure.
+Detection of repeated tokens: rows that a report repeats, and calls that two sources report. Pure.
 
-They are found before anything is valued, so that what is under another tier or kind is looked for in the
-tokens of one time.
+It runs before anything is valued, so that the search for moved tokens uses each token once.
 """
 
 from __future__ import annotations
@@ -15,32 +13,32 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
-LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
-_NOTHING = [0, 0]  # tokens of input and output
-MOST_AGAIN = 3  # times that rows may stand in a report beside the first
+LEAST_DAYS = 3  # days with twice as many tokens that are needed as proof
+_NOTHING = [0, 0]  # input and output tokens
+MOST_AGAIN = 3  # how often a report may repeat its rows
 
-Owner = tuple[str, str]  # a key and a model
-Told = Mapping[Cell, Mapping[str, int]]  # billed tokens of a cell by METERS
-_Sums = dict[Owner, dict[int, list[int]]]  # input and output by day
+Owner = tuple[str, str]  # key and model
+Told = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
+_Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner and day
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
     """
-    `billed`: days, and how many times the statement has their tokens. `counted`: keys and models that the
-    ledger has twice, with the sources that tell them.
+    Repeats on both sides. `billed`: by day, how many times the bill has its tokens. `counted`: keys and
+    models that the ledger has twice, with the two sources.
     """
 
     billed: Mapping[int, int] = field(default_factory=dict)
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
     def times(self, cell: Cell) -> Fraction:
-        """Return how many times the counted tokens stand in the statement."""
+        """Return how many times the bill has the counted tokens."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
 def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
-    """Find exact multiples, in input and in output: of days, and of keys and models over all days."""
+    """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
     theirs = _sums(told)
     ours = _sums({cell: sums.tokens for cell, sums in counted.items()})
     sources = _two_sources(counted)
@@ -65,7 +63,7 @@ def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
         > 1
     }
     if len(again) * 2 > len(days) and not _are_rows(told, counted, again):
-        again = {}  # so many days with tokens of another tier are calls, and no rows
+        again = {}  # on this many days, tokens of another tier are calls and not repeated rows
     return Repeats(billed=again, counted=twice)
 
 
@@ -79,7 +77,7 @@ def _sums(tokens: Told) -> _Sums:
 
 
 def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
-    """Return the owners whose key and model are names of both sides; the calls of others are of one side alone."""
+    """Return the owners whose key and model both sides know."""
     keys = {key for key, _ in theirs} & {key for key, _ in ours}
     models = {model for _, model in theirs} & {model for _, model in ours}
     owners = theirs.keys() | ours.keys()
@@ -87,7 +85,7 @@ def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
 
 
 def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
-    """Keys and models that two sources tell, as many tokens each."""
+    """Return keys and models for which two sources report the same number of tokens."""
     sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for cell, each in counted.items():
         for source, tokens in each.by_source.items():
@@ -100,7 +98,9 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
 
 
 def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
-    """True if twice as much was counted as was billed, on each day of both, except for days whose rows came again."""
+    """
+    Return whether twice as many tokens were counted as billed on every day, except days with repeated rows.
+    """
     days = ours.keys() | theirs.keys()
     times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
@@ -109,14 +109,14 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
 
 
 def _ratio(said: list[int], have: list[int]) -> Fraction:
-    """Billed, of what was counted, of input and output alike; 0 if they are not."""
+    """Return billed divided by counted tokens, or 0 if input and output have different ratios."""
     found = {Fraction(each, of) for each, of in zip(said, have, strict=True) if of}
     is_one = len(found) == 1 and not any(each for each, of in zip(said, have, strict=True) if not of)
     return found.pop() if is_one else Fraction(0)
 
 
 def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> int:
-    """Return how many times most tokens of a day were billed, all alike; 0 if they were not."""
+    """Return how many times most tokens of a day were billed, or 0 if the numbers differ."""
     ratios = {
         owner: _ratio(said[owner], have[owner]) for owner in have if any(said[owner]) or any(have[owner])
     }
@@ -130,7 +130,7 @@ def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> 
 
 
 def _are_rows(told: Told, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
-    """True if the tokens of each tier and kind are the same multiple of those that were counted."""
+    """Return whether the billed tokens of each tier and kind are the same multiple of the counted ones."""
     return all(
         count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
         for cell, by_meter in told.items()

@@ -1,7 +1,7 @@
 """
-The two sides of a comparison as values: what a provider's statements say, and what the ledger counted. Pure.
+The two sides of a comparison: what a provider billed, and what the ledger counted. Pure.
 
-Money is in units of `spool.ledger.money`, so that every sum is exact. A token is in one meter alone.
+Money is in units of `spool.ledger.money`, so sums are exact. Each token is in only one meter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# How fine the rows of a reconciliation are, their form, and the parts of a difference.
+# Levels of the rows, output formats, and parts of a difference.
 DAY, MODEL, KEY = "day", "model", "key"
 LEVELS = (DAY, MODEL, KEY)
 FORMATS = ("json", "csv")
@@ -28,23 +28,20 @@ INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
 )
 INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
 METERS = (*INPUT_METERS, OUTPUT)
-# Meters of statements that do not tell some of these apart: they are divided as the ledger's own counts are.
+# Meters of bills that combine several of ours. They are divided in proportion to the ledger's counts.
 POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "input_total": INPUT_METERS}
-WHOLE = "cost"  # money of all the tokens of a cell, not told apart
+WHOLE = "cost"  # an amount for all tokens of a cell together
 
 STANDARD = ""
-ANYWHERE = frozenset({"", "global"})  # regions where prices are those of the price book
+ANYWHERE = frozenset({"", "global"})  # regions that have the price book's prices
 Prices = Callable[
     [str, str, int], Mapping[str, int]
-]  # list prices of a token by meter: of a model, tier and day
-ALIKE = 0.02  # two series of tokens by day that are one
+]  # returns list prices per token by meter, for a model, tier and day
+ALIKE = 0.02  # share by which two series may differ and still count as equal
 
 
 class Cell(NamedTuple):
-    """
-    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model, the tier
-    or the region.
-    """
+    """The unit of comparison. `day` is in epoch seconds. A dimension that one side does not state is ""."""
 
     day: int
     key: str = ""
@@ -62,7 +59,7 @@ def counts() -> dict[Any, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledTokens:
-    """Tokens of a statement, or its number of calls (`meter` None)."""
+    """Billed tokens, or the billed number of calls if `meter` is None."""
 
     source: str
     day: int
@@ -78,10 +75,12 @@ class BilledTokens:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledMoney:
     """
-    An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none.
+    A billed amount. `meter` is one of METERS, POOLED or WHOLE for tokens; any other word means something
+    other than tokens.
 
-    `line` is what a line is where its meter alone does not tell (`spool.statements.LINE_TYPES`). What
-    is given back or charged anew has the meter that it was charged for as `of`, and the time of its calls.
+    `line` is the type of line (`spool.statements.LINE_TYPES`) if the meter does not show it. For refunds
+    and corrections, `of` is the meter of the original charge, and `corrects` and `corrects_until` the time
+    of its calls.
     """
 
     source: str
@@ -106,10 +105,10 @@ class BilledMoney:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedUse:
     """
-    Calls of one day of the ledger that a provider answered, of one price.
+    Counted calls of one day with the same price.
 
-    `values` are the tokens of each meter at the price book of the time; a meter without a known price is left
-    out. `unsized`: calls whose tokens are not known in full. `cost` is what counts of all of them.
+    `values` are the tokens of each meter at the price of the time; meters without a known price are omitted.
+    `unsized` is the number of calls with incomplete token counts. `cost` is the total cost.
     """
 
     day: int
@@ -125,13 +124,17 @@ class CountedUse:
     values: Mapping[str, int]
     cost: int
     region: str = ""
-    fees: Mapping[str, int] = field(default_factory=dict)  # beside the tokens, by what bills call them
-    beside: Mapping[str, int] = field(default_factory=dict)  # quantities of these and of units, in millionths
+    fees: Mapping[str, int] = field(
+        default_factory=dict
+    )  # fees other than tokens, by the names that bills use
+    beside: Mapping[str, int] = field(
+        default_factory=dict
+    )  # quantities of these fees and of units, in millionths
 
 
 @dataclass(slots=True)
 class BilledSums:
-    """One cell of what was billed; `regional` are the tokens of a region and meter."""
+    """Billed sums of one cell. `regional` are tokens by region and meter."""
 
     tokens: dict[str, int] = field(default_factory=counts)
     regional: dict[tuple[str, str], int] = field(default_factory=counts)
@@ -141,7 +144,8 @@ class BilledSums:
 @dataclass(slots=True)
 class CountedSums:
     """
-    One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and meter.
+    Counted sums of one cell. `values` are the values of the tokens in `valued`. `regional` are values by
+    region and meter.
     """
 
     tokens: dict[str, int] = field(default_factory=counts)
@@ -173,7 +177,9 @@ class CountedSums:
 
 
 def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
-    """A whole number divided as shares are, all of it; without shares the first meter has it."""
+    """
+    Divide a whole number in proportion to shares, without remainder. Without shares, the first meter gets all.
+    """
     total = sum(shares.get(meter, 0) for meter in meters)
     if total <= 0:
         return {meters[0]: whole}
@@ -184,7 +190,7 @@ def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> d
 
 
 def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
-    """True if two series by day are one, within a share of the larger."""
+    """Return whether two series by day differ by at most a share of the larger one."""
     size = max(sum(first.values()), sum(second.values()))
     apart = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
     return size > 0 and apart <= tolerance * size

@@ -1,4 +1,4 @@
-"""Numbers in the sentences of a report."""
+"""Formats of numbers and names in the sentences of a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MILLION = 10**6
 
 
 def dollars(units: int) -> str:
-    """To the cent; smaller amounts to what can be seen of them."""
+    """Format money to the cent. Smaller amounts get enough digits to show."""
     amount = Decimal(money.text(units))
     size = abs(amount)
     digits = max(6, -size.adjusted())
@@ -20,7 +20,7 @@ def dollars(units: int) -> str:
 
 
 def per_million(units: int, tokens: int) -> str:
-    """Return the cost of a million tokens, as `[[prices.override]]` takes it; "" without tokens."""
+    """Return the cost per million tokens as `[[prices.override]]` expects it, or "" without tokens."""
     if not tokens:
         return ""
     price = (Decimal(units) * MILLION / tokens).scaleb(-money.DECIMALS)
@@ -36,11 +36,10 @@ def day_text(day: int) -> str:
 
 
 def named(names: list[str], most: int = 5) -> str:
-    """Names in a sentence, shortened."""
+    """Join names, shortened to the first `most`."""
     shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def spaced(name: str) -> str:
-    """The name of a cause in a sentence."""
     return name.replace("_", " ")

@@ -310,7 +310,8 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     every = [word for name in ("current", "history", "burnup", "forecast") for word in ("--expand", name)]
     shown = run("budgets", "show", id, *every).output
     assert all(
-        words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early for a forecast")
+        words in shown
+        for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early for a forecast")
     )
     assert "evaluated 1, alerts sent: 0" in run("budgets", "evaluate").output
     assert [] == answer(run("budgets", "owners", id, "--json"))["owners"]
