@@ -1,7 +1,8 @@
 """
-Whose call it was: first the report, then the labels of the key and of the device, then the operator's rules.
+Attribution of records to users and teams. The report itself comes first, then the labels of the key and of
+the device, then the operator's rules.
 
-Also enforces `privacy.emails`: an id that is itself an e-mail address goes no further unless configured.
+Attribution also applies `privacy.emails`: unless configured, an id that is an e-mail address is hashed or dropped.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _IDS = ("user", "api_key", "session", "team")
 
 class Attribution:
     """
-    Fills what is null, in place; called once for each record by the intake.
+    Fills in empty user, team and tag fields of records, in place. The intake calls it once per record.
 
-    `secret` is the installation's: gateways that are given the same one call the same person by the same hash.
+    `secret` is the installation's secret. Gateways with the same secret give a person the same hash.
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:
@@ -29,13 +30,13 @@ class Attribution:
         self.configure(config)
 
     def configure(self, config: Config) -> None:
-        """Attribute by these settings from the next record on."""
+        """Use these settings from the next record on."""
         self._rules = [_Rule(rule) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._people = People.of_installation(self._secret, config.privacy.emails)
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
-        """Attribute one record. Its tags may be shared with others of its payload: a change copies them."""
+        """Attribute one record. Several records may share its tags, so a change copies them."""
         if labels:
             _fill(record, labels)
         if device_labels:
@@ -49,11 +50,13 @@ class Attribution:
 
     @property
     def has_rules(self) -> bool:
-        """True if there are rules that may fill what labels leave out."""
+        """Return whether attribution rules are configured, which may fill what labels leave empty."""
         return bool(self._rules)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
-        """The user of reports of this sender that name none; None if neither labels nor rules give one."""
+        """
+        Return the user for reports of this sender that name no user. None if neither labels nor rules set one.
+        """
         if not (labels or device_labels or self._rules):
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
@@ -61,7 +64,7 @@ class Attribution:
         return None if user is None else self._people.carried(user)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Labels become tags that are missing; e-mail addresses in its texts are treated as configured."""
+        """Add labels as tags that the event lacks, and apply `privacy.emails` to its texts."""
         for name, value in labels.items():
             if name not in event.tags:
                 put_label(event.tags, name, value)
@@ -89,7 +92,7 @@ class Attribution:
 
 
 class _Rule:
-    """One [[attribution]] entry, its patterns made into tests."""
+    """One [[attribution]] entry, with its patterns compiled to tests."""
 
     def __init__(self, rule: AttributionRule) -> None:
         match = rule.match
@@ -113,7 +116,7 @@ class _Rule:
 
 
 def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
-    """Labels `team` and `user` fill these fields if they are null, others become tags that are missing."""
+    """Fill `team` and `user` from labels if they are null, and add other labels as missing tags."""
     missing = {}
     for name, value in labels.items():
         if name == "team":

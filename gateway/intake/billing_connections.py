@@ -1,7 +1,8 @@
 """
-Which billing connections take drops: those that exist and are enabled, one request at a time, within their months.
+Billing connections, and the rules for the hourly files that they accept.
 
-A drop to an unknown connection is refused with what to do. Rows of a connection go with it.
+A connection accepts files if it exists and is enabled, one request at a time, and within its monthly limits.
+A file for an unknown connection is refused with advice. Deleting a connection deletes its rows.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ STATES = (DISABLED, PENDING, RECEIVING)
 CONFIGURATION: Final = Actor("configuration", "")
 RETRY_S: Final = 300
 
-_CREATE = "Use the id of one that exists, or have the operator create it: tollhouse connections create --id."
-_ENABLE = "Have the operator enable it: tollhouse connections enable."
+_CREATE = "Use an existing connection id, or let the operator create it: tollhouse connections create --id."
+_ENABLE = "Let the operator enable it: tollhouse connections enable."
 
-# What the upstream finds wrong with a drop; None if it does not answer.
+# Returns the problems that the upstream finds in a file, or None if the upstream does not answer.
 Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShownConnection:
-    """A connection with its state, which is derived."""
+    """A connection with its state, which is derived from its files."""
 
     connection: BillingConnection
     state: str
@@ -51,7 +52,9 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """The connections of a registry and the drops that they took. `configured` is `upstream.connection_id`."""
+    """
+    The connections of a registry and the hourly files that they accepted. `configured` is `upstream.connection_id`.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class BillingConnections:
         self.validate = validate
 
     async def establish(self) -> None:
-        """Add the connection that the configuration names, and remove rows whose connection is gone."""
+        """
+        Create the connection that the configuration names, and delete rows whose connection no longer exists.
+        """
         if self._registry is None:
             return
         if self._configured:
@@ -93,20 +98,20 @@ class BillingConnections:
     @property
     def table(self) -> ConnectionTable:
         if self._registry is None:
-            message = "The registry cannot be read now; repeat later."
+            message = "The registry cannot be read now. Repeat the request later."
             raise Refusal(503, "unavailable", message, retry_after_s=30)
         return self._registry.connections
 
     def id_upstream(self, drop: BillingDrop) -> str:
         """
-        Return the upstream's connection id for a drop: the connection's present one, or the one at arrival if
-        the connection is gone.
+        Return the upstream's connection id for an hourly file. If the connection was deleted, it is the
+        id at arrival.
         """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """True if nothing forbids sending over a connection."""
+        """Return whether files may be sent upstream for a connection: it is enabled or unknown."""
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 
@@ -117,16 +122,21 @@ class BillingConnections:
         ]
 
     def is_in_costs(self, id: str) -> bool:
-        """True if rows of a connection are billed money; never of the one that takes AI cost by the hour."""
+        """
+        Return whether rows of a connection count as billed cost. Always False for the connection that
+        receives hourly AI cost.
+        """
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
     async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
-        Keep what was decided. NotAllowed for the connection that takes AI cost by the hour: its calls are counted.
+        Store whether rows of a connection count as billed cost.
+
+        Raises NotAllowed for the connection that receives hourly AI cost, because those calls are already counted.
         """
         if wanted and id == self._configured:
-            raise NotAllowed("its rows are the cost of calls that are counted already")
+            raise NotAllowed("its rows are the cost of calls that are already counted")
         if self._registry is None:
             return
         counted = self._registry.connections_in_costs
@@ -141,15 +151,16 @@ class BillingConnections:
 
     async def change(self, id: str, changes: dict[str, Any], *, actor: Actor) -> BillingConnection:
         if id == self._configured and changes.get("upstream_id", id) not in ("", id):
-            raise NotAllowed("upstream.connection_id names this connection by its id upstream")
+            raise NotAllowed("upstream.connection_id already sets the upstream id of this connection")
         return await self.table.change(id, changes, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """The connection and its rows. Drops to it that wait are sent all the same."""
+        """Delete a connection and its rows. Files that wait are still sent upstream."""
         self.table.get(id)
         if id == self._configured:
-            raise NotAllowed("upstream.connection_id names this connection: change the configuration first")
-        # first: who repeats a deletion that was not confirmed finds no connection, and ends there
+            raise NotAllowed("upstream.connection_id names this connection; change the configuration first")
+        # Remove this first. If the deletion is repeated because it was not confirmed, the connection no
+        # longer exists and the repetition ends before this step.
         if self._registry and id in self._registry.connections_in_costs.all():
             await self._registry.connections_in_costs.remove(id, actor=actor, action="")
         async with self._turn(id):
@@ -158,13 +169,15 @@ class BillingConnections:
 
     @asynccontextmanager
     async def taking(self, id: str) -> AsyncIterator[BillingConnection]:
-        """The turn of one drop. Refusal 404 or 409 if the connection takes none."""
+        """
+        Hold the turn of a connection for one file. Raises Refusal 404 or 409 if the connection accepts none.
+        """
         self._open(id)
         async with self._turn(id):
             yield self._open(id)
 
     async def check_room(self, drop: BillingDrop) -> None:
-        """Refusal 409 if the month would be over its limits, 429 if all months are."""
+        """Raise Refusal 409 if the month would exceed its limits, 429 if all months together would."""
         settings = self._settings
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
@@ -176,42 +189,53 @@ class BillingConnections:
         if self._fits(size, drop) and not is_full:
             return
         if await self.drops.has(drop.connection_id, month, drop.id.hex()):
-            return  # a repeat adds nothing
+            return  # a repeated file adds nothing
         if is_full:
-            message = "Nothing was kept: the rows of all months take up what they may (billing.max_bytes)."
+            message = (
+                "Nothing was stored: the billing rows of all months have reached the limit "
+                "(billing.max_bytes)."
+            )
             raise Refusal(429, "too_many_rows", message, retry_after_s=RETRY_S)
         limits = f"{settings.max_month_rows} rows or {settings.max_month_bytes} bytes"
-        message = f"Nothing was kept: the month would be over {limits}; replace it, or send coarser rows."
+        message = (
+            f"Nothing was stored: the month would exceed {limits}. Replace the month, or send fewer, "
+            "coarser rows."
+        )
         raise Refusal(409, "month_full", message)
 
     async def trim(self) -> None:
-        """Remove months that ended longer ago than they are kept. Errors of the disk wait for the next time."""
+        """
+        Delete months that are older than the retention. A disk error is logged, and the next call tries again.
+        """
         before = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
             gone = await self.drops.trim(f"{before:%Y-%m}")
         except SpoolUnavailable as error:
-            _log.error("months of billing drops stay: %s", error, extra={"action": "billing_months_kept"})
+            _log.error(
+                "cannot delete old months of billing rows: %s", error, extra={"action": "billing_months_kept"}
+            )
             return
         if gone:
             _log.info(
-                "removed months of billing drops", extra={"action": "billing_months_removed", "months": gone}
+                "deleted old months of billing rows",
+                extra={"action": "billing_months_removed", "months": gone},
             )
 
     def _open(self, id: str) -> BillingConnection:
         connection = self.table.find(id)
         if connection is None:
             raise Refusal(
-                404, "unknown_connection", f"Nothing was kept: there is no such connection. {_CREATE}"
+                404, "unknown_connection", f"Nothing was stored: this connection does not exist. {_CREATE}"
             )
         if not connection.is_enabled:
             raise Refusal(
-                409, "connection_disabled", f"Nothing was kept: this connection is disabled. {_ENABLE}"
+                409, "connection_disabled", f"Nothing was stored: this connection is disabled. {_ENABLE}"
             )
         return connection
 
     @property
     def max_tags(self) -> int:
-        """Return how many different tags the rows of one drop may have."""
+        """Return the maximum number of different tags in the rows of one file."""
         return self._settings.max_tags
 
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:
@@ -221,7 +245,7 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _turn(self, id: str) -> AsyncIterator[None]:
-        """Hold the lock of a connection, one caller at a time; a lock lives while somebody holds it or waits."""
+        """Hold the lock of a connection. The lock is deleted when no caller holds it or waits for it."""
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

@@ -1,8 +1,9 @@
 """
-The one way in for everything but AI telemetry: usage events, unit-cost operations, billing drops.
+The single entry point for all records except AI telemetry: usage events, unit-cost operations and
+hourly billing files.
 
-Like `gateway.intake.intake`, every such endpoint ends here with records and rejects; nothing is priced, and
-operations and drops are kept as they came, because they travel as they were received.
+As with `gateway.intake.intake`, every such endpoint ends here with records and rejects. Nothing is priced.
+Operations and files are stored unchanged, because they are forwarded as received.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 
 class Deposits:
-    """Each method returns when its records are on disk; SpoolFull and SpoolUnavailable: nothing was kept."""
+    """
+    Stores records. Each method returns when its records are on disk.
+
+    After SpoolFull or SpoolUnavailable, nothing is stored.
+    """
 
     def __init__(self, log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None) -> None:
         self._log = log
@@ -36,11 +41,11 @@ class Deposits:
         self._amount_of = amount_of
 
     def has(self, request: RequestNames) -> bool:
-        """True if the request was kept, as far as this process knows."""
+        """Return whether the request was stored, as far as this process knows."""
         return self._log.knows_request(request)
 
     async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:
-        """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
+        """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
             await pause_when_due()
@@ -67,7 +72,9 @@ class Deposits:
         request: RequestNames | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
-        """Store operations; without a `bearer` they are this program's own. Stale if an expectation fails."""
+        """
+        Store operations. Without a `bearer`, they come from Tollhouse itself. Raises Stale if an expectation fails.
+        """
         expected = [*_expected(bearer), *expects]
         return await self._keep(
             UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat
@@ -82,7 +89,10 @@ class Deposits:
         request: RequestNames | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
-        """`is_repeat`: the request was kept before; Stale if it is not known any more."""
+        """
+        Store an hourly file. With `is_repeat`, the request was stored before; raises Stale if it is
+        no longer known.
+        """
         expected = _expected(bearer)
         return await self._keep(
             BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat
@@ -120,7 +130,10 @@ class Deposits:
 
 
 def _key_reused() -> Refusal:
-    message = "Nothing of this was kept: its idempotency key stands for another body. Send it under a key of its own."
+    message = (
+        "Nothing of this body was stored: its idempotency key belongs to another body. Send it with a "
+        "new key."
+    )
     return Refusal(422, "idempotency_key_reused", message)
 
 

@@ -1,7 +1,7 @@
 """
-Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
+The intake. Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
 
-Only the intake attributes, prices, appends, counts and writes the receipt. It knows no protocol.
+Only the intake attributes, prices, appends and counts records and writes the receipt. It knows no protocol.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from spool.meters import keep_fitting
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_when_due
 
-# records that are kept together while others wait, too: a commit of them takes a few milliseconds
+# Records per commit while other requests wait. Such a commit takes a few milliseconds.
 SHARED_PART = 128
-SHARED_POINTS = 32  # the same of a payload with counters, of which each takes several times as long
-TURN = 25  # records between two looks at the time
+SHARED_POINTS = 32  # the same for payloads with counters, which take several times as long
+TURN = 25  # records between two checks of the time
 
 
 class Intake:
     """
-    Turns one payload's outcome into one submission; returns when it is durable.
+    Turns the outcome of one payload into one submission, and returns when it is durable.
 
-    Without `counters` it is decided on arrival which counters are shadows: by the calls that came before, and
-    by those of the same payload.
+    Without `counters`, a counter is judged on arrival: it repeats calls if earlier calls or calls of the
+    same payload match.
     """
 
     def __init__(
@@ -54,23 +54,26 @@ class Intake:
     ) -> None:
         self._log = log
         self._attribution = attribution
-        self.prices = prices  # a reload exchanges it
+        self.prices = prices  # a reload replaces it
         self._shadows = shadows
-        self._devices = device_assignment  # None where there are no devices: explaining files
+        self._devices = device_assignment  # None without devices, when files are explained
         self._counters = counters
-        self._clock = clock  # is told when the calls that arrive began
+        self._clock = clock  # learns when the arriving calls began
 
     def take(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        SpoolFull and SpoolUnavailable rise to the receiver: the payload is not acknowledged.
+        Store a payload. SpoolFull and SpoolUnavailable reach the receiver, and the payload is not acknowledged.
 
-        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and what
-        was kept of it is known by then: everything that could not be recognised again is in the last part.
+        A large payload is stored in parts with one receipt. After an error, the sender repeats the whole
+        payload. The stored parts are then recognized, because items that cannot be recognized again are all
+        in the last part.
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
-            return self._keep(outcome, bearer, pending, ())  # its own only part, whoever waits
+            return self._keep(
+                outcome, bearer, pending, ()
+            )  # a small payload is one part, even if others wait
         return self._keep_parts(outcome, bearer, pending)
 
     async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
@@ -78,7 +81,9 @@ class Intake:
         most = PART
         if work is not None and work.turns.commits_are_shared:
             most = SHARED_POINTS if outcome.points else SHARED_PART
-        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:  # its own only part
+        if (
+            not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most
+        ):  # the payload is one part
             return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
@@ -87,7 +92,7 @@ class Intake:
             change = pending if part.is_last else None
             receipts.append(await self._keep(part, bearer, change, before))
             if not part.is_last:
-                late_rejects += part.rejects  # the items of devices that were revoked
+                late_rejects += part.rejects  # items of revoked devices
         outcome.rejects += late_rejects
         return Receipt(
             id=receipts[-1].id,
@@ -100,7 +105,7 @@ class Intake:
     async def _keep(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, before: Sequence[str]
     ) -> Receipt:
-        """Do to the records of one part all that happens to them, in this order, and append them."""
+        """Process the records of one part in the required order and append them."""
         arrived_at = self._arrival(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
@@ -121,7 +126,7 @@ class Intake:
             raise
 
     def _arrival(self, outcome: Outcome) -> float:
-        """Return the time, read once for a payload; tell the clock when a call that just arrived began."""
+        """Return the arrival time, read once per payload. Report to the clock when the newest call began."""
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
@@ -129,9 +134,9 @@ class Intake:
 
     async def _attribute(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
         """
-        Give records and points the labels that their sender left out.
+        Fill in the labels that the sender left out of records and points.
 
-        Returns for each record the user of this sender's reports that name none.
+        Returns, for each record, the user for reports of this sender that name no user.
         """
         sender, attribution, own = bearer.sender, self._attribution, bearer.labels
         gives_users = bool(own) or attribution.has_rules
@@ -154,7 +159,7 @@ class Intake:
         return default_users
 
     async def _price(self, outcome: Outcome) -> None:
-        """Price the calls, but for those that another Tollhouse has priced."""
+        """Price the calls, except those that another Tollhouse has priced."""
         price, forwarded = self.prices.price, outcome.forwarded
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
@@ -169,10 +174,10 @@ class Intake:
         self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
     ) -> Mapping[int, AiRecord]:
         """
-        Note who told calls; give an identity of its own to each record that is not to count.
+        Remember which senders reported calls. Give duplicates kept for reference a dedup key of their own.
 
-        Returns the records that may repeat calls, by place, and are not decided: another Tollhouse has decided
-        those that it forwarded.
+        Returns the undecided records that may repeat calls, by position. Forwarded records were decided by
+        the other Tollhouse.
         """
         repeaters: dict[int, AiRecord] = {}
         note, key = self._shadows.note, bearer.name
@@ -198,7 +203,7 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """Learn who told the same calls before a restart, or to another gateway."""
+        """Load the senders that reported the same calls before a restart or to another gateway."""
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of(record))
         await self._shadows.look_up(reporters, key=bearer.name)
@@ -212,7 +217,9 @@ class Intake:
         unkept: Unkept,
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
-        """Append the part to the log, or let what may repeat calls wait until these are there."""
+        """
+        Append the part to the log. Records that may repeat calls wait until those calls had time to arrive.
+        """
         change = change or PendingChange()
         submission = Submission(
             topic=outcome.topic,
@@ -248,7 +255,9 @@ class Intake:
 
 
 def _give_own_identity(outcome: Outcome, place: int) -> None:
-    """Give a shadow an id of its own, so that the report that counts is not taken for its repeat."""
+    """
+    Give a duplicate kept for reference its own id, so that the counted report is not mistaken for its repeat.
+    """
     identity = outcome.identities[place]
     if identity.certain:
         outcome.identities[place] = of_shadow(identity)

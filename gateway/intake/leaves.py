@@ -1,9 +1,10 @@
 """
-The price of calls that used more than text: each unit is charged once, by the most special price that fits it.
+The price of calls that use more than text. Each unit is charged once, at the most specific price that fits it.
 
-Over the units that a model has prices for, what a more special one takes is subtracted from the more general
-one: cached audio from audio and from the cache, audio from the input. A part without a price of its own costs
-what its whole costs. Exact integers throughout, and linear: a sum of calls costs what its calls cost.
+If a model has prices for nested units, the more specific quantity is subtracted from the more general:
+cached audio from audio and from the cache, audio from the input. A part without its own price costs as much
+as the whole it belongs to. All numbers are exact integers, and prices are linear, so a sum of calls costs
+as much as the calls.
 """
 
 from __future__ import annotations
@@ -18,26 +19,28 @@ from spool.ledger.repricing import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, millionths, quantity_of
 from spool.record import Inference, decimal_text
 
-# Why there is no estimate.
+# Reasons why a call has no estimate.
 OVERLAP_UNKNOWN: Final = "overlap_unknown"
 PARTS_UNKNOWN: Final = "parts_unknown"
 NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-_OF_AN_HOUR: Final = Decimal("1e-18")  # a second's price, worked out once from that of an hour
+_OF_AN_HOUR: Final = Decimal(
+    "1e-18"
+)  # precision of a price per second, which is computed from the price per hour
 
 Dimensions = frozenset[tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """What a quantity is of, and how many a price is for."""
+    """The unit of a quantity, and the number of units that a listed price covers."""
 
     words: str
     dimensions: Dimensions
     per: int
     per_words: str
-    direction: str | None = None  # of tokens
+    direction: str | None = None  # for tokens
     is_tokens: bool = False
 
 
@@ -79,14 +82,14 @@ def _beside() -> Iterator[tuple[str, Unit]]:
             yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, words)
 
 
-# In the order in which lines are shown. What was thought is text.
+# In display order. Reasoning counts as text.
 UNITS: Final[Mapping[str, Unit]] = {
     "input_tokens": _tokens("input", "input"),
     "cache_read_tokens": _tokens("cache read", "input", type="cache_read"),
     "cache_write_tokens": _tokens("cache write", "input", type="cache_write"),
     "cache_write_1h_tokens": _tokens("cache write for an hour", "input", type="cache_write", life="1h"),
     "cache_write_12h_tokens": _tokens("cache write for 12 hours", "input", type="cache_write", life="12h"),
-    "input_tool_tokens": _tokens("answers of tools", "input", type="tool"),
+    "input_tool_tokens": _tokens("tool results", "input", type="tool"),
     **dict(_inputs()),
     "output_tokens": _tokens("output", "output"),
     "reasoning_tokens": _tokens("reasoning", "output", type="reasoning", modality="text"),
@@ -112,22 +115,23 @@ AMOUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 
-Quantities = Mapping[str, int | None]  # millionths by unit; None: not known
+Quantities = Mapping[str, int | None]  # millionths, by unit; None: unknown
 
 
 class PartRate(NamedTuple):
     """
-    Prices of one unit each, in 10 ** -digits dollars; None: it has a price of its own that is not known.
+    Prices per single unit, in 10 ** -digits dollars. None: the unit has its own price, which is unknown.
 
-    `apart` are directions whose parts have to be told: most of the model's tokens there are no text.
+    `apart` are directions for which a call must report its parts, because most of the model's tokens there
+    are not text.
     """
 
     prices: Mapping[str, int | None]
-    shown: Mapping[str, str]  # as the card has them
+    shown: Mapping[str, str]  # prices as the price list states them
     per_request: int
     digits: int
     apart: tuple[str, ...] = ()
-    charges_writes: bool = False  # its cache has prices of its own, known or not
+    charges_writes: bool = False  # the model has separate prices for its cache, known or not
 
     @property
     def is_by_tokens(self) -> bool:
@@ -135,7 +139,7 @@ class PartRate(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A quantity in millionths that one price holds for."""
+    """A quantity in millionths that is charged at one price."""
 
     unit: str
     quantity: int
@@ -143,14 +147,14 @@ class Leaf(NamedTuple):
 
 
 class Unpriced(NamedTuple):
-    """Why there is no estimate, and the unit that it is for."""
+    """The reason why a call has no estimate, and the unit that causes it."""
 
     cause: str
     unit: str = ""
 
 
 def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
-    """Return the prices of a row of the card."""
+    """Return the prices in a row of the price list."""
     stated: dict[str, Decimal | None] = {
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
@@ -173,7 +177,6 @@ def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -
 
 
 def quantities_of(record: Inference) -> dict[str, int | None]:
-    """Return all quantities of a call."""
     found: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(record, name)
@@ -185,7 +188,6 @@ def quantities_of(record: Inference) -> dict[str, int | None]:
 
 
 def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
-    """Return all quantities of calls that the ledger has summed."""
     found: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(total, name)
@@ -196,7 +198,7 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 
 
 def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
-    """List what is charged, in the order of UNITS; or say why that is not known."""
+    """List the charged quantities in the order of UNITS, or return why the price is unknown."""
     found = _with_wholes(told)
     problem = _missing(rate, found, told)
     if problem is not None:
@@ -226,7 +228,7 @@ def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
 
 
 def amount_of(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
-    """Return what they come to in dollars."""
+    """Return the total of the charged quantities, in dollars."""
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _text(total, rate.digits + DECIMALS)
 
@@ -240,20 +242,22 @@ def shown_quantity(leaf: Leaf) -> int | str:
 
 
 def words_of(problem: Unpriced) -> str:
-    """Say why there is no estimate, for people."""
+    """Describe for people why a call has no estimate."""
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     words = {
-        OVERLAP_UNKNOWN: f"how many of its tokens are {unit} is not stated, and each part has another price",
-        PARTS_UNKNOWN: f"not all of its {unit} is text, and how many of these tokens are what is not stated",
-        NO_PRICE: f"there is no price for its {unit}",
-        COUNT_UNKNOWN: f"its {unit} is not known",
-        CONTRADICTION: f"the parts of its {unit} are more than the whole",
+        OVERLAP_UNKNOWN: (
+            f"the call does not report how many of its tokens are {unit}, and the parts have different prices"
+        ),
+        PARTS_UNKNOWN: f"its {unit} is not only text, and the call does not report the number of tokens of each kind",
+        NO_PRICE: f"the price list has no price for its {unit}",
+        COUNT_UNKNOWN: f"the call does not report its {unit}",
+        CONTRADICTION: f"the parts of its {unit} add up to more than the whole",
     }
     return f"unknown ({problem.cause}): {words[problem.cause]}"
 
 
 def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | None:
-    """Return the count or price that is missing; None if the leaf can be priced."""
+    """Return the missing count or price, or None if the call can be priced."""
     for side in ("input_tokens", "output_tokens"):
         if found.get(side) is None and rate.prices.get(side) is not None:
             return Unpriced(COUNT_UNKNOWN, side)
@@ -276,7 +280,10 @@ def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | 
 
 
 def _is_charged_beside(rate: PartRate, told: Quantities) -> bool:
-    """True if what the model charges is no tokens: those beside it are the same input or output again."""
+    """
+    Return whether the model charges for units other than tokens. The tokens then measure the same input
+    or output again.
+    """
     if rate.is_by_tokens:
         return False
     return any(
@@ -299,12 +306,14 @@ def _is_priced(rate: PartRate, name: str) -> bool:
 
 
 def _is_in_parts(told: Quantities, name: str, quantity: int) -> bool:
-    """True if parts that are told make up the whole, as images of one size do: each of them needs a price."""
+    """
+    Return whether reported parts add up to the whole, such as images of one size. Then each part needs a price.
+    """
     return quantity <= sum(told[part] or 0 for part in told if part in METERS and name in METERS[part].wholes)
 
 
 def _with_wholes(told: Quantities) -> Quantities:
-    """With the wholes beside the tokens that only their parts tell."""
+    """Add the totals of non-token units whose parts are reported without their total."""
     found = dict(told)
     for name in told:
         for whole in METERS[name].wholes if name in METERS else ():
@@ -314,7 +323,7 @@ def _with_wholes(told: Quantities) -> Quantities:
 
 
 def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> bool:
-    """True if tokens may be in both, where no price and count of these alone says how many."""
+    """Return whether some tokens may belong to both units, while no price and count says how many do."""
     first = UNITS[one]
     second = UNITS[other]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:

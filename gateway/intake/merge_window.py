@@ -1,8 +1,8 @@
 """
-The merge window before the intake: partial reports of one call are merged, and are on disk before their 2xx.
+The merge window before the intake. It merges partial reports of one call, which are on disk before their 2xx.
 
-Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released
-as it is.
+Receivers call `MergeWindow.take` instead of `Intake.take`. A report that waited for the whole window becomes
+a record as it is.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # done when it is over
+_Turn = asyncio.Future[None]  # done when the turn is over
 
 _log = logging.getLogger(__name__)
 
 
 class MergeWindow:
     """
-    What a request keeps or forgets of partial reports is in the commit of its records: after a crash, disk
-    and books agree on what waits.
+    The merge window of a single process.
+
+    A request stores and deletes partial reports in the commit of its records. So after a crash, the disk and
+    the accounting agree on what waits.
     """
 
     def __init__(self, stored: PartialReports, intake: Intake, clock: Clock, merger: Merger) -> None:
@@ -66,11 +68,11 @@ class MergeWindow:
 
     @property
     def held(self) -> HeldByKey:
-        """The same by key."""
+        """Return the number of waiting reports by key."""
         return self._merger.held
 
     async def start(self) -> None:
-        """Take up what was waiting when the process ended."""
+        """Load the reports that waited when the previous process ended."""
         stored = list(of_kind(await self._stored.load(), PARTS))
         damaged = self._merger.load(stored)
         if damaged:
@@ -81,7 +83,7 @@ class MergeWindow:
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Merge reports and store them. Returns when everything is durable; an error means that nothing was stored.
+        Merge reports and store them. Returns when everything is durable. After an error, nothing is stored.
         """
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
@@ -101,7 +103,7 @@ class MergeWindow:
         return receipt
 
     async def release(self) -> int:
-        """Make records of what waited long enough; how many reports there were."""
+        """Turn reports that waited long enough into records. Return the number of these reports."""
         count = 0
         while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
             async with self._turns.of({key for one in released for key in one.reports}):
@@ -121,30 +123,32 @@ class MergeWindow:
                 raise
 
     async def run(self) -> None:
-        """Release for ever, as a background task."""
+        """Release waiting reports forever, as a background task."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self._try_to_release()
 
     async def _try_to_release(self) -> None:
         """
-        Release reports. Those that cannot be put on record now are tried again first; the sender that pushed
-        them out is not refused.
+        Release waiting reports. If the storage fails, they are tried first the next time.
+
+        The sender whose reports exceeded the limit is not refused.
         """
         try:
             await self.release()
         except SpoolError as error:
-            _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
+            _log.warning("partial reports must wait longer: %s", error, extra={"action": "release_put_off"})
 
 
 class Turns:
     """
-    One request at a time for each key, in order of arrival: what one merges is kept, or refused, before the
-    next looks at it.
+    Turns by dedup key: one request at a time for each key, in order of arrival.
+
+    The result of a request is stored or refused before the next request reads it.
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # by key, the last turn in the queue
+        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue, by key
 
     @property
     def taken(self) -> Set[bytes]:
@@ -152,7 +156,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
-        """Queue for all the keys at once: no circle of waiting requests, and none is overtaken."""
+        """Queue for all keys at once, so that requests neither deadlock nor overtake each other."""
         before = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._last.update(dict.fromkeys(keys, turn))
@@ -164,7 +168,10 @@ class Turns:
             self._end(turn, keys, [one for one in before if not one.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
-        """End a turn. One that is given up while it waits ends with those before it: the next waits for them."""
+        """
+        End a turn. A turn that is cancelled while it waits ends after the turns before it, because later
+        turns wait for it.
+        """
         if before:
             first, *others = before
             first.add_done_callback(lambda _: self._end(turn, keys, others))
@@ -175,7 +182,7 @@ class Turns:
         turn.set_result(None)
 
 
-ATTEMPTS = 8  # then the sender repeats
+ATTEMPTS = 8  # afterwards, the sender must repeat the request
 AT_ONCE = 500  # reports that are released together
 
 
@@ -184,10 +191,10 @@ _Found = Mapping[bytes, PartialReport]
 
 class SharedMergeWindow:
     """
-    The merge window of several processes on one log: nothing of it is in memory.
+    The merge window of several processes on one log. It keeps no reports in memory.
 
-    What a batch needs is read by its keys, and kept only if it is still as it was read. Otherwise the batch is merged
-    again. One process releases at a time, though two do no harm.
+    A batch reads the reports it needs by their keys. It is stored only if these reports are unchanged;
+    otherwise it is merged again. Usually one process releases at a time, but two do no harm.
     """
 
     def __init__(
@@ -212,13 +219,13 @@ class SharedMergeWindow:
         self._merger = partial(
             Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
         )
-        self._turns = Turns()  # what this process merges of one call, it merges in order of arrival
-        self.waiting = 0  # when it was last counted
-        self.held = HeldByKey()  # then, if it was nearly full
+        self._turns = Turns()  # this process merges the reports of one call in order of arrival
+        self.waiting = 0  # at the last count
+        self.held = HeldByKey()  # at the last count, if the window was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """
-        Merge reports and store them. Returns when everything is durable; an error means that nothing was stored.
+        Merge reports and store them. Returns when everything is durable. After an error, nothing is stored.
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
@@ -254,12 +261,14 @@ class SharedMergeWindow:
         return await self._intake.take(outcome, bearer, merge.pending)
 
     async def release(self) -> int:
-        """Make records of what waited long enough or must make room; how many reports there were."""
+        """
+        Turn reports that waited long enough, or exceed the limit, into records. Return the number of these reports.
+        """
         count = 0
         now = self._clock.now()
         while due := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
             count += (done := await self._release(due, window_s=self._window_s))
-            if done < len(due):  # others changed the rest meanwhile
+            if done < len(due):  # other processes changed the rest meanwhile
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
@@ -292,8 +301,9 @@ class SharedMergeWindow:
 
     async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
         """
-        Return the reports that must make room: the oldest of the key that has the most waiting. No key pushes
-        out reports of another.
+        Return the reports that exceed the limit: the oldest of the key with the most waiting reports.
+
+        So no key pushes out reports of another key.
         """
         reports = {report.key: report for report in waiting}
         queues: dict[str, list[bytes]] = {}
@@ -319,13 +329,15 @@ class SharedMergeWindow:
         return due
 
     async def run(self) -> None:
-        """Release for ever, as a task that one process has at a time."""
+        """Release waiting reports forever. One process runs this task at a time."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self.release()
             except SpoolError as error:
-                _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
+                _log.warning(
+                    "partial reports must wait longer: %s", error, extra={"action": "release_put_off"}
+                )
 
     async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
         stored = {report.key: report for report in due}
@@ -339,7 +351,7 @@ class SharedMergeWindow:
         for one in merger.release(now=now):
             if await self._put_on_record(one, stored):
                 released += len(one.reports.keys() & {report.key for report in due})
-        if unreadable:  # they would be the oldest for ever
+        if unreadable:  # without deletion, they would stay the oldest forever
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
@@ -359,7 +371,9 @@ class SharedMergeWindow:
         return True
 
     async def _forget(self, before: float) -> None:
-        """Drop the marks of generations on record, once no report of them is expected or there are too many."""
+        """
+        Delete the marks of recorded generations when no further report is expected or there are too many marks.
+        """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._drop(old)
@@ -381,5 +395,5 @@ def _size(report: PartialReport) -> int:
 
 
 def _load(merger: Merger, found: _Found) -> int:
-    """Oldest first; how many cannot be read."""
+    """Load reports, oldest first. Return the number of unreadable reports."""
     return merger.load(sorted(found.values(), key=lambda report: report.at))

@@ -1,4 +1,6 @@
-"""The lines that an estimate adds up, and why there is none: for people who ask about one call."""
+"""
+The lines that add up to the estimate of a call, and the reason if there is no estimate. For display to people.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """One unit of a call, or the call itself: how many, the price of so many (`per`) of them, dollars."""
+    """
+    One line of an estimate: a unit of the call or the call itself, its quantity, the price per `per`, and dollars.
+    """
 
     of: str
     quantity: int | str
@@ -27,7 +31,7 @@ class PriceLine(NamedTuple):
 
 
 def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
-    """List the lines that an estimate adds up; None if the book knows no cost."""
+    """List the lines of an estimate, or return None if the price list gives no cost."""
     if book.estimate(record) is None:
         return None
     quote = book.quote(record)
@@ -39,7 +43,7 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
 
 
 def problem(book: PriceBook, record: Inference) -> str | None:
-    """Why there is no estimate, in words; None where that is all that is known."""
+    """Return the reason why a call has no estimate, or None if no reason is known."""
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None or (not record.meters and not rate.apart):
         return None
@@ -48,7 +52,7 @@ def problem(book: PriceBook, record: Inference) -> str | None:
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
-    """List what calls that the ledger has summed are charged for; empty where that is not known."""
+    """List the charges of calls that the ledger has summed. Empty if they are unknown."""
     rate = book.part_rate(total)
     if rate is None:
         return []
@@ -83,7 +87,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 
 def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
-    """The parts of `cost_of_tokens`: no token is in two of them."""
+    """Yield the charged parts as `cost_of_tokens` does. No token is in two parts."""
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0
     written_1h = record.cache_write_1h_tokens or 0

@@ -1,22 +1,21 @@
 """
-What a call should cost: the estimate beside the cost that its source reports.
+The estimated cost of a call, next to the cost that its source reports.
 
-Exact integers throughout, nothing is rounded. A price that is not known gives None, never "0":
+All numbers are exact integers; nothing is rounded. An unknown price gives None, never "0".
 
-- the response model counts when it is priced, else the request model; the price is that of the provider who
-  served the call, else (an unknown provider, or one that resells closed models) that of the model's maker;
-- prices are those of the day (and hour) of the call, without a time the newest; a tier takes the whole
-  request;
-- reasoning is part of the output and costs the same, unless the card says otherwise;
-- cache writes cost what the card says for the shortest-lived kind, but for those that the record tells to be
-  kept for an hour: these have a price of their own at a Claude model, and cost what other writes do
-  elsewhere;
-- cached tokens without a price of their own cost what other input costs, which is the rule of every
-  provider but Anthropic: a Claude model without such a price has no estimate;
-- a batch or another way of processing that the card has no price for is not priced, nor is a call of a model
-  of sound or pictures that does not tell how many of its tokens are which;
-- tokens of capacity that is paid apart cost nothing, what is charged beside them does;
-- what is not text, and what stands beside the tokens, is charged by `gateway.intake.leaves`.
+- If the response model has a price, it counts, else the request model. The price is that of the provider that
+  served the call. If that provider is unknown or resells closed models, it is the price of the model's maker.
+- Prices are those of the day (and hour) of the call; a call without a time gets the newest price. A price tier
+  applies to the whole request.
+- Reasoning is part of the output and costs the same, unless the price list says otherwise.
+- Cache writes cost the price for the shortest lifetime. Writes that are kept for an hour have their own price
+  for Claude models; for other models they cost the same.
+- Cached tokens without their own price cost as much as other input. Only Anthropic differs: a Claude model
+  without such a price has no estimate.
+- A batch, or another service tier without a price in the list, has no estimate. Neither has a call of an audio
+  or image model that does not report the number of tokens of each kind.
+- Tokens of prepaid capacity cost nothing, but additional fees are charged.
+- `gateway.intake.leaves` prices units other than text tokens.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
 from spool.record import Inference
 
-_MEMO = 10_000  # names are the senders' to choose: the memo is bounded
+_MEMO = 10_000  # entries; senders choose the names, so the memo needs a limit
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
 _PACKAGED = PriceSettings()
 
 
 class PriceBook:
-    """One rate card and the operator's own prices over it."""
+    """A price list, with the operator's own prices on top."""
 
     def __init__(self, card: Card, overrides: Sequence[PriceOverride] = ()) -> None:
         self.version = card.version
@@ -76,11 +75,13 @@ class PriceBook:
 
     @classmethod
     def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
-        """The card that [prices] names, else the packaged one. Raises CardUnreadable with what is wrong."""
+        """
+        Load the price list that [prices] names, else the packaged one. Raises CardUnreadable with the problem.
+        """
         return cls(cards.read(section.file) if section.file else cards.packaged(), section.override)
 
     def price(self, record: Inference) -> None:
-        """Fill in estimated_cost, price_book and cost_source; a reported cost never changes."""
+        """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
         estimate = self.estimate(record)
         record.estimated_cost = estimate
         record.price_book = None if estimate is None else self.version
@@ -90,7 +91,7 @@ class PriceBook:
             record.cost_source = "none" if estimate is None else "estimated"
 
     def estimate(self, record: Inference) -> str | None:
-        """The cost of a call as plain decimal text, None where any part of it is unknown."""
+        """Return the cost of a call as plain decimal text, or None if any part of it is unknown."""
         tags = record.tags
         mode = STANDARD if not tags or MARKS.isdisjoint(tags) else mode_of(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
@@ -121,27 +122,34 @@ class PriceBook:
         return text_of(amount, rate.digits)
 
     def quote(self, record: Inference) -> Quote:
-        """The prices that a call is estimated by."""
+        """Return the prices that apply to a call."""
         time = NO_TIME if record.start_time is None else record.start_time
         mode = mode_of(record.tags)
         return self._remember((record.provider, record.response_model, record.request_model, mode), time)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
+        """
+        Return the cost of calls that the ledger has summed, as if each call had been priced
+        separately (a `Pricer`).
+        """
         if total.meters:
             return _sum_of_sums(self._quote_of_sum(total).parts, total)
         rate = self.rate_of_sum(total)
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
     def rate_of_sum(self, total: TokenSum) -> Rate | None:
-        """Return the prices by token of calls of text that the ledger has summed; None where they are not one."""
+        """
+        Return the token prices of text calls that the ledger has summed. None if the calls have different prices.
+        """
         quote = self._quote_of_sum(total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
-        """Return the prices by unit of calls that the ledger has summed; None where they are not one."""
+        """
+        Return the unit prices of calls that the ledger has summed. None if the calls have different prices.
+        """
         return _rate_of_sum(self._quote_of_sum(total).parts, total)
 
     def _quote_of_sum(self, total: TokenSum) -> Quote:
@@ -153,8 +161,9 @@ class PriceBook:
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
-        Return the rates of a model's calls of text at a time (ns), each with the input tokens beyond which it
-        holds: the largest first, -1 last. Empty if they are unknown.
+        Return the rates of a model's text calls at a time (ns). Empty if they are unknown.
+
+        Each rate has the number of input tokens above which it applies; the largest comes first, -1 last.
         """
         key = (provider, model, None, STANDARD)
         quote = self._memo.get(key, NEVER)
@@ -163,7 +172,7 @@ class PriceBook:
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def followers(self, model: str) -> list[str]:
-        """The models of the same maker, family and rank that came out after one, the newest first."""
+        """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.spellings(model):
             place = names.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")
@@ -181,8 +190,10 @@ class PriceBook:
         self, provider: str | None, model: str, since: int, until: int
     ) -> Iterator[tuple[int, Quote, Quote]]:
         """
-        Yield each day (ns) from `since` until before `until` from which on other prices of a model are stated, with
-        those of noon before and on that day: what it costs by night is no change.
+        Yield each day (ns) in [since, until) on which new prices of a model start, with the quotes
+        before and after.
+
+        Both quotes are those of noon, so a lower price at night is not a change.
         """
         key = (provider, model, None, STANDARD)
         found = self._find(provider, model)
@@ -198,7 +209,10 @@ class PriceBook:
         return quote
 
     def _quote(self, key: _Names, time: int) -> Quote:
-        """An override if one fits, else the card; for each the response model before the requested one."""
+        """
+        Return the price of an override if one fits, else of the price list. The response model goes before
+        the request model.
+        """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
         overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
@@ -216,12 +230,12 @@ class PriceBook:
             fees = fees_of(row)
             return Quote(low, high, token_rate(fees, found.id), (), parts_of(fees, found.id, ()))
         parts = parts_of(row, found.id, found.apart)
-        if found.apart:  # of its tokens, those of a call that tells no parts may be anything
+        if found.apart:  # a call that does not report its parts may consist of any kind of tokens
             return Quote(low, high, None, (), parts)
         return Quote(low, high, token_rate(row, found.id), tiers_of(row, found.id), parts)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        """The operator's prices for this model, each with its place in the configuration."""
+        """Return the operator's prices for this model, each with its position in the configuration."""
         seller = providers.card_name(provider) if provider else None
         found = []
         for place, override in enumerate(self._overrides):
@@ -231,7 +245,10 @@ class PriceBook:
         return found
 
     def _find(self, provider: str | None, name: str) -> Model | None:
-        """The model in the card of its first seller that has it; None also if the card has no price of it."""
+        """
+        Return the model from the first seller that lists it. None if no seller lists it or that seller
+        has no price.
+        """
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
             catalogue = self._catalogues[seller]
@@ -243,7 +260,9 @@ class PriceBook:
         return None
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
-        """The sellers to ask in order: the record's provider, those whose prices it takes over, the maker."""
+        """
+        Yield the sellers in search order: the record's provider, providers whose prices it uses, the model's maker.
+        """
         if provider and providers.is_self_hosted(provider):
             return
         own = providers.card_name(provider) if provider else None
@@ -258,7 +277,7 @@ class PriceBook:
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
-    """Return what the tokens of calls cost, in units of 10 ** -digits of the rate."""
+    """Return the cost of summed calls, in units of 10 ** -digits of the rate."""
     return amount_of_tokens(
         rate,
         total.input_tokens,
@@ -280,7 +299,7 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
 
 
 def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    """Price calls of one price tier together; None if the ledger does not keep the tiers apart."""
+    """Price calls of one price tier together. None if the ledger does not separate the tiers."""
     rate = _rate_of_sum(parts, total)
     if rate is None:
         return None
@@ -296,7 +315,8 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields that name a book; without prices of meters it has the name that it had before there were any.
+    Return the fields that name a price list. Without prices of meters, the name stays as it was
+    before meters existed.
     """
     *fields, meters = astuple(override)
     return (*fields, meters) if meters else tuple(fields)

@@ -1,8 +1,8 @@
 """
-Sums of the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or one per another.
+Sums from the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or as a ratio.
 
-Only what differs from the stream's totals becomes an operation, and it is always `replace`: late data, a
-repricing or a restart in the middle end in the right total.
+Only values that differ from the stream's totals become operations, and these always replace. So late data, a
+recalculation or an interrupted run still lead to the right total.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spool.streams import (
 )
 
 PUBLISH_EVERY_S = 60.0
-# How long late data still changes what was published.
+# Late data changes published values within this time.
 BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}
 UNKNOWN = "(unknown)"
 _EXACT = Context(prec=60)
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Runs until it is cancelled."""
+    """Publishes until it is cancelled."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Publisher:
         self._clock = clock
 
     def configure(self, rules: Sequence[Publication]) -> None:
-        """Publish by these from the next time on."""
+        """Use these rules from the next run on."""
         self._rules = rules
 
     async def run(self) -> None:
@@ -76,11 +76,11 @@ class Publisher:
                     await self.publish(rule)
                 except SpoolError as error:
                     fields = {"action": "publishing_put_off"}
-                    _log.warning("%s is not published now: %s", rule.stream, error, extra=fields)
+                    _log.warning("%s cannot be published now: %s", rule.stream, error, extra=fields)
             await asyncio.sleep(PUBLISH_EVERY_S)
 
     async def publish(self, rule: Publication) -> int:
-        """Bring a stream up to date with the ledger; returns the number of operations that took."""
+        """Update a stream from the ledger. Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
         whole = await self._ledger.whole_since()
@@ -91,7 +91,7 @@ class Publisher:
         for operation in operations:
             total = totals.get((rule.stream, key_of(operation)))
             if total is not None and (operation.start_time or 0) < whole * NS:
-                continue  # the ledger has lost some of the records that were published
+                continue  # the ledger no longer has all records that were published
             if operation.operation == DELETE:
                 if total is not None:
                     changed.append(operation)
@@ -112,7 +112,7 @@ class Publisher:
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
-        """An operation for each sum; a sum of nothing deletes what was published of it."""
+        """Yield an operation for each sum. An empty sum deletes its published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             known = dict(zip(names, row.group, strict=True))
@@ -138,7 +138,7 @@ class Publisher:
         known = self._book.find(first.name)
         stream = merged(known, first)
         if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):
-            message = "%s is another stream already: its type, granularity or dimensions differ"
+            message = "%s is already another stream: its type, granularity or dimensions differ"
             _log.error(message, first.name, extra={"action": "not_published", "stream": first.name})
             return
         with ExitStack() as claims:
@@ -148,7 +148,7 @@ class Publisher:
 
 
 def _value(rule: Publication, row: CostRow) -> str | None:
-    """None if there is nothing, or nothing to divide by."""
+    """Return the value of a row, or None if it is empty or has no divisor."""
     measures = _measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

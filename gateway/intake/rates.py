@@ -1,7 +1,7 @@
 """
-What tokens cost: rates made of the rows of a card and of the operator's own prices, and the sum by one.
+Token rates, made from rows of the price list and the operator's own prices, and their sums.
 
-What these rates mean is said in `gateway.intake.prices`.
+`gateway.intake.prices` describes the rules.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
 
-NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
+NO_TIME = 2**62  # later than any record, so that a call without a time gets the newest price
 
 
 class Rate(NamedTuple):
-    """Prices of one token each, in units of 10 ** -digits dollars."""
+    """Prices per token, in units of 10 ** -digits dollars."""
 
     input: int | None
     output: int | None
@@ -36,13 +36,16 @@ class Rate(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown."""
+    """
+    The rates that apply from `low` until `high` (ns). `tiers` are rates of larger inputs, the largest first.
+    None is unknown.
+    """
 
     low: int
     high: int
-    rate: Rate | None  # of calls that tell nothing but text
+    rate: Rate | None  # for calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    parts: tuple[tuple[int, PartRate], ...] = ()  # of all calls, beyond which inputs, the largest first
+    parts: tuple[tuple[int, PartRate], ...] = ()  # for all calls, by the minimum input, the largest first
 
 
 NEVER = Quote(1, 0, None)
@@ -53,7 +56,6 @@ def rate_for(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> Part
 
 
 def text_of(total: int | None, digits: int) -> str | None:
-    """Return an amount as decimal text."""
     if not total:
         return None if total is None else "0"
     text = str(total)
@@ -73,8 +75,9 @@ def amount_of_tokens(
     calls: int = 1,
 ) -> int | None:
     """
-    In units of 10 ** -digits of the rate; None if a price or count that it needs is unknown, or the counts
-    contradict each other.
+    Return the cost in units of 10 ** -digits of the rate.
+
+    Returns None if a required price or count is unknown or the counts contradict each other.
     """
     input_price, output_price, read_price, write_price, write_1h_price, reasoning_price, per_request, _ = rate
     if input_price is None:
@@ -142,7 +145,7 @@ def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
 
 
 def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
-    """The largest input first; the row itself is last."""
+    """Return the rates of a row by minimum input, the largest first. The row's own rate is last."""
 
     def made(amounts: Amounts) -> PartRate:
         return rate_of(amounts, apart=apart, charges_writes="claude" in model)
@@ -153,7 +156,10 @@ def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int,
 def overridden(
     own: PriceOverride, row: Price | None
 ) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
-    """The operator's prices, flat whatever the size; what they leave open is taken from the card."""
+    """
+    Return the operator's prices, which ignore price tiers. Prices that the operator leaves out come from
+    the price list.
+    """
     base = row or Price()
     amounts = Amounts(
         input=base.input if own.input is None else own.input,
@@ -170,7 +176,7 @@ def overridden(
 
 
 def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
-    """The last row in force, as the card's order says."""
+    """Return the last matching row in the order of the price list."""
     if model is None:
         return None
     rows = [row for row in model.prices if row.mode == mode]
@@ -181,7 +187,7 @@ def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
 
 
 def fees_of(row: Price) -> Price:
-    """A row whose tokens are paid apart: what is charged beside them stays."""
+    """Return a row whose tokens are prepaid, so that only additional fees cost money."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
@@ -199,7 +205,7 @@ def _open_at(row: Price, time: int) -> bool:
 
 
 def validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int) -> tuple[int, int]:
-    """The stretch around `time` in which no price changes."""
+    """Return the time span around `time` in which no price changes."""
     edges = {-NO_TIME, 2 * NO_TIME, *(since_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
@@ -216,5 +222,7 @@ def since_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 
 def is_size(above: int) -> bool:
-    """True if the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
+    """
+    Return whether the ledger separates calls above this size. Some price lists write 199,999 for 200,000.
+    """
     return above in SIZES or above + 1 in SIZES

@@ -1,4 +1,4 @@
-"""Why a record says what it says, as far as the record itself tells it: its identity, cost, status and shadow."""
+"""Explanations of a record from its own fields: its dedup key, cost, status, and why it is a duplicate."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _COUNTS = {
 
 
 def reasons(record: Record, book: PriceBook) -> dict[str, str]:
-    """Field -> rule; `book` is today's."""
+    """Return field -> rule. `book` is today's price list."""
     if isinstance(record, Inference):
         why = {"id": identity.rule_of(record), **_of_cost(record, book)}
         if record.status == "cached":
-            why["status"] = "answered from a cache: counted as a call and as money saved, never as spend"
+            why["status"] = "served from a cache: counted as a call and as savings, never as cost"
         if record.shadow:
-            why["shadow"] = f"kept and shown, never summed or sent upstream: {_of_sum(record)}"
+            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_of_sum(record)}"
         return why
     if isinstance(record, UsageMetric):
         why = {"value": _of_value(record)}
         if record.shadow:
-            why["shadow"] = f"kept and shown, never summed or sent upstream: {_of_reporter(record)}"
+            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_of_reporter(record)}"
         return why
     return {}
 
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
-    List the lines of an estimate: the unit, how many, the price of so many (`per`) of them, dollars.
+    List the lines of an estimate: unit, quantity, price per `per`, and dollars.
 
-    Empty where the book makes another sum than the record has: it was priced by another one.
+    Empty if the record was estimated with other prices than those in `book`.
     """
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
@@ -51,20 +51,23 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
         why["cost"] = f"reported by {record.source}"
     if record.charges:
         why["charges"] = (
-            f"reported by {record.source} in {', '.join(record.charges)}, and converted when sums are asked"
+            f"reported by {record.source} in {', '.join(record.charges)}, and converted when totals "
+            "are computed"
         )
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
-        why["estimated_cost"] = f"calculated from {counted} with the list prices {record.price_book}"
+        why["estimated_cost"] = f"calculated from {counted} with the price list {record.price_book}"
     elif (words := problem(book, record)) is not None:
         why["estimated_cost"] = words
     elif record.input_tokens is None and record.output_tokens is None:
-        why["estimated_cost"] = "unknown: it has no tokens"
+        why["estimated_cost"] = "unknown: the call reports no tokens"
     else:
-        why["estimated_cost"] = "unknown: no price for its provider and model, or a count is missing"
+        why["estimated_cost"] = (
+            "unknown: the price list has no price for its provider and model, or the call lacks a count"
+        )
     now = book.estimate(record)
     if now != record.estimated_cost:
-        today = f"the list prices of today make it {now or 'unknown'}"
+        today = f"today's price list gives {now or 'unknown'}"
         why["estimated_cost"] += f"; {today} (tollhouse ledger reprice)"
     why["cost_source"] = _COUNTS.get(record.cost_source, record.cost_source)
     return why
@@ -72,21 +75,30 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
 
 def _of_value(metric: UsageMetric) -> str:
     if str(metric.value).startswith("-"):
-        return f"takes back what an earlier record of {metric.name} added: a call of its reporter came later"
-    return f"what the counter {metric.name} grew by in this report"
+        return (
+            f"reverses what an earlier record of {metric.name} added, because the same program reported "
+            "calls later"
+        )
+    return f"the increase of the counter {metric.name} in this report"
 
 
 def _of_sum(call: Inference) -> str:
     if call.counted_by is not None:
-        return f"a further report is of the same call as this one and as record {call.counted_by.hex()}, which counts"
+        return (
+            f"a later report belongs to the same call as this record and record {call.counted_by.hex()}, "
+            "which counts"
+        )
     uncounted = f"[sources.{call.source}] count = false"
     if not sums_up(call):
         return uncounted
-    return f"it sums up a run whose calls or counters {tells_the_calls_of(call)} tells, or {uncounted}"
+    return (
+        f"it sums up a run, and {tells_the_calls_of(call)} also reports the calls or counters of that "
+        f"run, or {uncounted}"
+    )
 
 
 def _of_reporter(metric: UsageMetric) -> str:
-    """The rule of `shadows`, in words."""
+    """Describe the rule of `shadows`."""
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     service = metric.tags.get("service")
@@ -97,8 +109,8 @@ def _of_reporter(metric: UsageMetric) -> str:
     elif metric.user:
         name += f", user {metric.user}"
     else:
-        name += ", which names neither session nor user"
+        name += ", without session and user"
     return (
-        f"its reporter ({name}) also tells calls with the same {counted}, or its source is not counted"
-        f" ([sources.{metric.source}] count)"
+        f"the same program ({name}) also reports calls with the same {counted}, or its source is not "
+        f"counted ([sources.{metric.source}] count)"
     )

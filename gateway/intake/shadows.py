@@ -1,23 +1,24 @@
 """
-Which counters repeat what events already reported: a usage metric is a shadow when an inference record of the
-same source, service and session (or user) came in the hour before, or while the metric waited to be judged
-(`waiting_counters`). A metric that names neither session nor user (Codex's) is compared by its source and
-service alone: counted beside the events it would count twice.
+Detection of counters that repeat calls which events already reported.
 
-Calls and counters of one program may come from two libraries, which name themselves and it differently. So a
-call is also noted by its service and its models, whoever told it, and a counter of the conventions that names
-both is a shadow of such calls alone: a model of which no call was told counts. Calls of its own source that
-count tokens and name no model may be of any. Counters that a product made for itself go by its own calls,
-too. Where a service or a counter's model is missing, the sources have to agree (`_COUNTERS`).
+A counter is a duplicate kept for reference (a shadow) if calls of the same source, service and session (or
+user) arrived in the hour before it, or while it waited (`waiting_counters`). A counter with neither session
+nor user (Codex's) is compared by source and service.
 
-The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls
-or counters of the same session or trace.
+Two libraries may report the calls and the counters of one program, under different names. So a call is also
+remembered by its service and models, whatever its source. A counter of the OpenTelemetry conventions that names
+both is compared only with such calls, so it counts if its model had no calls. Calls of its own source that
+report tokens but no model may be of any model. Counters that a product defines itself are compared with the
+product's calls as well. If a service or a counter's model is missing, the sources must match (`_COUNTERS`).
 
-Each sender has one entry in memory, by its session, its user, its trace or its service: when it last told calls,
-and of which sources and models. The names under which a counter looks are found in it when a counter comes. What is
-noted is also kept in the commit of its calls (`spool.log.heard`), and looked up there after a start, and where
-several processes share a log: what is forgotten would make a shadow count. In memory it goes by age and, over
-`spool.max_senders`, the oldest of the key that has the most.
+An agent's span that sums up a program below it is a shadow as well, if that program reported calls or
+counters of the same session or trace.
+
+Each caller (a session, user, trace or service) has one entry in memory: when it last reported calls, and the
+kinds of these calls. The entries are also stored in the commit of the calls (`spool.log.heard`). They are
+read there after a start and if several processes share a log, because a forgotten caller would make a
+duplicate count. Memory is limited by age and by `spool.max_senders`; above that, the oldest entry of the key
+with the most entries is removed.
 """
 
 from __future__ import annotations
@@ -41,22 +42,25 @@ from spool.shares import Shared
 from spool.turns.fair_turns import pause
 
 WINDOW_S = 3600.0
-NOTED_S = 1.0  # the times of reports are this exact
-KEEP_EVERY_S = 600.0  # a sender is kept once in this time: so much earlier it may be forgotten after a start
+NOTED_S = 1.0  # precision of the report times
+# a caller is stored at most once in this interval, so after a start it may be forgotten earlier by this time
+KEEP_EVERY_S = 600.0
 AGE_EVERY_S = 60.0
-AGED_AT_ONCE = 256  # senders that are forgotten between two turns of the event loop
-STEP = 1024  # records that are read at a time: unpacked they take some 2 KiB each
-MOST_READ = 200_000  # records that are read where nothing is kept of senders
-KINDS_OF_CALLS = 4096  # that are worked out once: sources and models of a service
+AGED_AT_ONCE = 256  # callers that are forgotten between two turns of the event loop
+STEP = 1024  # records read at a time; unpacked, a record takes about 2 KiB
+MOST_READ = 200_000  # maximum records read if no callers are stored
+KINDS_OF_CALLS = 4096  # cache size: combinations of source, service and models
 
-# What counters are known by where their senders' spans bear marks that no counter has.
+# Source of the spans -> source of the counters, for libraries that only mark their spans.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
-# Source and operation of agents that sum up, and who tells the same: the Claude Agent SDK runs Claude Code.
+# (source, operation) of agents' sums -> source of the summed calls: the Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
-SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of these
+SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of such sums
 _TELL_RUNS = frozenset(_SUMMED_UP.values())
 
-_CONVENTIONS = "gen_ai."  # beginning of the names of counters that every library writes
+_CONVENTIONS = (
+    "gen_ai."  # prefix of the counters in the OpenTelemetry conventions, which every library may write
+)
 _ANYBODY = ("", "")
 
 _log = logging.getLogger(__name__)
@@ -64,20 +68,21 @@ _log = logging.getLogger(__name__)
 
 class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name under which calls are noted, also as counters that count are stored (`take_backs`).
+    A name for senders of calls. Calls are remembered under it, and counted counters are stored
+    with it (`take_backs`).
 
-    Tens of thousands are kept while counters wait: tuples of them held up a commit for 50 ms, while the garbage
-    collector went through the new ones.
+    Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit
+    for 50 ms.
     """
 
     source: str
     service: str | None
-    kind: str  # of the name
+    kind: str  # kind of `name`
     name: str
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """The names under one of which calls are noted that a record may repeat."""
+    """Up to two reporters. If calls are known for one of them, the record may repeat those calls."""
 
     first: Reporter | None = None
     second: Reporter | None = None
@@ -90,7 +95,7 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
 
 
 def _reporters_beside(metric: UsageMetric) -> Reporters:
-    """The names under which the calls beside a counter are noted."""
+    """Return the reporters whose calls a counter may repeat."""
     service = metric.tags.get("service")
     who = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
@@ -105,7 +110,7 @@ def _reporters_beside(metric: UsageMetric) -> Reporters:
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """Return the reporter of calls that name no model: any counter of the same source may repeat them."""
+    """Return the reporter of calls that name no model. Any counter of the same source may repeat them."""
     return Reporter(source, service, "model", "")
 
 
@@ -114,33 +119,35 @@ def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def sums_up(call: Inference) -> bool:
-    """True for an agent's sum of calls that another program may report."""
+    """Return whether a record is an agent's sum of calls that another program may report."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
 def tells_the_calls_of(agent: Inference) -> str:
-    """The source that tells the calls that an agent's span sums up."""
+    """Return the source that reports the calls which an agent's span sums up."""
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
 def reporters_of(record: AiRecord) -> Reporters:
-    """The names under one of which is noted who tells what a counter or an agent's sum repeats."""
+    """Return the reporters of the calls that a counter or an agent's sum may repeat."""
     if isinstance(record, UsageMetric):
         return _reporters_beside(record)
     return _runs(tells_the_calls_of(record), record.session, record.trace_id)
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
-    """The names of a run, by its session and its trace; whichever service it is."""
+    """Return the reporters of a run by its session and its trace, whatever its service."""
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 
-# Of whom calls are noted: a session, a user, a run (by its session or trace), or all of a service, and its name.
+# A kind (session, user or service) and its name. A run is identified by its session or trace.
 Caller: TypeAlias = tuple[str, str | None]
 
 
 class Fact(NamedTuple):
-    """A kind of calls that a caller told: of a source, of a model, of a source and any model, or of a run."""
+    """
+    A kind of calls that a caller reported: of a source, of a model, of a source with any model, or of a run.
+    """
 
     kind: str
     name: str
@@ -148,7 +155,7 @@ class Fact(NamedTuple):
 
 
 class ToldCalls(msgspec.Struct, frozen=True, gc=False):
-    """When a caller last told calls of these kinds, and when that was last kept."""
+    """When a caller last reported calls of these kinds, and when that was last stored."""
 
     at: float
     facts: tuple[Fact, ...]
@@ -165,7 +172,7 @@ _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", 
 def _facts(
     source: str, service: str | None, asked: str | None, answered: str | None, counts_for_any: bool
 ) -> tuple[Fact, ...]:
-    """Return what a counter can look for that repeats such a call."""
+    """Return the kinds that a call belongs to; a counter that repeats the call looks for one of them."""
     facts = {Fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[Fact(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -189,7 +196,7 @@ def _run_of(source: str) -> Fact:
 
 
 def _looked_up(reporter: Reporter) -> tuple[Caller, Fact]:
-    """Return who is noted under a name that a counter has, and what it must have told."""
+    """Return the caller, and the kind of calls, that a reporter stands for."""
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
         return (_SESSION, name), _run_of(source)
@@ -204,7 +211,7 @@ def _looked_up(reporter: Reporter) -> tuple[Caller, Fact]:
 
 
 def senders_to_keep(unkept: Unkept) -> list[bytes]:
-    """Return callers and what they told as they are kept."""
+    """Encode callers and the kinds of their calls for storage."""
     return [
         sender
         for caller, facts in unkept.items()
@@ -214,10 +221,10 @@ def senders_to_keep(unkept: Unkept) -> list[bytes]:
 
 class Shadows:
     """
-    The senders of inference records and when each last reported.
+    The callers that reported calls, each with the time of the last report.
 
-    `default_user` gives for records read after a start what callers of `note` give for new ones. Without `heard`
-    nothing is kept: explaining files.
+    `default_user` returns the user for records that are read after a start; callers of `note` pass it for new
+    records. Without `heard`, nothing is stored, which is enough to explain files.
     """
 
     def __init__(
@@ -230,36 +237,36 @@ class Shadows:
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        # By their callers; what a caller tells besides, by caller and fact.
+        # By caller, for all its kinds of calls; further kinds by caller and kind.
         self._senders: Shared[Caller | tuple[Caller, Fact], ToldCalls] = Shared(max_senders)
         self._noted: set[tuple[str | bool | None, ...]] = (
             set()
-        )  # who told calls since `_noted_at`: senders repeat themselves
-        self._noted_of_services: dict[int, tuple[Fact, ...]] = {}  # by id, which is quicker to look for
+        )  # senders seen since `_noted_at`, because senders repeat themselves
+        self._noted_of_services: dict[int, tuple[Fact, ...]] = {}  # by id(), which is faster to look up
         self._noted_at = 0.0
         self._heard = heard
-        # By key: what is to be kept with its next submission.
+        # By key: callers to store with the next submission of the key.
         self._unkept: dict[str, dict[Caller, tuple[Fact, ...]]] = {}
-        self.pushed_out = 0  # before their time, for want of room
+        self.pushed_out = 0  # entries removed early because of the limit
 
     def __len__(self) -> int:
         return len(self._senders)
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Return how many senders are known by the calls of each key."""
+        """Return the number of known callers by key."""
         return self._senders.held
 
     def note(
         self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
     ) -> None:
         """
-        An inference record came in (at: epoch seconds, default now).
+        Remember the sender of a call that arrived at `at` (epoch seconds, default now).
 
-        `default_user` is the user whom a report of the same sender is put down to when it names none itself;
-        `key` is the key that brought it, "" if that is not known any more.
+        `default_user` is the user for reports of the same sender that name none. `key` is the name of the
+        sender's key, "" if it is no longer known.
         """
-        when = self._clock.now() if at is None else at  # each span comes here: no call for that
+        when = self._clock.now() if at is None else at  # inline, because this runs for every span
         if not 0 <= when - self._noted_at < NOTED_S:
             self._forget_noted()
             self._noted_at = when
@@ -286,7 +293,7 @@ class Shadows:
         if sender in self._noted:
             return
         self._noted.add(sender)
-        # Claude Code's counters may name the installation alone, where its events name the account.
+        # Claude Code's counters may name only the installation, while its events name the account.
         users = {record.user, default_user, device}
         facts = _facts(source, service, asked, answered, counts_for_any)
         if id(facts) not in self._noted_of_services:
@@ -301,7 +308,7 @@ class Shadows:
             self._hear((_SESSION, trace_id), (_run_of(source),), when, key)
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
-        """A counter came in: an agent's span beside it sums up the same."""
+        """Remember a counter that arrived, because an agent's span next to it sums up the same usage."""
         if metric.source in _TELL_RUNS and metric.session is not None:
             facts = (_run_of(metric.source),)
             self._hear((_SESSION, metric.session), facts, self._now(at), key)
@@ -309,17 +316,19 @@ class Shadows:
     def note_session(
         self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
     ) -> None:
-        """Calls came in of a sender whose resource names this session, whatever they name themselves."""
+        """Remember a session that a sender's resource names, whatever session its calls name."""
         facts = (Fact(_OF_SOURCE, source, service),)
         self._hear((_SESSION, session), facts, self._now(at), key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        """Mark a record whose tokens others hold that came in the hour before it, or since (at: default now)."""
+        """
+        Mark a record as a shadow if its calls were reported in the hour before `at` (default now) or later.
+        """
         if self.have_heard(reporters_of(record), self._now(at)):
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
-        """True if one of the reporters sent calls in the hour before a moment, or since."""
+        """Return whether one of the reporters reported calls in the hour before a moment, or later."""
         for reporter in reporters:
             caller, fact = _looked_up(reporter)
             told = self._senders.get(caller)
@@ -331,7 +340,7 @@ class Shadows:
         return False
 
     async def look_up(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
-        """Learn what is kept of those whom the memory does not know; `key` is the one that asks."""
+        """Load stored callers that memory does not know. `key` is the key of the request that needs them."""
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
@@ -350,13 +359,14 @@ class Shadows:
 
     def take_unkept(self, key: str) -> Unkept:
         """
-        Return whom the next submission of a key is to keep (`senders_to_keep`); after a failure they are
-        given to `put_back`.
+        Return the callers that the next submission of a key must store (`senders_to_keep`).
+
+        If the submission fails, pass them to `put_back`.
         """
         return self._unkept.pop(key, {})
 
     def put_back(self, unkept: Unkept, key: str) -> None:
-        """Note that these were not stored after all."""
+        """Queue callers again, because they were not stored."""
         for caller, facts in unkept.items():
             self._keep(caller, facts, key)
 
@@ -364,18 +374,20 @@ class Shadows:
         return self._clock.now() if at is None else at
 
     async def run(self) -> None:
-        """Forget, until cancelled, what is kept of senders that nobody asks about any more."""
+        """Delete stored callers that are too old to matter, until cancelled."""
         while self._heard is not None:
             try:
                 await self._heard.forget(self._clock.now() - KEPT_S)
             except SpoolError as error:
                 _log.warning(
-                    "what was heard is forgotten later: %s", error, extra={"action": "forgetting_put_off"}
+                    "old senders of calls cannot be deleted now: %s",
+                    error,
+                    extra={"action": "forgetting_put_off"},
                 )
             await asyncio.sleep(KEEP_EVERY_S)
 
     async def age(self) -> None:
-        """Forget, until cancelled, senders in memory that told no calls for longer than anybody asks about."""
+        """Remove callers from memory that are too old to matter, until cancelled."""
         while True:
             await asyncio.sleep(AGE_EVERY_S)
             await self.forget_old()
@@ -386,12 +398,12 @@ class Shadows:
             await pause()
 
     def now(self) -> float:
-        """The moment to note the calls of one payload at."""
+        """Return the time for all calls of one payload."""
         return self._clock.now()
 
     async def remember(self, log: Log) -> None:
         """
-        Where nothing is kept of senders, note and keep those of the newest records, back to an hour ago: the file may
+        If no callers are stored, find and store those of the records of the last hour. The file may
         have been salvaged.
         """
         if self._heard is None or self._heard.knows_any:
@@ -414,11 +426,17 @@ class Shadows:
             senders = senders_to_keep(unkept)
             try:
                 await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
-            except SpoolError as error:  # of a full disk: they are known until the next start
-                _log.warning("what was heard is not kept: %s", error, extra={"action": "senders_not_kept"})
+            except (
+                SpoolError
+            ) as error:  # such as a full disk; the callers stay in memory until the next start
+                _log.warning(
+                    "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
+                )
 
     def _hear(self, caller: Caller, facts: tuple[Fact, ...], when: float, key: str) -> None:
-        """Note that a caller told calls: it has one entry, and one for each kind of calls that is not in that."""
+        """
+        Remember that a caller reported calls: in its main entry, or in an entry per kind if the kinds differ.
+        """
         told = self._senders.get(caller)
         if (
             told is None
@@ -441,7 +459,7 @@ class Shadows:
         when: float,
         key: str,
     ) -> None:
-        """Renew the entry of that name, if it was not a moment ago; `told` is what it has now."""
+        """Update an entry, unless it was updated a moment ago. `told` is its present value."""
         kept_at = -KEEP_EVERY_S
         if told is not None and told.facts == facts:
             if when - told.at < NOTED_S:
@@ -463,7 +481,8 @@ class Shadows:
         gone = self._senders.put(name, told, key)
         if gone is not None:
             self.pushed_out += 1
-            if told.at - gone.at <= NOTED_S:  # its next call is not to be taken for one that is noted
+            # so that the caller's next call is not taken for one that is already remembered
+            if told.at - gone.at <= NOTED_S:
                 self._forget_noted()
 
     def _forget_noted(self) -> None:

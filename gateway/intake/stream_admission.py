@@ -1,4 +1,4 @@
-"""Whose unit-cost streams may still grow: the totals are bounded, and shared by the keys that created the streams."""
+"""Limits on the growth of unit-cost streams. The keys that create streams share the space for totals."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from spool.streams import (
 )
 
 FRESH_S: Final = 1.0  # sizes are read at most this often
-RETRY_S: Final = 300  # upkeep frees what is settled every minute
+RETRY_S: Final = (
+    300  # delay before a retry; every minute, upkeep deletes totals that the upstream has acknowledged
+)
 
 
 class StreamAdmission:
-    """Refuses, to the key that asks alone, streams and totals beyond what is allowed."""
+    """Refuses streams and totals above the limits, only to the key that exceeds its part."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader
@@ -39,27 +41,29 @@ class StreamAdmission:
     async def check(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
-        """The streams that the operations create. Refusal 429 when they are too many, or when their totals are."""
+        """
+        Return the streams that the operations create. Raises Refusal 429 if a key has too many streams or totals.
+        """
         sizes = await self._fresh()
         new = [name for name in after if self._book.find(name) is None]
         if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
-            raise _refusal("too_many_streams", "spool.max_streams", "delete some that are no longer used")
+            raise _refusal("too_many_streams", "spool.max_streams", "Delete streams that are no longer used")
         changed = [one for one in operations if one.operation in (SUM, REPLACE)]
         crowded = {name for name in {one.stream for one in changed} if not self._has_room(sizes, key, name)}
         full = [one for one in changed if one.stream in crowded]
         if full and await self._has_new(full):
-            advice = "old ones go once they are sent; until then change only records that are there"
+            advice = "Old totals are deleted after they are sent; until then, change only existing records"
             raise _refusal("too_many_records", "spool.max_stream_bytes", advice)
         for name in new:
             sizes[name] = StreamSize(name, key, 0)
         return new
 
     def read_again(self) -> None:
-        """Another gateway has created streams meanwhile: look at the sizes before the next check."""
+        """Read the sizes before the next check, because another gateway created streams."""
         self._good_until = float("-inf")
 
     async def created(self, names: Iterable[str], key: str) -> None:
-        """Note whose the streams are that were created."""
+        """Store which key created the streams."""
         for name in names:
             await self._reader.own(name, key)
 
@@ -79,5 +83,5 @@ class StreamAdmission:
 
 
 def _refusal(type: str, setting: str, advice: str) -> Refusal:
-    message = f"Nothing was kept: this key has as many as it may ({setting}); {advice}."
+    message = f"Nothing was stored: this key has reached its limit ({setting}). {advice}."
     return Refusal(429, type, message, retry_after_s=RETRY_S)

@@ -1,10 +1,10 @@
 """
-Takes back what counters added when a call of their reporter comes after they were put on record.
+Reversal of counters that turn out to repeat calls, because the calls of the same sender arrived after the counters.
 
-A correction is a counter's record with the negative value, of the same series, time and dimensions: sums in
-the ledger, in archives and upstream come out as if the counter had been a shadow. What was counted in the
-last hour is known by ids, kept in the commit that counted it; the correction replaces that in its own commit.
-So it happens once, also over restarts.
+A reversal is a record with the negative value and the same series, time and dimensions. So sums in the
+ledger, in archives and upstream are as if the counter had been a shadow. Counters of the last hour are stored
+by their ids, in the commit that counted them. The commit of a reversal replaces that entry, so a reversal
+happens once, also after restarts.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
 STEP = 1024  # records read at a time
-TURN = 64  # groups that are read between two turns of the event loop
-LOOKED_AT = 1024  # reporters that are looked at between two turns
-MOST_BEHIND = 200_000  # records looked at for a group of before a restart
-_BELIEVED_NS = 2 * 3600 * NS  # how far ahead of its arrival the ledger believes a time
+TURN = 64  # groups read between two turns of the event loop
+LOOKED_AT = 1024  # reporters checked between two turns
+MOST_BEHIND = 200_000  # maximum records searched for a group from before a restart
+_BELIEVED_NS = 2 * 3600 * NS  # the ledger accepts a time up to this far after the arrival
 
 _log = logging.getLogger(__name__)
 
 
 class Counted(msgspec.Struct, array_like=True):
     """
-    Counters of one key that were put on record together and count.
+    Counters of one key that became records together and count.
 
-    As they are stored; fields are only ever added at the end.
+    This is also the stored format, so new fields may only be added at the end.
     """
 
-    after: int  # their numbers are not below this
+    after: int  # lowest possible record number
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
-    points: set[tuple[bytes, int]] = set()  # series and time of cumulative ones, whose ids the log makes
-    last: int = 0  # their numbers are not above this; 0: not known
-    key: str = ""  # the name of the key that brought them
+    points: set[tuple[bytes, int]] = (
+        set()
+    )  # (series, time) of cumulative counters, because the log creates their ids
+    last: int = 0  # highest possible record number; 0: unknown
+    key: str = ""  # name of the sender's key
 
     @property
     def count(self) -> int:
@@ -55,7 +57,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """Recognises the records of a group among others; the ids of points are made once for each span of time."""
+    """Finds the records of a group among other records. Ids of points are computed once per time span."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -79,14 +81,14 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
-    version: int = NOTHING  # as it was read, where other processes may take it back, too
+    version: int = NOTHING  # version when read, because other processes may reverse it as well
 
 
 class TakeBacks:
     """
-    What counted in the last hour, oldest first.
+    The counters that counted in the last hour, oldest first.
 
-    Beyond `max_items` the oldest of the key that has the most stays as it was counted.
+    Above `max_items`, the oldest counters of the key with the most are removed; they can no longer be reversed.
     """
 
     def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
@@ -95,17 +97,17 @@ class TakeBacks:
         self._clock = clock
         self.max_items = max_items
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the key that brought it
-        self._held = Holdings[str]()  # items of each key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the sender's key
+        self._held = Holdings[str]()  # number of items by key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
 
     async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
         """
-        Take up what was known when the process ended; how many reports cannot be read.
+        Load the counters that were known when the process ended. Return the number of unreadable reports.
 
-        Their records may be open for `hold_s`, and their last number is not known.
+        Their records may stay open for `hold_s`, and their last record number is unknown.
         """
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
@@ -119,7 +121,9 @@ class TakeBacks:
         return damaged
 
     def forget_all(self) -> None:
-        """Clear this memory and read the stored counters each time, because other processes change them, too."""
+        """
+        Clear the memory and read stored counters each time, because other processes change them as well.
+        """
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
@@ -128,17 +132,17 @@ class TakeBacks:
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Return how many counters of each key may be taken back."""
+        """Return the number of counters that may be reversed, by key."""
         return self._held
 
     def reporters(self) -> set[Reporter]:
-        """Return the reporters whose counters may be taken back."""
+        """Return the reporters of counters that may be reversed."""
         return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
     def counted(
         self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> Counted | None:
-        """Note the counters of one key that will count when they go on record next; None if all are shadows."""
+        """Return the counters of one key that will count once they are recorded. None if all are shadows."""
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:
@@ -154,7 +158,7 @@ class TakeBacks:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
     async def remember(self, stored: PartialReport, receipt: Receipt) -> None:
-        """Remember counters that are on record now."""
+        """Remember counters that have been recorded."""
         counted = _counted.decode(stored.body)
         view = await self._log.receipt(receipt.id)
         first = view["first_number"]
@@ -164,7 +168,7 @@ class TakeBacks:
         self._add(stored.key, _Kept(stored.at, counted, version_of(stored)))
 
     def old(self) -> list[bytes]:
-        """Keys of what nothing takes back any more."""
+        """Return keys of counters that can no longer be reversed."""
         now = self._clock.now()
         items = self._items
         gone = []
@@ -175,7 +179,7 @@ class TakeBacks:
             items -= counted.count
             gone.append(key)
             gone_of.setdefault(counted.key, set()).add(key)
-        if items > self.max_items:  # no key pushes out counters of another
+        if items > self.max_items:  # no key removes counters of another key
             for key in fullest_first(
                 self._held,
                 self._of_key.__getitem__,
@@ -198,7 +202,9 @@ class TakeBacks:
                 del self._of_key[counted.key]
 
     async def take_back(self) -> int:
-        """Correct what was counted of reporters that told calls since; how many records were corrected."""
+        """
+        Reverse counters of reporters that have since reported calls. Return the number of reversed records.
+        """
         corrected = 0
         looked_at = 0
         for key, (at, counted, version) in list(self._kept.items()):
@@ -234,9 +240,7 @@ class TakeBacks:
             else:
                 self.drop([key])
         if corrected:
-            _log.info(
-                "%d counters that repeat calls were taken back", corrected, extra={"action": "taken_back"}
-            )
+            _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
 
     async def _corrections(
@@ -260,9 +264,9 @@ class TakeBacks:
 
 def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
     """
-    Make the record that takes another one back; it is the same each time it is made.
+    Return the record that reverses another record. Repeated calls return the same record.
 
-    If the ledger put the record into the hour of its arrival, it puts this one there, too.
+    If the ledger put the record into the hour of its arrival, it puts the reversal there as well.
     """
     arrived = int(committed_at * NS)
     start = record.start_time

@@ -1,11 +1,10 @@
 """
-Counters that wait for the calls of their reporter, on disk and in the books, before it is decided
-whether they count.
+Counters that wait for calls of the same program before they are counted. They wait on disk and in the accounting.
 
-A coding assistant tells the same tokens as events and as counters, and flushes either first. So the counters
-of a reporter that has not told calls wait: they become shadows when a call of it comes meanwhile, and count
-when none came. So does the span of an agent that sums up what another program may tell. What waits is kept in
-the commit of its submission and forgotten in that of its records.
+A coding assistant reports the same tokens as events and as counters, in any order. So the counters of a
+program without reported calls wait. If a call arrives meanwhile, they become shadows; otherwise they count.
+An agent's span that sums up another program waits in the same way. Waiting counters are stored in the commit
+of their submission and deleted in the commit of their records.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from spool.turns.fair_turns import pause
 
 class CounterGroup(msgspec.Struct, array_like=True):
     """
-    Counters of one reporter, or sums of one run, that came together.
+    Counters of one reporter, or sums of one run, that arrived together.
 
-    As they are stored; fields are only ever added at the end.
+    This is also the stored format, so new fields may only be added at the end.
     """
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
-    key: str = ""  # the name of the key that brought them
+    key: str = ""  # name of the sender's key
 
     @property
     def count(self) -> int:
@@ -68,18 +67,20 @@ class CounterGroup(msgspec.Struct, array_like=True):
 
 class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     """
-    A group in memory: packed, as nothing looks into it before it is released.
+    A group in memory. It stays packed, because its content is needed only when it is released.
 
-    There are tens of thousands, through which the garbage collector would go: of tuples some 25 ms a round.
+    Tens of thousands may exist. As tuples, they would cost the garbage collector about 25 ms a round.
     """
 
     reporters: Reporters
     at: float
     items: int
     body: bytes
-    key: str = ""  # that brought it
-    has_points: bool = False  # their order counts: a point that comes after a later one is lost
-    version: int = 0  # as it was read, where other processes may release it, too
+    key: str = ""  # name of the sender's key
+    has_points: bool = (
+        False  # points must stay in order, because a point that arrives after a later point is lost
+    )
+    version: int = 0  # version when read, because other processes may release the group as well
 
     @classmethod
     def of(
@@ -89,16 +90,18 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
-    """Groups by their keys, which are in order of arrival. `add` and `remove` alone change it."""
+    """Groups by key, in order of arrival. Change it only with `add` and `remove`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.items_held = 0  # counters
+        self.items_held = 0  # number of counters
         self.bytes_held = 0
-        self._queues: dict[str, dict[bytes, WaitingGroup]] = {}  # the same by the key that they count for
+        self._queues: dict[
+            str, dict[bytes, WaitingGroup]
+        ] = {}  # the same by the sender's key that they count for
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
-        self._queue_of: dict[Reporters, str] = {}  # whose points wait already
+        self._queue_of: dict[Reporters, str] = {}  # queue of reporters with waiting points
         self._reporters: Counter[Reporters] = Counter()
 
     @property
@@ -106,11 +109,13 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         return HeldByKey(self._queue_items, self._queue_bytes)
 
     def has_of(self, reporters: Reporters) -> bool:
-        """True if counters of these reporters wait."""
+        """Return whether counters of these reporters wait."""
         return reporters in self._reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
-        """Yield what makes room: no key pushes out counters of another."""
+        """
+        Yield the groups to release when the limit is exceeded. No key pushes out counters of another key.
+        """
         if by_bytes:
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
         return fullest_first(self._queue_items, self._queues.__getitem__, lambda key: self[key].items)
@@ -142,19 +147,19 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
 
 LOOK_S = 5.0
-MOST_AT_ONCE = 128  # counters of one submission: a millisecond or two of work, for which nobody takes turns
-TURN = 32  # counters that are read between two turns of the event loop
-LOOKED_AT = 32  # groups that are looked at between two turns
+MOST_AT_ONCE = 128  # counters per submission: one or two milliseconds of work without a turn for others
+TURN = 32  # counters decoded between two turns of the event loop
+LOOKED_AT = 32  # groups checked between two turns
 
 _log = logging.getLogger(__name__)
 
 
 class WaitingCounters:
     """
-    What waits, in order of arrival; nothing of a reporter overtakes what came of it before.
+    The waiting counters, in order of arrival. Counters of one reporter never overtake each other.
 
-    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest of the key that has the most
-    are decided early.
+    At most `max_items` counters and `max_bytes` wait. Above that, the oldest counters of the key with the
+    most are decided early.
     """
 
     def __init__(
@@ -179,30 +184,33 @@ class WaitingCounters:
         self._one_at_a_time = asyncio.Lock()
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        self._counted: Mapping[str, int] = {}  # of each key, when it was last read, if processes share it
+        self._counted: Mapping[
+            str, int
+        ] = {}  # by key, at the last read, if several processes share the storage
 
     def __len__(self) -> int:
-        """Return the number of waiting counters."""
         return self._waiting.items_held
 
     @property
     def held(self) -> HeldByKey:
-        """Return what waits of each key. Nothing is known where several processes store counters."""
+        """Return the waiting counters by key. Empty if several processes share the storage."""
         return HeldByKey() if self._shared is not None else self._waiting.held
 
     @property
     def counted(self) -> HeldByKey:
         """
-        Return what counted in the last hour of each key. If several processes store it, only the one that
-        releases knows it, as of its last look.
+        Return the counters of the last hour by key. If processes share the storage, only the releasing
+        process knows them.
         """
         return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
-        Take up what was waiting when the process ended; records may be open for `hold_s` from now on.
+        Load the counters that waited when the previous process ended. Records may stay open for `hold_s`
+        from now on.
 
-        Where other processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
+        If other processes share the storage, nothing is loaded, because the releasing process reads
+        the stored counters.
         """
         if stored.is_shared:
             self._shared, self._hold_s = stored, hold_s
@@ -220,7 +228,7 @@ class WaitingCounters:
         self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(kept):  # the keys are in order of arrival
+        for report in sorted(kept):  # keys sort by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -237,10 +245,9 @@ class WaitingCounters:
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        Append a submission as `Log.append` does, but let counters and sums of agents wait if they may repeat calls.
+        Append a submission as `Log.append` does, but let counters and agents' sums wait if they may repeat calls.
 
-        `undecided` are those among the records that nobody has decided about, by their places. `key` is the
-        name of the sender's key.
+        `undecided` are the records, by position, that may repeat calls. `key` is the name of the sender's key.
         """
         groups, rest = self._sorted_out(submission, undecided)
         if not groups:
@@ -255,20 +262,20 @@ class WaitingCounters:
             pending=rest.pending + sum(one.items for one in waiting.values()),
             keep=[*rest.keep, *(PartialReport(key, one.at, one.body) for key, one in waiting.items())],
         )
-        # A request that is given up may be kept all the same: then its counters wait like others.
+        # A cancelled request may still be committed. Then its counters wait like all others.
         appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda done: self._appended(done, waiting))
         receipt = await asyncio.shield(appending)
-        if self._is_over_full:  # whole, also when the request is given up meanwhile
+        if self._is_over_full:  # shielded, so that a cancelled request does not interrupt the release
             await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))
         return receipt
 
     async def release(self, *, everything: bool = False, room: bool = False) -> int:
         """
-        Put on record what waited long enough, or need not wait any more; how many counters there were.
+        Record the counters that waited long enough or need not wait. Return the number of these counters.
 
-        What counted before is taken back if calls of its reporter came since. With `room` only the oldest go
-        that are beyond what may wait: to look through all of them takes too long for each request.
+        Counted counters are reversed if calls of their reporter have arrived since. With `room`, only the
+        oldest counters above the limit are recorded, because checking all of them takes too long for a request.
         """
         released = 0
         async with self._one_at_a_time:
@@ -285,9 +292,8 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        Read the counters that have waited longest, and the reporters heard by any process, if processes share them.
-
-        Returns whether more waits.
+        If processes share the storage, read the longest waiting counters and the known reporters. Return
+        whether more wait.
         """
         if self._shared is None:
             return False
@@ -296,7 +302,7 @@ class WaitingCounters:
         stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest(
             COUNTED, before=now, most=self._take_backs.max_items
-        )  # all that are kept
+        )  # all of them
         self._take_backs.forget_all()
         await self._take_up(stored, counted, hold_s=self._hold_s)
         self._counted = dict(self._take_backs.held)
@@ -304,12 +310,14 @@ class WaitingCounters:
         return len(stored) == MOST_AT_ONCE
 
     async def _look_up_reporters(self) -> None:
-        """Learn who told calls before the start or to another process, of those whose counters are kept."""
+        """
+        Load the reporters of stored counters whose calls arrived before the start or at another process.
+        """
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))
 
     async def run(self) -> None:
-        """Release for ever, as a background task."""
+        """Release waiting counters forever, as a background task."""
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
@@ -324,18 +332,18 @@ class WaitingCounters:
 
     async def _try_to_release(self, *, room: bool = False) -> None:
         """
-        Release counters. Those that cannot be put on record now stay; the sender that pushed them out
+        Release counters. If the storage fails, they keep waiting, and the sender that exceeded the limit
         is not refused.
         """
         try:
             await self.release(room=room)
         except SpoolError as error:
-            _log.warning("counters wait on: %s", error, extra={"action": "release_put_off"})
+            _log.warning("counters must wait longer: %s", error, extra={"action": "release_put_off"})
 
     def _sorted_out(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
     ) -> tuple[dict[Reporters, CounterGroup], Submission]:
-        """Split a submission into the groups that must wait, by reporter, and the rest."""
+        """Split a submission into groups that must wait, by reporter, and the rest."""
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for place, record in undecided.items():
@@ -358,7 +366,11 @@ class WaitingCounters:
         return groups, replace(submission, records=records, identities=identities, points=points)
 
     def _is_shadow(self, record: AiRecord) -> bool:
-        """True if the counter need not wait. A counter whose reporter has others waiting stays behind them."""
+        """
+        Return whether the counter is a shadow, so that it need not wait.
+
+        A counter is not checked while counters of the same reporter wait, so that it stays after them.
+        """
         if not record.shadow and not self._waiting.has_of(reporters_of(record)):
             self._shadows.shade(record)
         return record.shadow
@@ -369,7 +381,7 @@ class WaitingCounters:
                 self._waiting.add(key, one)
 
     async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, WaitingGroup]:
-        """Return some of what may go, oldest first; with `room_only` what makes room alone."""
+        """Return some groups to record, oldest first. With `room_only`, only groups above the limit."""
         due = {} if room_only else await self._decidable(everything=everything)
         items = sum(one.items for one in due.values())
         room = self._max_items - self._waiting.items_held + items
@@ -382,17 +394,17 @@ class WaitingCounters:
                 items += one.items
                 room += one.items
                 room_bytes += len(one.body)
-        return dict(sorted(due.items()))  # the keys are in order of arrival
+        return dict(sorted(due.items()))  # keys sort by arrival
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
-        """Return some of what waited long enough or need not wait any more, oldest first."""
+        """Return some groups that waited long enough or need not wait, oldest first."""
         now, items = self._clock.now(), 0
         due: dict[bytes, WaitingGroup] = {}
         for place, key in enumerate(list(self._waiting), start=1):
             if items >= MOST_AT_ONCE:
                 break
             one = self._waiting[key]
-            if place % LOOKED_AT == 0:  # others add to them meanwhile, and nobody removes any
+            if place % LOOKED_AT == 0:  # other tasks may add groups meanwhile, but never remove any
                 await pause()
             has_waited = elapsed_s(one.at, now) >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
@@ -436,13 +448,16 @@ class WaitingCounters:
             await self._take_backs.remember(report, receipt)
 
     def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
-        """Return the reports to store about counters that count now, each key's apart."""
+        """Return the reports to store about counters that count now, separately by key."""
         now = self._clock.now()
         counted = (self._take_backs.counted(key, one.records, one.points) for key, one in of_key.items())
         return [self._take_backs.stored(self._next_key(), one, now) for one in counted if one is not None]
 
     def _next_key(self) -> bytes:
-        """A key behind those before it. Where several processes make them: by the time, and none twice."""
+        """
+        Return a key that sorts after all previous keys. If processes share the storage, it is unique and
+        sorts by time.
+        """
         self._last_key += 1
         if self._shared is None:
             return self._last_key.to_bytes(8)

@@ -39,7 +39,7 @@ def test_one_call_tells_its_price(console: Console) -> None:
     console.page.locator("tbody a").first.click()
     dialog = console.page.get_by_role("dialog")
     expect(dialog.get_by_role("row", name="output")).to_contain_text("$")
-    expect(dialog).to_contain_text("calculated from its tokens with the list prices")
+    expect(dialog).to_contain_text("calculated from its tokens with the price list")
     expect(dialog.get_by_role("listitem").first).to_contain_text("began")
     assert [] == console.audit()
 

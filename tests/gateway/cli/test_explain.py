@@ -44,7 +44,8 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")]
+    ("temporality", "why"),
+    [(1, "delta of cline.cost.total"), (2, "the increase of the counter cline.cost.total")],
 )
 def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
     """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
@@ -161,7 +162,7 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
     assert first["shadow"] is False
     assert second["shadow"] is True
     assert first["id"] == second["counted_by"]
-    assert f"the same call as this one and as record {first['id']}, which counts" in second["why"]["shadow"]
+    assert f"the same call as this record and record {first['id']}, which counts" in second["why"]["shadow"]
     assert [{"reason": "duplicate", "count": 1}] == [
         {name: row[name] for name in ("reason", "count")} for row in result["ignored"]
     ]
@@ -176,7 +177,8 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
         metrics = {row["user"]: row for row in result["records"] if row["kind"] == "usage_metric"}
         assert {"anna": True, "bert": False} == {user: row["shadow"] for user, row in metrics.items()}
         assert (
-            "its reporter (source openmeter, user anna) also tells calls" in metrics["anna"]["why"]["shadow"]
+            "the same program (source openmeter, user anna) also reports calls"
+            in metrics["anna"]["why"]["shadow"]
         )
         assert "shadow" not in metrics["bert"]["why"]
 
@@ -186,7 +188,7 @@ def test_a_source_that_does_not_count_says_so() -> None:
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
     assert (
-        "kept and shown, never summed or sent upstream: [sources.litellm] count = false"
+        "stored and shown, but never summed or sent upstream: [sources.litellm] count = false"
         == record["why"]["shadow"]
     )
 
@@ -210,7 +212,7 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
     assert [("openinference", False)] == [(row["source"], row["shadow"]) for row in alone]
     shadows = {row["source"]: row["why"]["shadow"] for row in beside if row["shadow"]}
     assert ["openinference"] == list(shadows)
-    assert "it sums up a run whose calls or counters claude_code tells" in shadows["openinference"]
+    assert "it sums up a run, and claude_code also reports the calls" in shadows["openinference"]
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ REFUSED: Sequence[tuple[str, str, Any, int, str]] = [
     ("PATCH", "/B", {"time_zone": "Asia/Kolkata"}, 400, "whole hours"),
     ("GET", "/B?expand=all", None, 400, "expand must be one of"),
     ("GET", "?expand=history", None, 400, "expand must be one of current"),
-    ("GET", "/B?color=1", None, 400, "takes expand"),
+    ("GET", "/B?color=1", None, 400, "accepts only the parameters expand"),
     ("GET", "/B/owners?color=1", None, 400, "parameter"),
     ("DELETE", "/none", None, 404, "no budget with this id"),
 ]  # fmt: skip

@@ -283,7 +283,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     assert shown["why"]["cost"] == f"reported by {record.source}"
     assert shown["why"]["cost_source"] == "the reported cost counts"
     assert shown["why"]["estimated_cost"].startswith(
-        "calculated from its tokens with the list prices old; the list prices of"
+        "calculated from its tokens with the price list old; today's price list gives"
     )
     assert shown["not_stored"]
     assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]
