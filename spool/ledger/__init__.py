@@ -1,6 +1,6 @@
 """
-The ledger: what AI costs, by whom and for what, summed by the hour of the call.
+The totals (ledger): hourly sums of what AI calls cost, by user, team, model and other dimensions.
 
-It is a reader of the log like a route: its sums and the number they reach move in one transaction, so nothing
-is counted twice or left out, and the whole file can be made again from the log.
+The ledger reads the log like a route does. One transaction writes the sums and the record number that they
+reach, so no record is counted twice or left out. The whole file can be rebuilt from the log.
 """

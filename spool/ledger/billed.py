@@ -1,8 +1,8 @@
 """
-Billed money beside the ledger's sums: values, and how it is asked for. Pure.
+Billed costs, stored next to the counted sums: values, and rules of queries for them. Pure.
 
-It is made of statements and sums, can be thrown away, and changes no sum. A row belongs to one or several
-arrangements of the same bill: each cost type is a choice of rows.
+Billed costs are derived from bills and counted sums. They can be dropped and rebuilt, and they change no counted
+sum. A row belongs to one or several arrangements of the same bill. Each billed cost type selects one arrangement.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQ
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
-# Charges that a slice of the calls has: all else is of the whole bill. LAYERS are divided over calls, too,
-# but by what the whole bill has of them.
+# Charges that can be assigned to a slice of the calls; other charges belong to the whole bill. LAYERS are
+# spread over calls as well, in proportion to the whole bill.
 SLICED_CHARGES = ("usage", "discount", "commitment")
 LAYERS = ("other", "tax", "credit", "refund", "correction")
 
 OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
-# What stands beside the days of a bill has its own key among the providers: no name has such characters.
+# Amounts that are not part of a bill's days have their own key as provider. No provider name
+# contains these characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING, CONTAINERS = ORIGINS  # where an amount comes from: `origin`
+CALLS, BILLING, CONTAINERS = ORIGINS  # values of `origin`: where an amount comes from
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
-COUNTED = "counted"  # the basis of what stands in place of a bill that is missing
+COUNTED = "counted"  # basis of amounts that replace a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
-INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # of closed days alone
+INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # closed days only
 AMORTIZED = (
     BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
-)  # fees on what they cover
+)  # fees are assigned to the usage that they cover
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
 _COUNTED = {
@@ -46,7 +47,7 @@ _COUNTED = {
 
 
 class BilledSum(NamedTuple):
-    """An amount of one set of dimensions, in units of `spool.ledger.money`."""
+    """Amount of one set of dimensions, in units of `spool.ledger.money`."""
 
     dimensions: Dimensions
     charge: str
@@ -58,11 +59,13 @@ class BilledSum(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledDay:
     """
-    A day of one provider as it was made. `mark` tells whether another making differs; `revision` counts them. What
-    corrects a day of a closed month, and what its invoice has beside its days, is kept like a day of its own.
+    A day of one provider's billed costs.
 
-    `reasons` are the units that no calls are known for, `accrued` what comes to them in AMORTIZED types, and
-    `foreign` the number of rows in other currencies.
+    `mark` changes if the day's content changes; `revision` counts the changes. Corrections of closed months,
+    and invoice amounts outside the days, are stored as days of their own.
+
+    `reasons`: units without known calls, by reason. `accrued`: the part of these in AMORTIZED types.
+    `foreign`: number of rows in other currencies.
     """
 
     day: int  # epoch seconds
@@ -79,17 +82,19 @@ class BilledDay:
 
     @property
     def corrects(self) -> str:
-        """The day that this corrects, such as 2026-10-12; "" for none."""
+        """The day that this entry corrects, such as 2026-10-12. Empty for none."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
     def is_apart(self) -> bool:
-        """True if it is no day of a bill, but stands beside it."""
+        """
+        Return True if this is not a day of a bill, but a correction, an invoice amount or a connection's rows.
+        """
         return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
 
     @property
     def connection(self) -> str:
-        """The billing connection whose rows these are; "" for a bill."""
+        """The billing connection that supplied these rows. Empty for a bill."""
         return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property
@@ -101,15 +106,19 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """The question as the rows of counted sums understand it: all are usage, and exact unless it says otherwise."""
+    """
+    Return the query for counted sums, with every call as charge `usage` and basis `exact`, unless the
+    query says otherwise.
+    """
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
     return replace(query, derived={**named, **query.derived})
 
 
 def with_running_day(query: CostQuery, now: float) -> CostQuery:
     """
-    The question with the whole of the day (UTC) that its end divides, if that is still to come: what billed money
-    has of that day is all that there is.
+    Return the query with its end moved to the next midnight UTC, if that end is still to come.
+
+    Billed costs of the running day are as complete as they can be.
     """
     end = query.until.timestamp()
     if end < now:
@@ -119,26 +128,29 @@ def with_running_day(query: CostQuery, now: float) -> CostQuery:
 
 
 def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
-    """NotKept if an instant (epoch seconds) lies within one of the days that have billed money."""
+    """Raise NotKept if an instant (epoch seconds) splits a day that has billed costs."""
     known = set(days)
     for instant in instants:
         start = int(instant // DAY_S) * DAY_S
         if start != instant and start in known:
             raise NotKept(
-                "billed money is kept by whole days of UTC alone: ask for periods that begin and end at midnight UTC"
-                f"; this question divides one at {border(instant)}"
+                "billed costs are stored per whole day in UTC only. Choose periods that begin and "
+                f"end at midnight UTC. Your period splits a day at {border(instant)}"
             )
 
 
 def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the days of a period, with no rollup. What is cut has none: `check_days` has seen to that."""
+    """
+    Yield the days of a period, without rollups. A day that is cut has no sums, because `check_days`
+    has checked that.
+    """
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
         yield DAY_S, low, high, 0
 
 
 def row_of(day: BilledDay) -> dict[str, object]:
-    """Return what is kept of a day, by column."""
+    """Return the stored columns of a day."""
     told = {
         "reasons": _in_text(day.reasons),
         "accrued": _in_text(day.accrued),
@@ -158,7 +170,7 @@ def row_of(day: BilledDay) -> dict[str, object]:
 
 
 def day_of(row: dict[str, Any]) -> BilledDay:
-    """Return the day of such a row."""
+    """Return the day that a stored row describes."""
     told = json.loads(row.pop("told"))
     reasons, accrued = (
         {name: money.units(text) for name, text in told.get(of, {}).items()} for of in ("reasons", "accrued")

@@ -1,7 +1,8 @@
 """
-The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same time.
+Comparison of the totals with the log: stored records are counted again by hour or day and compared with the sums.
 
-A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced again.
+A period is compared only if all its counted records are still stored. Money is not compared, because it may
+have been recalculated with new prices.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
-STEP = 512  # numbers that are read at once
-AT_ONCE = 100  # records that are added up at once
-AT_ONCE_BESIDE = 25  # the same while others have requests
-REST = 4  # times as long as a slice takes, for whoever compares at ease
+STEP = 512  # numbers that are read at a time
+AT_ONCE = 100  # records that are added up in one step
+AT_ONCE_BESIDE = 25  # the same while other requests are running
+REST = 4  # pause after a slice, as a multiple of its duration, if the comparison may take long
 _NO_METERS: Mapping[Any, MeterSums] = {}
-MOST_TOLD = 10  # periods
-MEND = "`tollhouse ledger rebuild` counts again what is kept"
+MOST_TOLD = 10  # periods in messages
+MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
 def at_once() -> int:
-    """Return how many records are added up in one step of the event loop."""
+    """Return the number of records to add up in one step of the event loop."""
     return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
 
 
@@ -47,8 +48,9 @@ Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
 @dataclass(frozen=True, kw_only=True)
 class PeriodDifference:
     """
-    A period in which the log keeps another number of calls than are counted, or of as many calls another
-    quantity of a meter, in millionths.
+    A period with a different number of calls in the log and in the totals.
+
+    If the calls are equal, `meter` names a meter with different quantities, in millionths.
     """
 
     place: Place
@@ -61,11 +63,16 @@ class PeriodDifference:
         what = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
         if self.meter.startswith("charge."):
-            return f"the ledger has other charges in {self.meter.split('.')[1]} of the {what} from {at} than are kept"
+            return (
+                f"the totals have other charges in {self.meter.split('.')[1]} for the {what} from {at} "
+                "than the stored records"
+            )
         if self.meter:
             counted, kept = quantity_of(self.counted), quantity_of(self.kept)
-            return f"the ledger has {counted} of {self.meter} of the {what} from {at}, and {kept} are kept"
-        return f"the ledger has {self.counted} calls of the {what} from {at}, and {self.kept} are kept"
+            return (
+                f"the totals have {counted} of {self.meter} for the {what} from {at}, but {kept} are stored"
+            )
+        return f"the totals have {self.counted} calls for the {what} from {at}, but {self.kept} are stored"
 
     @property
     def missing_calls(self) -> int:
@@ -75,32 +82,34 @@ class PeriodDifference:
 @dataclass(frozen=True, kw_only=True)
 class LedgerComparison:
     """
-    `missed` numbers the ledger has passed over, of which `gone` at most cannot be counted again; `damaged`
-    cannot be read. `end`: what has a lower number was compared. `numbers` are the lowest and the highest kept
-    number of each period that was compared, `suspects` those that numbers which were passed over belong to,
-    and `unsure` those that records which are damaged or gone may belong to.
+    Result of a comparison of the totals with the log.
+
+    `missed`: record numbers that the totals left out; at most `gone` of them cannot be counted any more.
+    `damaged`: unreadable records. `end`: all lower numbers were compared. `numbers`: lowest and highest
+    stored number of each compared period. `suspects`: periods to which left-out numbers belong. `unsure`:
+    periods to which damaged or deleted records may belong.
     """
 
     differences: Sequence[PeriodDifference] = ()
     missed: int = 0
     gone: int = 0
     damaged: int = 0
-    is_done: bool = True  # False while a rebuild goes on
+    is_done: bool = True  # False while a rebuild runs
     end: int = 1
     hourly: int = 0
     calls: Mapping[Place, int] = field(default_factory=dict)
     numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     suspects: Sequence[Place] = ()
     unsure: frozenset[Place] = frozenset()
-    rollups: int = 0  # that were not what their days are, and are made again
+    rollups: int = 0  # rollups that differed from their days and will be rebuilt
 
     @property
     def lacks(self) -> bool:
-        """True if numbers were passed over though their records are kept."""
+        """Return True if stored records were left out."""
         return self.missed > self.gone
 
     def told(self) -> Sequence[PeriodDifference]:
-        """The differences that damage does not account for."""
+        """Return the differences that damage does not explain."""
         excess = sum(max(0, -one.missing_calls) for one in self.differences)
         return [
             one
@@ -109,7 +118,7 @@ class LedgerComparison:
         ]
 
     def words(self) -> Sequence[str]:
-        """A sentence for everything that is wrong, and what mends it."""
+        """Return one sentence for each problem, with its remedy."""
         return list(self._words())
 
     def _words(self) -> Iterator[str]:
@@ -117,16 +126,26 @@ class LedgerComparison:
         for one in told[:MOST_TOLD]:
             yield f"{one.words()}: {MEND}"
         if len(told) > MOST_TOLD:
-            yield f"the ledger differs in {len(told) - MOST_TOLD} further hours and days"
+            yield (
+                f"the totals differ from the stored records in {len(told) - MOST_TOLD} further hours and days"
+            )
         if self.lacks:
-            yield f"the ledger has passed over {self.missed} numbers, and {self.gone} at most are gone: {MEND}"
+            yield (
+                f"the totals left out {self.missed} record numbers, and at most {self.gone} of them no "
+                f"longer have a record: {MEND}"
+            )
         if self.rollups:
-            yield f"{self.rollups} rollups of the ledger differed from their days: they are made again by themselves"
+            yield (
+                f"{self.rollups} rollups of the totals differed from their days and are rebuilt automatically"
+            )
 
 
 @dataclass(kw_only=True)
 class _Kept:
-    """What the log keeps. `span`: the numbers among which some were passed over, an end behind them."""
+    """
+    Counts of the stored records. `span` is the range of numbers that includes the left-out ones; its
+    end is excluded.
+    """
 
     span: tuple[int, int]
     hourly: int
@@ -137,11 +156,10 @@ class _Kept:
     in_span: Counter[Place] = field(default_factory=Counter)
     kept_in_span: int = 0
     damaged: int = 0
-    unread: list[int] = field(default_factory=list)  # numbers from which on some are damaged or gone
+    unread: list[int] = field(default_factory=list)  # numbers that start a gap or belong to a damaged record
     near_unread: set[Place] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
-        """Add a part of an entry."""
         sums = HourlySums()
         sums.add([entry])
         for hour, lowest in sums.first.items():
@@ -181,8 +199,7 @@ async def compare(
     log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
 ) -> LedgerComparison:
     """
-    Compare everything that is stored, a few hundred records at a time. The comparison is not done while
-    a rebuild runs.
+    Compare all stored records, a few hundred at a time. While a rebuild runs, the result has `is_done` False.
     """
     first = await oldest()
     state, counted, firsts, meters = await read(
@@ -197,7 +214,7 @@ async def compare(
         else (1, 1)
     )
     logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
-    removed_below = await oldest()  # retention goes on
+    removed_below = await oldest()  # retention continues meanwhile
     places = [
         place
         for place in sorted(logged.calls.keys() | counted.keys())
@@ -234,13 +251,16 @@ async def compare(
 def _is_kept(
     place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
-    """True if nothing that was counted in a period is gone; what was never counted has a number in the log alone."""
+    """
+    Return True if no counted record of a period is deleted. A period that was never counted has a number only
+    in the log.
+    """
     known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]
     return bool(known) and min(known) >= removed_below
 
 
 def _calls(rows: LedgerRows) -> Mapping[Place, int]:
-    """Return the calls of each period; a day that has hours is left out, because it is made from them."""
+    """Return the calls of each period. Days that have hours are left out, because they are made from them."""
     hourly = state_of(rows)["hourly"]
     return {
         (width, start): calls
@@ -251,7 +271,7 @@ def _calls(rows: LedgerRows) -> Mapping[Place, int]:
 
 
 def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
-    """Return the meters by period, as `_calls` does."""
+    """Return the meters of each period, with the same periods as `_calls`."""
     hourly = state_of(rows)["hourly"]
     return {
         (width, start): found
@@ -262,7 +282,7 @@ def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
 
 
 def _of_meters(place: Place, kept: Mapping[str, int], counted: Mapping[str, int]) -> PeriodDifference | None:
-    """Return the first meter that differs; None if all agree."""
+    """Return the first meter that differs, or None if all agree."""
     for name in sorted(kept.keys() | counted.keys()):
         if kept.get(name, 0) != counted.get(name, 0):
             return PeriodDifference(
@@ -290,19 +310,19 @@ async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease
     return found
 
 
-# -- mending: what the ledger lacks is counted again ---------------------------------------------------------
+# -- repair: periods that lack records are counted again -------------------------------------------------------
 
 
-LOOK_S = 60.0  # between looks at whether it is due: one row is read
+LOOK_S = 60.0  # interval between checks whether a comparison is due; a check reads one row
 EVERY_S = DAY_S
-MOST_SUMS = 100_000  # of one period that is counted again: they are in memory at once
+MOST_SUMS = 100_000  # of one period that is counted again, because they are all in memory
 
 _log = logging.getLogger(__name__)
 
 
 class PeriodRecount:
     """
-    The sums of one period, read again from the log: from the lowest number to the highest, then what came since.
+    Sums of one period, counted again from the log: its compared numbers first, then those counted since.
     """
 
     def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
@@ -319,14 +339,14 @@ class PeriodRecount:
         return self._ranges[-1][1]
 
     async def read(self, log: ReadableLog) -> bool:
-        """Read what the comparison saw. False when it is not there as a whole any more, or is too much."""
+        """Read the compared numbers. Return False if they are no longer complete, or are too many."""
         first, end = self._ranges[0]
         await self._add(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def read_until(self, log: ReadableLog, reach: int) -> bool:
-        """Read what was counted since the comparison, too."""
+        """Read the numbers that were counted since the comparison as well."""
         await self._add(log, self.reach, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
         return self._is_whole
@@ -347,13 +367,16 @@ class PeriodRecount:
 
 
 def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
-    """Have the sums of a period be those of a recount; False, and nothing is done, if more was counted meanwhile."""
+    """
+    Replace the sums of a period by those of a recount. Changes nothing and returns False if more
+    was counted meanwhile.
+    """
     state = state_of(rows)
     if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S
-    has_day = width == HOUR_S and day < state["daily"]  # it was made from its hours, and is again
+    has_day = width == HOUR_S and day < state["daily"]  # the day was made from its hours, so it is made again
     for of, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(of, [(begin, number) for number in rows.numbers(of, begin)])
     placement.forget()
@@ -372,14 +395,15 @@ def settle(
     rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
 ) -> int:
     """
-    Keep what a comparison came to, and lower what is missed; returns that. `gained`: calls that were counted
-    after all. What was missed meanwhile is looked for the next time.
+    Store the result of a comparison and lower the number of missed records. Return that number.
+
+    `gained`: calls that were counted after all. Numbers missed since the comparison are searched the next time.
     """
     state = state_of(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # After a comparison it is not known any more which numbers are missed.
+        # After a comparison it is unknown which numbers are missed.
         missed = min(
             missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
         )
@@ -391,7 +415,7 @@ def settle(
 
 
 class MendableLedger(Protocol):
-    """What is needed of the ledger."""
+    """The methods of the ledger that a repair uses."""
 
     async def comparison_is_due(self, now: float) -> bool: ...
 
@@ -406,7 +430,10 @@ class MendableLedger(Protocol):
 
 @dataclass(kw_only=True)
 class LedgerMender:
-    """Keeps a ledger right: `run` it in the process that counts. `changed` is called when sums were replaced."""
+    """
+    Task that keeps the totals right. Start `run` in the process that counts. `changed` is called after
+    sums were replaced.
+    """
 
     ledger: MendableLedger
     log: ReadableLog
@@ -415,19 +442,21 @@ class LedgerMender:
     _told: frozenset[Place] = field(default_factory=frozenset)
 
     async def run(self) -> None:
-        """Runs until cancelled; what fails is tried again later."""
+        """Compare and repair whenever it is due, until cancelled. Failures are retried later."""
         while True:
             try:
                 if await self.ledger.comparison_is_due(self.clock.now()):
                     await self.mend()
             except SpoolError as error:
                 _log.warning(
-                    "the ledger is compared later: %s", error, extra={"action": "comparison_put_off"}
+                    "the totals could not be compared with the log and will be compared later: %s",
+                    error,
+                    extra={"action": "comparison_put_off"},
                 )
             await asyncio.sleep(LOOK_S)
 
     async def mend(self) -> None:
-        """Compare, and count again what is short or was passed over."""
+        """Compare, and count periods again that lack calls or have left-out numbers."""
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
@@ -446,9 +475,8 @@ class LedgerMender:
         )
         if mended:
             _log.warning(
-                "the ledger has counted %d hours and days again, which lacked %d calls: %d numbers were "
-                "passed over,"
-                " %d still are",
+                "%d hours and days of the totals were counted again, which added %d missing calls. "
+                "%d record numbers had been left out, and %d still are",
                 len(mended),
                 gained,
                 compared.missed,
@@ -463,12 +491,12 @@ class LedgerMender:
         return is_known and await self.ledger.replace(self.log, compared, place)
 
     def _tell(self, left: Sequence[PeriodDifference]) -> None:
-        """Log the differences that remain, each once."""
+        """Log the differences that remain, once for each set of periods."""
         places = frozenset(one.place for one in left)
         if places - self._told:
             words = "; ".join(one.words() for one in left[:MOST_TOLD])
             _log.error(
-                "%d hours and days of the ledger differ from what is kept and are left as they are: %s",
+                "%d hours and days of the totals differ from the stored records and were not changed: %s",
                 len(left),
                 words,
                 extra={"action": "ledger_differs"},

@@ -1,9 +1,9 @@
 """
-Costs in periods and by dimensions, added up from the sums of hours and days.
+Costs by period and dimensions, added up from the sums of hours and days.
 
-A question may name the groups that are kept, or how many of the largest are; all others are one. The kept ones are
-asked for by their values, and the others are what these leave of all calls: so no sum of another group comes out of
-the rows, however many there are.
+A query may name the groups to keep, or the number of largest groups. All other groups are one. The kept
+groups are read by their values, and the others are the total minus the kept ones. So the sums of the other
+groups are never read, however many they are.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from spool.turns.threads import sums as column_sums
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
 
-_NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
+_NEVER_CUT = (TOTAL, "hourly")  # hours are never split, because `spans.check` refuses the query
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
-_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
+_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # positions in measures
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
     "_cost",
@@ -65,28 +65,29 @@ _ADDED_UP = (
 )
 _COUNTED = ("_charges", "_unconverted", "_meters")
 
-# -- which groups may be the largest by their cost, so that the others need not be read ----------------------
+# -- groups that may be the largest by cost, so that the others need not be read -------------------------------
 
 
-ALIKE = 1000  # groups that cost about as much as the last of the largest: of more, each is read
-MOST_SPANS = 100  # in one statement: SQLite takes 500
+ALIKE = 1000  # groups that cost about as much as the last of the largest; if there are more, all are read
+MOST_SPANS = 100  # in one statement; SQLite allows 500
 
 
 def costs(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None, rates: Rates | None = None
 ) -> list[CostRow]:
     """
-    The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each
-    period. What a correction took every call from has none.
+    Return the rows of a query by period, then by dimension values. Sums are exact.
 
-    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is
-    kept there, AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
+    A group without calls has no row, for example after corrections removed every call.
+
+    Raises ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum
+    that is stored there, and AskedTooMuch once the rows or the time exceed the limit.
     """
     for name in query.named:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     if _is_filtered(query) and rows.passes_all(query):
-        query = replace(query, include={}, exclude={})  # rollups answer it that have no other dimension
+        query = replace(query, include={}, exclude={})  # now rollups without these dimensions can answer it
     ask = partial(_totals, rows, limit=limit, rates=rates)
     if query.top is None and query.kept is None:
         totals = ask(query)
@@ -101,12 +102,14 @@ def costs(
 
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
-    """False if nothing is left of a group; what was billed for nothing is told, but not as that of all others."""
+    """
+    Return False if a group has nothing left. Billed groups of zero have a row, except the group of all others.
+    """
     return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 
 
 def _is_filtered(query: CostQuery) -> bool:
-    """True if a question of days has a filter by dimensions of calls."""
+    """Return True if a query over more than a day filters by dimensions of calls."""
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -135,7 +138,9 @@ def _totals(
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
-    texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
+    texts: dict[
+        str | None, str | None
+    ] = {}  # each text once, because an engine makes new strings for every row
     row_count = 0
     for question in found:
         by_start = len(question.periods) > 1 or is_converted
@@ -162,7 +167,7 @@ def _totals(
         if query.meter:
             for metered in rows.meter_totals(*asked_of, by_start=by_start):
                 total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
-                if total is not None:  # a meter has a sum beside it
+                if total is not None:  # a meter always has a sum with the same dimensions
                     total.add_meter(metered)
         if has_charges and converter is not None:
             charged_totals: dict[int, _Total] = {}
@@ -188,7 +193,7 @@ def _folded(
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
-    """The periods of a query, cut at both ends, as instants."""
+    """Yield the periods of a query as instants. The first and the last may be cut."""
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
     while start.astimezone(UTC) < until.astimezone(UTC):
@@ -200,12 +205,12 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
 
 
 def own_start(granularity: str, start: datetime) -> datetime:
-    """The first moment, in the same zone, of the period that begins or goes on at `start`."""
+    """Return the start, in the same zone, of the period that contains `start`."""
     return start if granularity in _NEVER_CUT else beginning(start, granularity)
 
 
 def cut(query: CostQuery) -> Sequence[datetime]:
-    """The first moments of the periods that a query begins or ends in, so that its rows have a part of them alone."""
+    """Return the starts of the periods that a query covers only in part."""
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
@@ -218,7 +223,7 @@ def cut(query: CostQuery) -> Sequence[datetime]:
 
 
 def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-    """The sums of rows, as one row; of none, one without a call."""
+    """Add up rows to one row. Without rows, the result has no calls."""
     rows = list(rows)
     if len(rows) == 1:
         return msgspec.structs.replace(rows[0], start=start, group=group)
@@ -239,9 +244,9 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
 
 
 class _Total:
-    """Rows of one group, whose status and cost source decide what their money means."""
+    """Sums of one group. The status and cost source of each added row decide what its money means."""
 
-    # Of the class until they change: there may be as many groups as sums, and most set few of these.
+    # Class attributes until they change, because there may be as many groups as sums and most set few of these.
     _sums: Sequence[int] = ()
     _cost = _reported = _estimated = _saved = 0
     _errors = _cached = _unpriced = 0
@@ -276,7 +281,9 @@ class _Total:
             self._unpriced += calls
 
     def include(self, parts: Collection[_Total], sign: int = 1) -> None:
-        """Add totals, or take parts away with -1, of which nothing waits to be converted."""
+        """
+        Add totals, or subtract them with sign -1. None of them may have amounts that wait for conversion.
+        """
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
         sums = column_sums([part._sums for part in parts], len(self._sums))
@@ -291,7 +298,7 @@ class _Total:
 
     @property
     def is_nothing(self) -> bool:
-        """True if every sum is 0, and no amount in another currency was added."""
+        """Return True if every sum is 0 and no amount in another currency was added."""
         if any(self._sums):
             return False
         amounts = [getattr(self, name) for name in _ADDED_UP]
@@ -299,7 +306,7 @@ class _Total:
         return not any(amounts) and not any(map(_has_some, others))
 
     def size(self, name: str) -> int:
-        """Return a measure by its name in CostRow; money in units."""
+        """Return a measure by its name in CostRow. Money is in units."""
         if name == "cost":
             return self._units(self._cost)
         value = getattr(self.row(_EPOCH, ()), name)
@@ -312,7 +319,7 @@ class _Total:
             self._meters[metered.meter] += metered.quantity
 
     def multiplied(self, converter: Converter, each: GroupSum) -> Measures:
-        """Return the measures with their dollars times a rate: `row` rounds the sums."""
+        """Return the measures with dollars multiplied by an exchange rate. `row` rounds the sums."""
         self._is_multiplied = True
         measures = list(each.measures)
         for place, name in enumerate(MONEY, len(COUNTS)):
@@ -331,7 +338,7 @@ class _Total:
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert(self, converter: Converter) -> None:
-        """Count the amounts in other currencies whose limbs were added."""
+        """Convert the amounts in other currencies that were added as limbs."""
         from spool.currencies import charges_of
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
@@ -394,7 +401,7 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, no_rates  # only where amounts are converted
+    from spool.currencies import Converter, no_rates  # imported only if amounts are converted
 
     return Converter(rates or no_rates, currency)
 
@@ -423,9 +430,10 @@ def largest_groups(
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
-    Return the largest groups of a question over its whole time, and those that may be among them.
+    Return the largest groups of a query over its whole time, and those that may be among them.
 
-    Empty if that is not known without reading all of them, or if they are as many. Raises what `costs` does.
+    Returns an empty set if that requires reading all groups, or if all groups would be in the result. Raises
+    what `costs` raises.
     """
     periods = list(asked)
     if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:
@@ -449,7 +457,7 @@ def largest_groups(
 
 
 def _is_plain(query: CostQuery) -> bool:
-    """True if the ledger's own sums in dollars decide."""
+    """Return True if the ledger's own sums in dollars decide the order."""
     if not has_many_groups(query):
         return False
     is_own = set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
@@ -458,18 +466,18 @@ def _is_plain(query: CostQuery) -> bool:
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    True if a question may have so many groups that few of them are found sooner than all are read.
+    Return True if finding a few groups is faster than reading all.
 
-    Derived dimensions alone have few, and to find one asks for the value of each number.
+    Derived dimensions have few groups, and finding one of their groups computes the value for each number.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
 
-# -- the kept or the largest groups, and all others ----------------------------------------------------------
+# -- the kept or the largest groups, and all others as one -----------------------------------------------------
 
 
-MOST = 2000  # groups that are asked for by their values
-_KEPT = "(kept)"  # of a derived dimension: no question can name it
+MOST = 2000  # groups that are read by their values
+_KEPT = "(kept)"  # name of a derived dimension that no query can use
 
 
 class GroupTotal(Protocol):
@@ -486,7 +494,7 @@ Ask = Callable[[CostQuery], Totals[T]]
 
 
 def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
-    """Return what `ask` says of a question that keeps some groups."""
+    """Return the totals of a query that keeps some groups."""
     if not _is_divided(query):
         return ask(_as_function(query))
     rest = (OTHER,) * len(query.group_by)
@@ -504,7 +512,7 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
 
 
 def _as_function(query: CostQuery) -> CostQuery:
-    """Return a question by one derived dimension with another one in its place, which knows the kept values alone."""
+    """Replace a single derived dimension by one that maps all other values to OTHER."""
     [name, *more] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more:
@@ -521,7 +529,7 @@ def _as_function(query: CostQuery) -> CostQuery:
 
 
 def _is_divided(query: CostQuery) -> bool:
-    """True if the others are what the kept groups leave."""
+    """Return True if the sums of the others are computed as the total minus the kept groups."""
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
@@ -535,10 +543,10 @@ def largest(
     ask: Ask[T],
 ) -> Totals[T]:
     """
-    Return the totals of the largest groups of the whole time, `asked`, and of all others as one.
+    Return the totals of the groups that are largest over the whole time, `asked`, and of all others as one.
 
-    Of the groups that are not kept, only the measure that decides is read, if any. If nothing else is asked for, what
-    was read is the answer.
+    Only the measure that decides the order is read for the other groups, if anything. If the query wants no
+    further measure, these sums are the result.
     """
     whole = replace(query, granularity=TOTAL)
     near = largest_groups(rows, whole, asked, limit)
@@ -555,7 +563,7 @@ def largest(
 
 
 def _with_others(groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]) -> dict[Group, T]:
-    """Return the largest groups and the unknown one, and all others as one."""
+    """Return the largest groups, the unknown group, and all others as one."""
     rest = (OTHER,) * len(query.group_by)
     kept = _and_unknown(query, largest) - {rest}
     found = {group: total for group, total in groups.items() if group in kept}

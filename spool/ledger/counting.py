@@ -1,8 +1,8 @@
 """
-How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted again.
+Changes of sums: add records, sum up days, delete old hours, and empty periods to count them again.
 
-Hours and days are kept side by side. A day that is over is summed up once more, so that a year is not read
-hour by hour; once its hours are old they go, and the day alone stays.
+Hours and days are stored side by side. A finished day is summed up, so that a query for a year does not read
+each hour. When hours are old, they are deleted and only the day stays.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures, MeterSums
 
 WIDTHS = (HOUR_S, DAY_S)
-# What a sum is not known by any more once there are too many of them: first (with the tags), and last.
+# Dimensions that a joint sum loses if a period has too many sums: OWNERS and the tags first, WORK last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-CHANGED_BY = "changed_by"  # of the state: the mark of the process that changed anything last
-ROW_TAGS = "row_tags"  # of the state: the mark of the rows of billing connections, whose tags are dimensions
-EVERY, EVERY_BILLED = "changed", "billed"  # of the state: the marks of a change that may be anywhere
-MAX_TEXT = 256  # of a dimension's value
-MOST_PRESENT = 64  # periods whose numbers are kept in memory
-MOST_PERIODS = 10_000  # of which it is known how many numbers they have at most
+CHANGED_BY = "changed_by"  # state: mark of the process that made the last change
+ROW_TAGS = "row_tags"  # state: mark of the billing connections' rows, because their tags are dimensions
+EVERY, EVERY_BILLED = "changed", "billed"  # state: marks of changes that may be in any month
+MAX_TEXT = 256  # characters of a dimension's value
+MOST_PRESENT = 64  # periods with their numbers in memory
+MOST_PERIODS = 10_000  # periods with a known upper bound on their numbers
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
-    """All of the state; what was never set is 0, except that numbers begin at 1."""
+    """Return the whole state. An unset value is 0, except that record numbers begin at 1."""
     values = {
         "reach": 1,
         "rebuilding": 0,
@@ -40,23 +40,24 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "damaged": 0,
         "absurd": 0,
         "whole": 0,
-        # Of the missed numbers: the first and the end of those that were not looked for in the log yet, and
-        # how many were looked for and are gone. Of the comparison with the log: when it was, and the periods
-        # that differ.
+        # Missed numbers: first and end of those that were not searched in the log yet, and how many were searched
+        # and do not exist. Comparison with the log: when it ran, and the number of periods that differ.
         "missed_first": 0,
         "missed_end": 0,
         "settled": 0,
         "compared": 0,
         "differing": 0,
         "left": 0,
-        "charged": 0,  # 1 once an amount came in another currency than dollars
+        "charged": 0,  # 1 after the first amount in another currency than dollars
     }
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
 
 
 def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
-    """New marks of the months in which sums begin at `starts` (epoch seconds), or the one of a change anywhere."""
+    """
+    Return new marks for the months of sums that begin at `starts`, or the mark of a change in any month.
+    """
     if starts is None:
         return {every: new_mark()}
     names = {mark_of(datetime.fromtimestamp(start, UTC), every) for start in starts}
@@ -69,24 +70,29 @@ def new_mark() -> int:
 
 def mark_of(at: datetime, every: str = EVERY) -> str:
     """
-    The name of the mark for a moment in UTC: its month. The first day has one of its own, as it is partly of
-    the month before where clocks are behind UTC.
+    Return the name of the mark for a moment in UTC, which is its month.
+
+    The first day of a month has its own mark. In time zones behind UTC, it belongs partly to the month before.
     """
     return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
 def whole_since(arrival: float) -> int:
-    """The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead."""
+    """
+    Return the first hour without records that arrived before `arrival`. No clock is believed to be 2 hours ahead.
+    """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
 class Placement:
     """
-    The numbers of dimensions, with a bound on how many a period may have.
+    The numbers of dimensions, with a limit per period.
 
-    Beyond `max_rows` a period's new combinations lose who they belong to, then what they ran: they are added
-    to a row of `(other)`, so that every total stays right. What is in memory here follows the rows: after a
-    transaction that failed, `forget` it. `begin` does so where another process changed them.
+    Beyond `max_rows`, new combinations in a period first lose their owner, then what they ran. They are added
+    to a row of `(other)`, so that every total stays right.
+
+    The memory follows the rows. After a failed transaction, call `forget`. `begin` does so if another
+    process changed them.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -98,9 +104,10 @@ class Placement:
 
     def begin(self, rows: LedgerRows) -> None:
         """
-        Begin a transaction: forget what memory has if the mark in the rows is another one's. Another process
-        made it, or an earlier change of this one did where a database has lost the last: numbers that were
-        given since are gone then.
+        Begin a transaction. Forgets the memory if the last change was not made by this object.
+
+        That is the case if another process made it, or if the database lost the last change of this one.
+        Numbers that were assigned since then are invalid.
         """
         if rows.state().get(CHANGED_BY) != self._mark:
             self.forget()
@@ -113,10 +120,10 @@ class Placement:
         self._most.clear()
 
     def number(self, rows: LedgerRows, width: int, start: int, dimensions: Dimensions) -> int:
-        """The number under which dimensions are added up in a period."""
+        """Return the number under which dimensions are summed in a period."""
         place = (width, start)
         most = self._most.get(place, self._max_rows)
-        if most < self._max_rows and place not in self._present:  # there is room, whatever has a sum already
+        if most < self._max_rows and place not in self._present:  # below the limit, whatever sums exist
             self._most[place] = most + 1
             return self._given(rows, dimensions)
         present = self._numbers_in(rows, place)
@@ -124,9 +131,9 @@ class Placement:
             found = self._find(rows, wanted)
             if found is not None and found in present:
                 return found
-            # A tenth more for the rows without owners; the last step has few by its nature.
+            # Rows without owners may exceed the limit by a tenth. The last step has few combinations.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                found = self._given(rows, wanted)  # a number is given only to what gets a sum
+                found = self._given(rows, wanted)  # assign a number only if it gets a sum
                 present.add(found)
                 self._most[place] = len(present)
                 return found
@@ -167,20 +174,22 @@ class Placement:
 
 
 def kept(dimensions: Dimensions) -> Dimensions:
-    """Dimensions as they are kept: bounded texts, and "" for what is unknown."""
+    """Return dimensions in stored form: limited texts, and "" for unknown."""
     whole = Dimensions(*map(bounded, dimensions))
-    return whole._replace(tags=_readable(dimensions.tags))  # their values are bounded, their text is JSON
+    return whole._replace(
+        tags=_readable(dimensions.tags)
+    )  # the values are already limited, and the text is JSON
 
 
 def bounded(value: Any) -> Any:
-    """A value of a dimension as it is kept."""
+    """Return a value of a dimension in stored form."""
     if value is None:
         return ""
     return _readable(value[:MAX_TEXT]) if isinstance(value, str) else value
 
 
 def _readable(text: str) -> str:
-    """Text without lone surrogates, which cannot be stored."""
+    """Replace lone surrogates, which cannot be stored."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
@@ -198,7 +207,9 @@ def _nothing(dimensions: Dimensions) -> Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """How many numbers have no record, the first of them, and an end; hours before `whole` may lack them."""
+    """
+    Record numbers without a record: how many, the first, and the end. Hours before `whole` may lack these records.
+    """
 
     count: int = 0
     first: int = 0
@@ -207,7 +218,7 @@ class Missed:
 
 
 def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
-    """Remember that amounts came in other currencies: only then are questions about them asked."""
+    """Note that amounts in other currencies exist. Without them, queries skip reading such amounts."""
     if any(name.startswith("charge.") for found in meters for name in found):
         rows.set_state(charged=1)
 
@@ -216,10 +227,11 @@ def add(
     rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
 ) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
+    Add the sums of the numbers from `first` until before `reach` and move the reach, in one transaction.
+    Return the reach.
 
-    Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have
-    been lost and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
+    Does nothing unless the stored reach is `first`. The rows may have been lost and restarted since the
+    numbers were read. A reach beyond numbers that nobody added would leave them out forever.
     """
     state = state_of(rows)
     if state["reach"] != first:
@@ -245,7 +257,7 @@ def add(
     note_charges(rows, (found for _, (_, _, found) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
-    if state["rebuilding"]:  # what is read again was counted as missed, damaged or absurd the first time
+    if state["rebuilding"]:  # numbers that are read again were already counted as missed, damaged or absurd
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0, compared=0)
@@ -262,16 +274,17 @@ def add(
 
 
 def period(hour: int, hourly: int) -> tuple[int, int]:
-    """The width and start of the smallest period that keeps an hour's sums."""
+    """Return width and start of the smallest stored period that contains an hour."""
     width = HOUR_S if hour >= hourly else DAY_S
     return width, hour // width * width
 
 
 def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     """
-    Numbers below the reach come again, for other records: nothing that is summed can be counted anew.
+    Set a lower reach after the log was replaced, because its numbers are assigned again to other records.
+    Return the reach.
 
-    Returns the reach. Nothing is done unless it was `seen`, as in `add`.
+    What is already summed cannot be counted again. Does nothing unless the reach is `seen`, as in `add`.
     """
     before = state_of(rows)["reach"]
     if before != seen:
@@ -283,7 +296,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
 
 
 def lower_missed(rows: LedgerRows, *, to: int) -> None:
-    """Numbers that were passed over were counted after all."""
+    """Note that numbers that were passed over have been counted after all."""
     state = state_of(rows)
     missed = max(0, min(state["missed"], to))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
@@ -293,9 +306,10 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     """
-    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read again.
+    Start a rebuild: empty every period that still has all its records (numbers from `oldest` on) and
+    freeze the others.
 
-    Returns how many are emptied and frozen, and the end of the last frozen one: the border (0 without one).
+    Returns the number of emptied and of frozen periods, and the end of the last frozen one (0 if none).
     """
     state = state_of(rows)
     sum_up_again(rows)
@@ -303,23 +317,23 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     emptied = rows.drop_open_periods()
     frozen = rows.frozen_periods()
     if oldest < state["reach"]:
-        # What is read again is not missed; what is gone for good still is.
+        # Numbers that are read again are no longer missed. Deleted numbers stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
         lower_missed(rows, to=oldest - 1)
-    else:  # no record that was counted is kept: the rebuild is done
+    else:  # no counted record is stored any more, so the rebuild is finished
         rows.freeze_periods(below=0)
     return emptied, len(frozen), max((start + width for width, start in frozen), default=0)
 
 
 def sum_up_again(rows: LedgerRows) -> None:
-    """Forget the days that can be made from their hours, because these are about to change."""
+    """Delete the daily sums that can be made from their hours, because these hours are about to change."""
     hourly = state_of(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
-    """Sum up the next day that ended at or before `before`; False when there is none."""
+    """Sum up the next day that ended at or before `before`. Return False if there is none."""
     oldest = rows.oldest(HOUR_S, state_of(rows)["daily"])
     if oldest is None:
         return False
@@ -333,9 +347,10 @@ def sum_up(rows: LedgerRows, before: int) -> bool:
 
 def drop_hours(rows: LedgerRows, before: int) -> int | None:
     """
-    Drop the hours of the next day before `before`, a midnight, that is summed up; how many sums went.
+    Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums.
 
-    None when there is none: so a ledger that was not tidied for weeks takes a transaction for each day.
+    Returns None if there is none. One transaction per day, so a ledger that was idle for weeks does not take
+    one long transaction.
     """
     state = state_of(rows)
     before = min(before, state["daily"])

@@ -1,4 +1,4 @@
-"""The ledger itself: it reads the log, keeps its sums in an engine's rows, and answers what they cost."""
+"""The totals (ledger): read the log, store the sums in an engine's rows, and return costs."""
 
 from __future__ import annotations
 
@@ -45,41 +45,45 @@ if TYPE_CHECKING:
     from spool.ledger.days.remembered import RememberedCosts
 
 T = TypeVar("T")
-CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
-STEP = 512  # numbers that are read at once
-PACKED_STEP = 4096  # if they stay packed
-PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
+CHUNK = 8192  # numbers per transaction: a quarter of a second at full load
+STEP = 512  # numbers that are read at a time
+PACKED_STEP = 4096  # the same if records stay packed
+PAUSE_S = 1.0  # between transactions: an idle ledger writes to disk once a second, not once per commit
 RETRY_S = 10.0
-REST, MOST_REST_S = 8.0, 0.03  # times as long as it took: each time is a flush beside those of who commits
-TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
-LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
+# pause as a multiple of the last run's duration, because each run adds a flush that delays commits
+REST, MOST_REST_S = 8.0, 0.03
+TRIES, RETRY_CLOSED_S = 5, 0.05  # attempts to read records that other processes are about to close
+LATE_S = 6 * HOUR_S  # a day is summed up once most late records have arrived
 END_OF_TIME = 1 << 62
-ROLL_REST = 4  # times as long as making a rollup took
-ROLL_WAIT_S = 30.0  # if none is missing
-HOURS_KEPT_S = 62 * DAY_S  # then the day alone stays
-MOST_VALUES = 1000  # of one dimension
-MAX_ROWS = 5000  # distinct sets of dimensions in one period; further ones are "(other)"
+ROLL_REST = 4  # pause as a multiple of the time that the last rollup took
+ROLL_WAIT_S = 30.0  # pause if no rollup is missing
+HOURS_KEPT_S = 62 * DAY_S  # afterwards only the day is stored
+MOST_VALUES = 1000  # values returned for one dimension
+MAX_ROWS = 5000  # sets of dimensions in one period; further ones are added to "(other)"
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """How far the sums reach, and the numbers they could not count: removed before, damaged, or absurd."""
+    """
+    How far the sums reach, and the numbers that could not be counted: deleted before,
+    damaged, or implausibly large.
+    """
 
     reach: int  # the next number to count
-    rebuilding: int  # 0, or the number at which a rebuild will be done
+    rebuilding: int  # 0, or the number at which a running rebuild ends
     missed: int
     damaged: int
     absurd: int
-    rows: int  # 0 if they were not counted
-    hourly_since: datetime | None  # before it, sums are kept by day; None: all hours are kept
-    whole_since: datetime | None  # hours before it may lack the missed numbers; None: nothing is missed
+    rows: int  # 0 if not counted
+    hourly_since: datetime | None  # older sums are stored by day; None if all hours are stored
+    whole_since: datetime | None  # earlier hours may lack the missed records; None if none is missed
 
 
 @dataclass(slots=True, kw_only=True)
 class TagValues:
-    """A tag as a dimension, and its values in calls and in rows of billing connections."""
+    """A tag as a dimension, with its values in calls and in rows of billing connections."""
 
     name: str
     values: list[str] = field(default_factory=list)
@@ -95,8 +99,10 @@ class TagValues:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soundness:
     """
-    `missed` numbers were passed over, of which `looked_for` are gone for good; `differing` hours and days
-    were not what the log keeps of them when they were compared last.
+    State of the comparison with the log.
+
+    `missed` numbers were left out; `looked_for` of them are known to have no record. `differing` hours and
+    days did not match the log in the last comparison.
     """
 
     missed: int
@@ -106,14 +112,15 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """True if nothing is in doubt; records that are gone stay missing."""
+        """Return True if nothing is in doubt. Deleted records stay missed."""
         return self.missed == self.looked_for and not self.differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """
-    Periods that are counted anew, periods that stay because some of their records are gone, and where these end.
+    Result of starting a rebuild: `periods` are counted again, `kept` periods stay because some of their
+    records are deleted, and `border` is where these end.
     """
 
     periods: int
@@ -123,7 +130,7 @@ class Rebuilt:
 
 
 class Ledger:
-    """`load` it, let `follow` run, ask it. `tags` are the tags that costs can be grouped by."""
+    """The totals. Call `load`, run `follow`, then query. `tags` are the tags that costs can be grouped by."""
 
     def __init__(
         self,
@@ -139,20 +146,20 @@ class Ledger:
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
-        self.rates: Rates | None = None  # by which amounts in other currencies are converted
-        self.people: People | None = None  # who is meant by the values of filters
-        self.shows_layers = False  # of billed money, to who sees a part of the calls
+        self.rates: Rates | None = None  # exchange rates for amounts in other currencies
+        self.people: People | None = None  # resolves people in filter values
+        self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._packed = packed
         self._turn = asyncio.Lock()
         self._reach = 1
-        self._is_caught_up = False  # since it was opened, or begun anew
-        self._not_before = 0.0  # of who rests
-        self._row_tags: tuple[int | None, Sequence[str]] = (None, ())  # with the mark that they had
+        self._is_caught_up = False  # since the ledger was loaded or restarted
+        self._not_before = 0.0  # monotonic time until which a heavy party pauses
+        self._row_tags: tuple[int | None, Sequence[str]] = (None, ())  # with the mark that they were read at
 
     async def load(self) -> Ledger:
-        """Read how far it reaches, and return it; the store is closed when that fails."""
+        """Read the reach and return the ledger. Closes the store if that fails."""
         try:
             self._reach = (await self._state())["reach"]
         except BaseException:
@@ -162,49 +169,51 @@ class Ledger:
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes count, too, one at a time."""
+        """Return True if other processes count as well, one at a time."""
         return self._store.shares_log
 
     def needs(self, topic: str) -> int | None:
-        """The lowest number of a topic that the log must keep for the ledger (see spool.log.retention)."""
+        """
+        Return the lowest number of a topic that the log must keep for the ledger (see spool.log.retention).
+        """
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
-        """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
+        """Count closed records until cancelled. A full disk only delays it."""
         async for _ in log.changes(AI_TELEMETRY):
-            while not await self._has_counted(log):  # also if nothing more is committed
+            while not await self._has_counted(log):  # repeat even if nothing more is committed
                 pass
             await asyncio.sleep(PAUSE_S)
 
     async def _has_counted(self, log: ReadableLog) -> bool:
-        """Count what is closed, unless that fails, which takes a while."""
+        """Count closed records. Return False after a failure and a pause."""
         try:
             await self.catch_up(log)
             await self.tidy()
         except NotClosed as error:
-            _log.info("the ledger counts on later: %s", error, extra={"action": "ledger_waits"})
+            _log.info("the totals wait for records to close: %s", error, extra={"action": "ledger_waits"})
             await asyncio.sleep(PAUSE_S)
         except SpoolUnavailable:
-            _log.exception("the ledger cannot write", extra={"action": "ledger_waits"})
+            _log.exception("the totals cannot be written", extra={"action": "ledger_waits"})
             await asyncio.sleep(RETRY_S)
         else:
             return True
         return False
 
     async def watch(self, log: ReadableLog) -> None:
-        """Know how far others have counted, for as long as the log lives. Runs until cancelled."""
+        """Follow how far other processes have counted, until cancelled."""
         async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
-            while is_behind:  # they go on counting while the log is at rest
+            while is_behind:  # they continue to count while the log is idle
                 try:
                     is_behind = await self._look(log)
                 except SpoolUnavailable as error:
-                    _log.warning("the ledger cannot be read: %s", error, extra={"action": "ledger_waits"})
+                    _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
                     await asyncio.sleep(RETRY_S)
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self, log: ReadableLog) -> bool:
-        """Read the state again; True if there are records that no process has counted."""
+        """Read the state again. Return True if there are records that no process has counted."""
         async with self._turn:
             self._reach = (await self._state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
@@ -213,15 +222,16 @@ class Ledger:
 
     async def catch_up(self, log: ReadableLog) -> int:
         """
-        Count every record that is closed when its turn comes; returns the reach.
+        Count every record that is closed when its turn comes. Return the reach.
 
-        What is closed meanwhile is not waited for: where senders never pause, nobody else would have a turn. A
-        party that used far more than one that commits lately rests behind the last time.
+        Records that are closed meanwhile are left for the next call, because under constant load the turn
+        would never end. A party with far more use than another active party pauses after its last call.
         """
         await self._rest()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                # the sums are as old as the log: a database that lost both, or others saw further
+                # the sums are as old as the log if one database holds both; otherwise another
+                # process counted further
                 if self.is_shared:
                     self._reach = (await self._state())["reach"]
                 else:
@@ -230,7 +240,7 @@ class Ledger:
             while self._reach < (below := min(most, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
-                except NotClosed:  # what is closed is asked again
+                except NotClosed:  # read again what is closed
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -247,8 +257,8 @@ class Ledger:
 
     async def _begin_anew(self, below: int) -> None:
         _log.error(
-            "the log ends before what was counted of it: it was lost or restored, and the sums stay as they "
-            "are",
+            "the log ends before records that the totals already include, because it was lost or "
+            "restored. The totals stay unchanged",
             extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
         )
         seen = self._reach
@@ -257,7 +267,7 @@ class Ledger:
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
-        if state["reach"] != first:  # another process counted, or began to count anew
+        if state["reach"] != first:  # another process counted or restarted the count
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
@@ -271,14 +281,16 @@ class Ledger:
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
         except NativeFault:
-            return  # some of it may be added: counted anew, in the end without the module
+            # some of the records may be in the sums, so they are counted again, if necessary without the module
+            return
         missed = Missed()
         if gaps:
             whole = counting.whole_since(await self._oldest_arrival(log, oldest))
             missed = Missed(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
-                "%d numbers have no record that could be counted: they were removed or lost before",
+                "%d record numbers have no record that could be counted, because the records were "
+                "deleted or lost earlier",
                 missed.count,
                 extra={"action": "numbers_missed", "first": first, "last": last},
             )
@@ -287,7 +299,7 @@ class Ledger:
             if (
                 state_of(rows),
                 rows.frozen_periods(),
-            ) != seen:  # begun anew meanwhile: what is counted is another
+            ) != seen:  # restarted meanwhile, so the records that were read may be outdated
                 return state_of(rows)["reach"]
             return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
 
@@ -298,10 +310,12 @@ class Ledger:
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
-        """Add these numbers to the sums: how many have a record, the gaps between them, and the first entry."""
+        """
+        Add these numbers to the sums. Return how many have a record, the gaps between them, and the first entry.
+        """
         adding = None
         if packed is not None:
-            from spool.packed.sums import PackedSums  # only where the compiled module is
+            from spool.packed.sums import PackedSums  # imported only with the compiled module
 
             adding = PackedSums(packed, sums)
         step = STEP if packed is None else PACKED_STEP
@@ -328,19 +342,18 @@ class Ledger:
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         """
-        Return when the oldest stored entry arrived, at best the one that was read; what is missed
-        arrived before it.
+        Return when the oldest stored entry arrived, the one in `read` if given. Missed records arrived before it.
         """
         if read is None:
             oldest = await _oldest(log)
             read = next(
                 iter(await log.read(AI_TELEMETRY, oldest, oldest)), None
-            )  # none, if it is the next number
+            )  # None if `oldest` is the next number
         return read.committed_at if read else self._clock.now()
 
     async def roll_up(self) -> None:
         """
-        Make the rollups that are missing, one at a time and at a fifth of one core. Runs until cancelled; a full
+        Make missing rollups one at a time, using at most a fifth of one core. Runs until cancelled; a full
         disk only delays it.
         """
         has_made, took = False, 0.0
@@ -354,8 +367,10 @@ class Ledger:
             took = time.monotonic() - begun
 
     async def make_rollup(self) -> bool:
-        """Make the newest rollup that is missing; False if there is none, or while records are counted anew."""
-        from spool.ledger.days import rollups  # not before the first is made
+        """
+        Make the newest missing rollup. Return False if none is missing or while records are counted again.
+        """
+        from spool.ledger.days import rollups  # imported when the first rollup is made
 
         async with self._turn:
             state = await self._read(state_of)
@@ -364,14 +379,17 @@ class Ledger:
             now = int(settled_now(self._clock))
             if await self._read(lambda rows: rollups.missing(rows, state["daily"], now)) is None:
                 return False
-            # No sum of a day changes: what others know of dimensions stays right.
+            # no daily sum changes, so other processes' memory of dimensions stays valid
             return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now))
 
     async def differing_rollups(self, *, at_ease: bool = False) -> int:
-        """Compare every rollup with its days and have those that differ made again; how many."""
+        """
+        Compare every rollup with its days and unmark those that differ, so that they are rebuilt.
+        Return their number.
+        """
         if not (places := await self._read(lambda rows: rows.rollups(0, END_OF_TIME))):
             return 0
-        from spool.ledger.days import rollups  # not before there is one
+        from spool.ledger.days import rollups  # imported only if there is a rollup
 
         wrong = []
         for place in sorted(places):
@@ -385,7 +403,7 @@ class Ledger:
             return await self._change(lambda rows: rollups.unmark_differing(rows, wrong))
 
     async def tidy(self) -> int:
-        """Sum up days that are over and remove hours that are old; how many sums were removed."""
+        """Sum up finished days and delete old hours. Return the number of deleted sums."""
         async with self._turn:
             if (await self._state())["rebuilding"]:
                 return 0
@@ -396,28 +414,28 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            if removed:  # once a day: a rebuild may have emptied what was numbered
+            if removed:  # once a day, because a rebuild may have deleted the sums of some numbers
                 self._placement.forget()
                 await self._change(lambda rows: rows.drop_unused_numbers())
             return removed
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
-        Count anew every hour whose records are all kept; the rest stays as it is.
+        Start to count again every hour that still has all its records. Other hours stay unchanged.
 
-        Returns at once: the counting goes on with `follow` or `catch_up`, over restarts too, and until then
-        the hours concerned show what was counted so far. NotAllowed while another rebuild goes on.
+        Returns at once. `follow` or `catch_up` does the counting, also after restarts. Until then, these
+        hours show what is counted so far. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._state())["rebuilding"]:
-                raise NotAllowed("a rebuild of the ledger is still going on")
+                raise NotAllowed("a rebuild of the totals is still running")
             first = await _oldest(log)
             periods, spans, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
-        """Compare the log with the sums, as far as both are stored. Reads the whole log."""
+        """Compare the sums with the log as far as both are stored. Reads the whole log."""
         found = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
         differing = len(found.told())
         if found.is_done and differing != (await self._state())["differing"]:
@@ -426,7 +444,7 @@ class Ledger:
         return replace(found, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
-        """True if the last comparison was long ago, or a record was missed or found wrong since."""
+        """Return True if the last comparison is old, or a record was missed or found wrong since."""
         state = await self._state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -434,12 +452,15 @@ class Ledger:
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
-        """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
+        """
+        Replace the sums of a period by a recount of the log. Return False if the log has changed
+        since the comparison.
+        """
         recount = comparing.PeriodRecount(compared, place, self.tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
-            for _ in range(TRIES):  # others may count meanwhile
+            for _ in range(TRIES):  # another process may count meanwhile
                 reach = (await self._state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False
@@ -450,7 +471,7 @@ class Ledger:
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
     ) -> int:
-        """Keep what a comparison came to; returns how many numbers are missed."""
+        """Store the result of a comparison. Return the number of missed records."""
         async with self._turn:
             return await self._change(
                 lambda rows: comparing.settle(
@@ -463,7 +484,7 @@ class Ledger:
         return (await self._state())["differing"]
 
     async def soundness(self) -> Soundness:
-        """Return what the ledger lacks, as far as that is known."""
+        """Return what the totals are known to lack."""
         state = await self._state()
         return Soundness(
             missed=state["missed"],
@@ -473,7 +494,9 @@ class Ledger:
         )
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
-        """Estimate again what happened since then, all of it or nothing. NotKept if `since` divides a sum."""
+        """
+        Estimate all calls since a time again, all or none. Raises NotKept if `since` splits a stored sum.
+        """
         start = since.timestamp()
 
         def work(rows: LedgerRows) -> Repriced:
@@ -485,14 +508,16 @@ class Ledger:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
-        Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum,
-        AskedTooMuch beyond the limit of the question that this is asked for.
+        Return the exact sums of a query.
+
+        Raises ValueError for a dimension that does not exist, NotKept if a period splits a stored sum, and
+        AskedTooMuch beyond the limit that is set for the running request.
         """
         [found] = await self.costs_of([query])
         return found
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """The sums of several questions at one moment, as `costs` has those of one."""
+        """Return the sums of several queries, as `costs` does, all at one moment."""
         asked = []
         limit, now = limit_of_question(), self._clock.now()
         for query in queries:
@@ -500,7 +525,7 @@ class Ledger:
                 matched = self.people.matched
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
             if query.arranged:
-                from spool.ledger.billed import with_running_day  # not before bills are asked for
+                from spool.ledger.billed import with_running_day  # imported when bills are first queried
 
                 query = with_running_day(query, now)
             derived = {**self._derived, **query.derived}
@@ -510,38 +535,41 @@ class Ledger:
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(each is self._derived.get(name) for name, each in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            return costs(rows, query, limit, self.rates)  # with a dimension of this question alone
+            return costs(rows, query, limit, self.rates)  # uses a dimension that only this query defines
 
         return await self._read(lambda rows: [answer(rows, each) for each in asked])
 
     @cached_property
     def _remembered(self) -> RememberedCosts:
-        from spool.ledger.days.remembered import RememberedCosts  # not before costs are asked for
+        from spool.ledger.days.remembered import RememberedCosts  # imported when costs are first queried
 
         return RememberedCosts()
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
-        """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
+        """Return the priceable sums of the day that begins at `day` (epoch seconds), most expensive first."""
         return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
 
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
-        """Return the sums of several days at one moment, by dimensions and in no order."""
+        """Return the sums of several days at one moment, grouped by dimensions and unordered."""
         return await self._read(lambda rows: sums_of_days(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        """All sums of a day that begins at `day` (epoch seconds) that a provider may have billed."""
+        """Return all sums of the day that begins at `day` (epoch seconds) that a provider may have billed."""
         return await self._read(lambda rows: usage_of_day(rows, day))
 
     async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
-        """All sums of a day that a provider may have billed, also by users, devices and tags."""
+        """Return the sums of `usage_of_day`, with users, devices and tags kept apart."""
         return await self._read(lambda rows: usage_of_day(rows, day, whole=True))
 
     async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
-        """Replace the billed money of days whose mark differs from the stored one, at once; how many days."""
+        """
+        Replace the billed costs of the days whose mark differs from the stored one, in one transaction.
+        Return how many.
+        """
 
         def work(rows: LedgerRows) -> int:
             return sum(_has_put_billed(rows, day, sums) for day, sums in made)
@@ -550,49 +578,54 @@ class Ledger:
             return await self._change(work)
 
     async def drop_billed(self, day: int, provider: str) -> None:
-        """Forget a provider's billed money of a day."""
+        """Delete a provider's billed costs of a day."""
         async with self._turn:
             await self._change(lambda rows: rows.drop_billed(day, provider))
 
     async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        """Return the days with billed money that begin in [since, until), in epoch seconds."""
+        """Return the days with billed costs that begin in [since, until), in epoch seconds."""
         return await self._read(lambda rows: rows.billed_days(since, until))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
-        """Return what corrects days of closed months, in the order of the days on which it counts."""
+        """Return the corrections of days in closed months, ordered by the day on which they count."""
         days = await self._read(lambda rows: rows.billed_days(0, END_OF_TIME))
         return [day for day in days if day.corrects]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        """Return a provider's billed money of a day, in a fixed order."""
+        """Return a provider's billed costs of a day, in a fixed order."""
         return await self._read(lambda rows: rows.billed_sums(day, provider))
 
     async def is_complete(self) -> bool:
         """
-        False while sums show only a part of what they did: during a rebuild, and from when the ledger was opened
-        or begun anew until it has caught up with the log. What was sent of them must not be replaced then.
+        Return False while the sums show only a part of the counted records.
+
+        That is during a rebuild, and after a start or a loss of the sums until the ledger has caught up with
+        the log. Files that were exported from the sums must not be replaced then.
         """
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
     async def missed(self) -> int:
-        """Return how many numbers were passed over because their records were gone."""
+        """Return the number of record numbers that were left out because their records were deleted."""
         return (await self._state())["missed"]
 
     async def whole_since(self) -> int:
-        """Hours that begin before this (epoch seconds) may lack records that were gone before they were counted."""
+        """
+        Return the time (epoch seconds) before which hours may lack records that were deleted before
+        they were counted.
+        """
         return (await self._state())["whole"]
 
     async def since_hours(self, since: datetime) -> datetime:
-        """`since`, or the border if that is later: from here on the sums of hours are kept."""
+        """Return the later of `since` and the time from which hourly sums are stored."""
         hourly = _moment((await self._state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
     async def check_hours(self, since: datetime) -> None:
-        """NotKept if hours from `since` on are kept no more, but only their days."""
+        """Raise NotKept if only daily sums are stored for a time from `since` on."""
         spans.check_hours((await self._state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
-        """Return the begin of the first and of the last hour or day with sums; None without any."""
+        """Return the start of the first and of the last hour or day with sums, or None if there is none."""
 
         def work(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.starts(width, 0)]
@@ -603,7 +636,9 @@ class Ledger:
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def known_since(self, dimension: str) -> datetime | None:
-        """Return the begin of the first hour or day with a known value of a dimension; None if there is none."""
+        """
+        Return the start of the first hour or day with a known value of a dimension, or None if there is none.
+        """
         check_dimension(dimension)
 
         def work(rows: LedgerRows) -> int | None:
@@ -614,7 +649,7 @@ class Ledger:
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | Derived) -> Sequence[str]:
-        """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
+        """Return the first 1,000 known values of a dimension. Raises ValueError if it does not exist."""
         if isinstance(dimension, Derived):
             asked: str | Derived = dimension
         elif (asked := self._derived.get(dimension, dimension)) is dimension:
@@ -622,7 +657,7 @@ class Ledger:
         return await self._read(lambda rows: rows.values(asked, MOST_VALUES))
 
     async def tag_values(self) -> Sequence[TagValues]:
-        """The tags that costs can be grouped by, with their values: those of calls, and others of billing rows."""
+        """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""
         found = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
         for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tags()):
             if of_rows and name not in found:
@@ -632,7 +667,7 @@ class Ledger:
         return [found[name] for name in (*self.tags, *sorted(found.keys() - {*self.tags}))]
 
     async def row_tags(self) -> Sequence[str]:
-        """The tags that rows of billing connections have, and calls have not, as dimensions."""
+        """Return, as dimensions, the tags that only rows of billing connections have."""
 
         def work(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
             mark = rows.state().get(counting.ROW_TAGS)
@@ -645,7 +680,7 @@ class Ledger:
         return self._row_tags[1]
 
     async def has_joint_sums(self) -> bool:
-        """True if there are sums of several values together, because there were too many to keep them apart."""
+        """Return True if there are joint sums, which merge values that were too many to keep apart."""
         is_joint = Derived(
             name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""
         )
@@ -659,23 +694,23 @@ class Ledger:
         return tuple(self._derived.values())
 
     def label(self, dimension: str) -> str:
-        """
-        Return the name that people read: the label of one of the organization's own dimensions, else
-        the name itself.
-        """
+        """Return the display name of a dimension: the label of an organization's dimension, else its name."""
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
     def own_dimensions(self) -> Sequence[str]:
-        """The dimensions that sums are kept by."""
+        """Return the dimensions that sums are stored by."""
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """Return the dimensions to group and filter by: the ledger's own, and those derived from them."""
+        """Return all dimensions to group and filter by: the ledger's own and the derived ones."""
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
-        """To count millions of sums takes a second: leave it out where nobody asks how many there are."""
+        """
+        Return the state. Pass `counts_rows` False if the row count is not needed, because counting millions
+        takes a second.
+        """
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
             reach=state["reach"],
@@ -728,7 +763,7 @@ class Ledger:
 
 
 def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
-    """Write a day unless it is already as it was made; True if it was written."""
+    """Write a day unless its mark is already stored. Return True if it was written."""
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False
@@ -737,7 +772,9 @@ def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum])
 
 
 async def _oldest(log: ReadableLog) -> int:
-    """The lowest number that the log keeps; removal is from the low end, so halving finds it."""
+    """
+    Return the lowest number that the log keeps. Binary search, because records are deleted from the low end.
+    """
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,9 @@
 """
-What an engine owes the ledger: its sums, in transactions. What is counted, priced and asked is decided above.
+Protocols that a storage engine implements for the totals: sums, in transactions. The code above it
+counts and prices.
 
-Sums are kept by hour and by day: `width` is HOUR_S or DAY_S, `start` the begin of such a period in epoch
-seconds. A distinct set of dimensions has a number, so that its texts are kept once.
+Sums are stored by hour and by day. `width` is HOUR_S or DAY_S, and `start` is the start of such a period in
+epoch seconds. Each distinct set of dimensions has a number, so that its texts are stored once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
-# Of a cost in billionths of a dollar: more than a double and the digits that are left out can make of it.
+# Largest error of an approximate cost in billionths of a dollar: an absolute and a relative part.
 WRONG, WRONG_OF = 1000.0, 1e-9
 
 
 class GroupSum(NamedTuple):
-    """Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked for."""
+    """
+    Measures of one group of a query with one status and one cost source. `start` is set for sums by start.
+    """
 
     group: tuple[str | None, ...]
     status: str
@@ -34,7 +37,10 @@ class GroupSum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeterSum:
-    """The quantity of one meter of a group, in millionths, of calls that have one status; `meter` if several."""
+    """
+    Quantity of one meter in one group, in millionths, for calls with one status. `meter` is set if
+    there are several.
+    """
 
     group: tuple[str | None, ...]
     status: str
@@ -47,43 +53,41 @@ class LedgerRows(Protocol):
     """The rows within one transaction."""
 
     def state(self) -> Mapping[str, int]:
-        """
-        Return the numbers stored by `set_state`, by the names of `spool.ledger.counting.state_of`; only those set.
-        """
+        """Return the numbers that `set_state` stored. `spool.ledger.counting.state_of` lists the names."""
         ...
 
     def set_state(self, **values: int) -> None: ...
 
     def number(self, dimensions: Dimensions) -> int:
-        """The number of a set of dimensions, which has one from now on."""
+        """Return the number of a set of dimensions, and assign one if it has none."""
         ...
 
     def find_number(self, dimensions: Dimensions) -> int | None:
-        """The number of a set of dimensions; None if it has none."""
+        """Return the number of a set of dimensions, or None if it has none."""
         ...
 
     def drop_unused_numbers(self) -> int:
-        """Forget the dimensions that no sum has; how many. Their numbers may be given again."""
+        """Delete the dimensions that no sum has. Return how many. Their numbers may be assigned again."""
         ...
 
     def numbers(self, width: int, start: int) -> set[int]:
-        """The numbers that have sums in a period."""
+        """Return the numbers that have sums in a period."""
         ...
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        """Add measures to those of (start, number)."""
+        """Add measures to the sums of (start, number)."""
         ...
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
-        """Add meters to those of (start, number), which has a sum; they go where it goes."""
+        """Add meters to the sums of (start, number), which must exist. Deleting a sum deletes its meters."""
         ...
 
     def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
-        """Return the meters of a period, by the number of their sum."""
+        """Return the meters of a period by number."""
         ...
 
     def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
-        """Return the meters of a period, by the dimensions of their sum."""
+        """Return the meters of a period by dimensions."""
         ...
 
     def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
@@ -93,29 +97,31 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Return what `totals` does, of the meter of the query or of each."""
+        """Return what `totals` returns, for the meter of the query or for every meter."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
-        """Return what `totals` does, by period, of each limb of amounts in other currencies."""
+        """Return the limbs of amounts in other currencies, by period and group."""
         ...
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
-        """Remove the sums of (start, number)."""
+        """Delete the sums of (start, number)."""
         ...
 
     def starts(self, width: int, since: int) -> Sequence[int]:
-        """Return the begins of the periods with sums, from `since` on."""
+        """Return the starts of the periods with sums, from `since` on."""
         ...
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        """The sums of calls of one period, with their numbers."""
+        """Return the sums of the calls of one period, with their numbers."""
         ...
 
     def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         """
-        Return COUNTS and what they cost of the sums of calls whose input is known, of one period, by their
-        numbers. If `dearest` is given, only so many that cost most, and those that may be among them.
+        Return COUNTS and cost of the sums of one period, by number. Only calls with a known input are included.
+
+        If `dearest` is not 0, only that many of the most expensive sums are returned, and sums that may
+        be among them.
         """
         ...
 
@@ -124,43 +130,46 @@ class LedgerRows(Protocol):
         ...
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
-        """All sums of one period."""
+        """Return all sums of one period."""
         ...
 
     def oldest(self, width: int, since: int) -> int | None:
-        """The begin of the first period with sums from `since` on."""
+        """Return the start of the first period with sums from `since` on."""
         ...
 
     def sum_up_day(self, day: int) -> None:
-        """Add the sums of a day's hours up as the sums of the day, which has none."""
+        """Add up the hours of a day. The day must have no sums yet."""
         ...
 
     def drop_days(self, since: int) -> None:
-        """Remove the sums of days from `since` on."""
+        """Delete the sums of days from `since` on."""
         ...
 
     def drop_hours(self, before: int) -> int:
-        """Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days."""
+        """
+        Delete the hourly sums before a midnight and merge their periods into those of the days. Return
+        the number deleted.
+        """
         ...
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
-        """Keep the lowest number of the log that was counted in (width, start)."""
+        """Store the lowest record number that was counted in each (width, start)."""
         ...
 
     def forget_firsts(self) -> None:
-        """Set every lowest number to 0, and freeze no period."""
+        """Set every lowest number to 0 and unfreeze all periods."""
         ...
 
     def freeze_periods(self, below: int) -> None:
-        """Freeze the periods whose lowest number is below this, and no others."""
+        """Freeze exactly the periods with a lowest number below `below`."""
         ...
 
     def frozen_periods(self) -> set[tuple[int, int]]:
-        """Their widths and starts."""
+        """Return width and start of the frozen periods."""
         ...
 
     def firsts(self) -> Mapping[tuple[int, int], int]:
-        """Return the lowest counted number of the log for each period, by its width and start."""
+        """Return the lowest counted record number of each period, by width and start."""
         ...
 
     def calls(self, width: int) -> Mapping[int, int]:
@@ -168,7 +177,7 @@ class LedgerRows(Protocol):
         ...
 
     def drop_open_periods(self) -> int:
-        """Remove every period that is not frozen, with its sums; how many."""
+        """Delete every period that is not frozen, with its sums. Return how many."""
         ...
 
     def count_rows(self) -> int: ...
@@ -177,8 +186,9 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
-        Sum by group what the query's filters let through of the periods that begin in [since, until); with
-        `by_start`, by each of these periods, too. Of the sums of a rollup if its number is given.
+        Sum by group what passes the query's filters, for the periods that begin in [since, until).
+
+        `by_start` keeps these periods apart. `rollup` selects the sums of a rollup instead.
         """
         ...
 
@@ -186,99 +196,112 @@ class LedgerRows(Protocol):
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
-        Return how many groups a question has, and `most` of them with about what each costs in billionths of a
-        dollar, the largest first; without amounts in other currencies.
+        Return the number of groups of a query, and the `most` largest with their approximate cost, largest first.
 
-        Wrong by 1000 and a billionth of it at most. `spans` are (width, since, until, number of a rollup or 0).
+        Costs are in billionths of a dollar, without amounts in other currencies. They are wrong by at most
+        1,000 plus a billionth. `spans` are (width, since, until, number of a rollup or 0).
         """
         ...
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
-        """True if there are dimensions of more than so many groups, whatever the question includes."""
+        """Return True if the known dimensions form more than `most` groups, whatever the query includes."""
         ...
 
     def passes_all(self, query: CostQuery) -> bool:
-        """True if every known set of dimensions of calls passes what the query includes and excludes."""
+        """Return True if every known set of dimensions of calls passes the query's filters."""
         ...
 
     def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
-        """Return (number, width, start) of the marked rollups, of billed money too, that begin in [since, until)."""
+        """
+        Return (number, width, start) of the marked rollups that begin in [since, until), including those
+        of billed costs.
+        """
         ...
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         """
-        Make a rollup of the sums of its days by these dimensions, none: all, and mark it. One with a number of
-        BILLED_ROLLUPS on is of billed money, and keeps charge and basis apart, too.
+        Make a rollup from the sums of its days by these dimensions (none means all), and mark it.
+
+        Numbers from BILLED_ROLLUPS on are rollups of billed costs, which also keep charge and basis apart.
         """
         ...
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        """True if `make_rollup` would make other sums than are there."""
+        """Return True if `make_rollup` would make other sums than the stored ones."""
         ...
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
-        """Remove the marks of the rollups that these days are in, by their begins; of all by default. Of one kind."""
+        """
+        Remove the marks of all rollups, or of those that include these days. `billed` selects the kind of rollups.
+        """
         ...
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        """Replace a provider's billed money of a day, and what is known of that day."""
+        """Replace a provider's billed costs of a day, and the information about that day."""
         ...
 
     def drop_billed(self, day: int, provider: str) -> None:
-        """Forget a provider's billed money of a day."""
+        """Delete a provider's billed costs of a day."""
         ...
 
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        """Return the made days that begin in [since, until), by day and provider."""
+        """Return the stored days that begin in [since, until), by day and provider."""
         ...
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
-        """Return the begins of the days in [since, until) that a bill is about."""
+        """Return the starts of the days in [since, until) that a bill covers."""
         ...
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        """Return a provider's billed money of a day."""
+        """Return a provider's billed costs of a day."""
         ...
 
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
-        """Return what `totals` does, of billed money: it stands as reported money, and nothing else is counted."""
+        """
+        Return what `totals` returns, for billed costs. The amount is in the measure `reported`; all other
+        measures are 0.
+        """
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        """Return the begin of the first period with a sum that knows a value of a dimension."""
+        """Return the start of the first period with a sum that has a value of a dimension."""
         ...
 
     def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
-        """Return each name and value of a tag, whether calls have it, and whether rows of billing connections do."""
+        """
+        Return name and value of each tag, and whether calls have it and whether rows of billing
+        connections have it.
+        """
         ...
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
-        """The first known values of a dimension in order, of calls."""
+        """Return the first known values of a dimension of calls, sorted."""
         ...
 
 
 class LedgerStore(Protocol):
     """
-    The rows on whatever the engine keeps them.
+    The storage of the rows.
 
-    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or restored
-    without the other then, and somebody else may have counted further than this process sees the log.
+    `shares_log`: the rows and the log are one database that other processes use as well. So neither is lost or
+    restored without the other, and another process may have counted further than this process sees the log.
     """
 
     shares_log: bool
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
+        Run `work` in one transaction. If it raises, nothing is stored; when this method returns, everything is.
 
-        SpoolUnavailable when it cannot be written now, LedgerLost when the sums were damaged and begin anew.
+        Raises SpoolUnavailable if the rows cannot be written now, LedgerLost if the sums were damaged and
+        start again empty.
         """
         ...
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        """Run `work`, which changes nothing, on the rows of one moment."""
+        """Run `work`, which must change nothing, on the rows of one moment."""
         ...
 
     async def close(self) -> None: ...

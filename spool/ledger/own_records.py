@@ -1,9 +1,9 @@
 """
-The newest calls that people see who may see a part of the calls alone, whatever others do.
+The newest calls for people with restricted access, who see only some of the calls.
 
-They are cut by their own number and at a fixed time, never by how many of others came: that number would
-tell about the others. What was looked through is remembered for each slice, so a call of others is looked
-at once for each.
+The list is limited by the person's own number of calls and by a fixed period, never by the number of calls of
+others, because that would reveal their number. The search position of each slice is remembered, so that each
+slice looks at a call only once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record, pack, unpack
 
 LOOK_BACK_S = 6 * 3600.0
-STEP = 512  # records that are read between two turns of the event loop
-MOST_SLICES = 8  # remembered at once: 10,000 calls take some 3 MiB
+STEP = 512  # records read between two turns of the event loop
+MOST_SLICES = 8  # slices remembered at once; 10,000 calls take some 3 MiB
 
 IsOwn = Callable[[Record], bool]
 
@@ -36,9 +36,9 @@ class OwnRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Remembered:
-    """The newest of one slice, the newest first, of the numbers below `below`."""
+    """Newest calls of one slice, newest first, out of the numbers below `below`."""
 
-    dimensions: Hashable  # what the slice was worked out with
+    dimensions: Hashable  # the organization's dimensions that the slice was searched with
     below: int = 1
     rows: list[OwnRecord] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -54,9 +54,10 @@ class OwnRecords:
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
-        The newest closed calls of a slice, the newest first: at most `most` of LOOK_BACK_S.
+        Return the newest closed calls of a slice, newest first: at most `most`, from the last LOOK_BACK_S.
 
-        `dimensions` are the organization's own, which `is_own` may go by: when they change, all is looked at again.
+        `dimensions` are the organization's own dimensions, which `is_own` may use. If they change, the
+        search starts again.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:
@@ -70,7 +71,7 @@ class OwnRecords:
 
     async def _follow(self, remembered: _Remembered, is_own: IsOwn, most: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
-        if below < remembered.below:  # the log was begun anew
+        if below < remembered.below:  # the log was replaced by a new one
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
         found: list[OwnRecord] = []
@@ -86,7 +87,7 @@ class OwnRecords:
 
 
 async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
-    """The own closed calls of the numbers from `begin` until before `end`, the newest first."""
+    """Return the closed calls of a slice with numbers from `begin` until before `end`, newest first."""
     found = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)
@@ -97,13 +98,15 @@ async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecor
 
 
 async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
-    """The first number that was committed after a moment, `below` if none was: both rise together."""
+    """
+    Return the first number that was committed after a moment, or `below` if there is none. Binary search.
+    """
     low, high = 1, below
     while low < high:
         middle = (low + high) // 2
         entries = await log.read(topic, middle, middle, with_open=True)
         if entries and entries[0].committed_at > moment:
             high = middle
-        else:  # before the moment, or gone, which is older than everything that is kept
+        else:  # before the moment, or deleted and so older than every stored record
             low = middle + 1
     return low

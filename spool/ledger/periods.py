@@ -1,4 +1,6 @@
-"""Hours to years by the wall clock of a zone: a day on which the clock changes has 23 or 25 hours."""
+"""
+Periods from hours to years by the wall clock of a time zone. A day with a clock change has 23 or 25 hours.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 
 
 def beginning(when: datetime, granularity: str) -> datetime:
-    """The first moment of the period that `when` is in."""
+    """Return the start of the period that contains `when`."""
     if granularity == "hourly":
         return when.replace(minute=0, second=0, microsecond=0)
-    # Where midnight comes twice, a day begins with the first one.
+    # If midnight occurs twice, the day begins with the first one.
     day = when.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if granularity == "daily":
         return day
@@ -25,11 +27,11 @@ def beginning(when: datetime, granularity: str) -> datetime:
 
 
 def next_beginning(start: datetime, granularity: str) -> datetime:
-    """The first moment of the next period."""
+    """Return the start of the next period."""
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
         full = beginning(after, granularity)
-        # Where a clock goes back by half an hour, the full hour may be the one that the period began with.
+        # If a clock goes back by half an hour, the full hour may be the start of the current period.
         return full if full.timestamp() > start.timestamp() else after
     first = beginning(start, granularity)
     if granularity == "daily":
@@ -40,14 +42,17 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
     return first.replace(year=first.year + month // 12, month=month % 12 + 1)
 
 
-# -- spans of time by names that stay right as time goes on: this month so far, the last 30 days -------------
+# -- named time ranges, such as this month so far or the last 30 days ------------------------------------------
 
 
 Span = tuple[datetime, datetime]
 
 
 def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
-    """The span of a name of RANGES, by the calendar of a zone. What is not over ends with the running hour."""
+    """
+    Return the time range for a name of RANGES by the calendar of a zone. An unfinished range ends with
+    the running hour.
+    """
     midnight = (
         datetime.fromtimestamp(now, UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     )
@@ -78,7 +83,7 @@ def _last_quarter(midnight: datetime) -> Span:
     return _quarter(end - timedelta(days=1)), end
 
 
-# From the begin of today. A span without an end goes up to now; today is one of its days.
+# Each function gets the start of today. A range without an end runs until now and includes today.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "mtd": lambda midnight: (midnight.replace(day=1), None),
     "last_month": _last_month,
@@ -96,9 +101,11 @@ RANGES = tuple(_SPANS)
 
 def preceding(query: CostQuery) -> CostQuery:
     """
-    The same question of the period before. What begins with a month: as much of the month before, all of
-    it for a whole month. What begins at midnight: the same hours so many days earlier. All else: what
-    directly precedes it.
+    Return the same query for the preceding period.
+
+    A range from the start of a month: the same part of the month before, or the whole month before for a
+    whole month. A range from midnight: the same hours, as many days earlier as the range has. Any other
+    range: the time directly before it.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     length = until - since  # by the wall clock of the zone
@@ -113,7 +120,10 @@ def preceding(query: CostQuery) -> CostQuery:
 
 
 def same_weekdays(query: CostQuery) -> CostQuery:
-    """The same question of the same weekdays before; of a month, a quarter or a part of one, as `preceding`."""
+    """
+    Return the same query for the same weekdays before. Months and quarters, and parts of them,
+    are as in `preceding`.
+    """
     before = preceding(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if since.day == 1 and since - before.since.astimezone(query.zone) >= timedelta(days=28):

@@ -1,4 +1,4 @@
-"""What can be asked of the ledger, and its answer: costs in periods and by dimensions."""
+"""Queries for costs, and their results: costs by period and dimensions."""
 
 from __future__ import annotations
 
@@ -16,114 +16,120 @@ from spool.errors import AskedTooMuch
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
-# -- dimensions that are functions of the ledger's own -------------------------------------------------------
+# -- dimensions that are computed from the ledger's own --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """
-    `value` takes the values of the `sources` in their order and gives the dimension's; "" is unknown on both sides.
+    A dimension that is computed from others. "" means unknown, in the sources and in the result.
 
-    A source is `OTHER` where a sum no longer keeps many values apart. A built-in dimension returns `OTHER` if that
-    source decides its value. Definitions of an organization treat the word as any other value.
+    `value` gets the values of the `sources` in order. It must be pure, callable from any thread, and
+    must not raise.
 
-    It is pure, may be called by any thread and raises nothing.
+    A source is `OTHER` if a sum no longer keeps its values apart. A built-in dimension returns `OTHER` if
+    that source decides its value. Definitions of an organization treat `OTHER` like any other value.
     """
 
     name: str
-    label: str  # how it is shown
+    label: str  # display name
     sources: tuple[str, ...]
     value: Callable[[tuple[str, ...]], str]
 
 
 DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
 
-# -- questions -----------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------------------
 
 
-# What costs are grouped and filtered by, each with what it means.
+# Dimensions by which costs can be grouped and filtered, with their meanings.
 DIMENSIONS: Mapping[str, str] = {
     "model": "the model that answered",
-    "request_model": "the model that was asked for",
-    "provider": "who runs the model",
+    "request_model": "the model that the caller requested",
+    "provider": "the provider that runs the model",
     "team": "the team that a call is attributed to",
-    "user": "who made the call",
-    "device": "the machine that reported it",
-    "source": "the product or gateway that reported it",
-    "api_key": "the provider's key, as its gateway names it",
-    "status": "ok, error, or cached: answered by a gateway's cache at no cost",
-    "cost_source": "reported by the source, estimated from list prices, or none: unknown",
-    "region": "where the provider processed it, in the provider's word, as far as sources tell",
-    "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
+    "user": "the person or service that made the call",
+    "device": "the device that reported the call",
+    "source": "the product or gateway that reported the call",
+    "api_key": "the key or alias that the AI gateway reported for the call",
+    "status": "ok, error, or cached (answered by a gateway cache at no cost)",
+    "cost_source": "reported (by the source), estimated (from list prices), or none (unknown)",
+    "region": "the region that processed the call, in the provider's notation, if the source reports it",
+    "sender": (
+        "the name of the Tollhouse key that sent the record, unknown for calls from before key names "
+        "were stored"
+    ),
 }
 MODEL_FAMILY = "model_family"
 PROVIDER_FAMILY = "provider_family"
 
 
 class BuiltIn(NamedTuple):
-    """A dimension of every installation that is made of others."""
+    """A dimension that every installation has and that is computed from others."""
 
     meaning: str
     label: str
     sources: tuple[str, ...]
-    title: str  # of its column in tables of commands, unless a dimension of this name is in the next column
+    title: str  # of its column in command tables, unless the next column shows the dimension with this name
 
 
-# Their values are functions in gateway/intake/rate_cards/names.py. People with limited roles may group by every one of
-# these, but by dimensions of the organization only if a role or a view names them (CostReader.derived). So a value must
-# not reveal more than its sources do.
+# gateway/intake/rate_cards/names.py computes their values. People with restricted access may group by each of
+# them. They may group by an organization's dimension only if a role or a view names it (CostReader.derived).
+# So a value must not reveal more than its sources.
 BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
     MODEL_FAMILY: BuiltIn(
-        "the model without a prefix of a region or a seller, and without a date",
-        label="Model, all spellings",
+        "the model without region prefix, seller prefix and date",
+        label="Model, all variants",
         sources=("model",),
         title="model",
     ),
     PROVIDER_FAMILY: BuiltIn(
-        "who runs the model, one name for all spellings and services, such as Google",
-        label="Provider, all spellings",
+        "the provider that runs the model, with one name for all variants and services, such as Google",
+        label="Provider, all variants",
         sources=("provider",),
         title="provider",
     ),
 }
-# What decides about prices beside provider and models: no question of anybody names them.
+# Dimensions that decide prices, besides provider and models. No public query uses them.
 PRICED_BY = ("mode", "size")
-BILLED = (
-    "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
-)
-# Of billed money.
+BILLED = "billed"  # kind of the dimensions without calls: amounts on bills that belong to nobody
+# Dimensions of billed costs.
 OF_BILLS: Mapping[str, str] = {
-    "charge": "what billed money is for: usage, discount, tax, credit, commitment, ...",
-    "basis": "how it was placed: exact, value, pooled, shared, or unallocated",
-    "corrects": "the day of a closed month that an entry corrects",
+    "charge": "the purpose of the billed amount: usage, discount, tax, credit, commitment, ...",
+    "basis": "how the amount was assigned to calls: exact, value, pooled, shared, or unallocated",
+    "corrects": "the day of a closed month that the entry corrects",
 }
-# Of rows of billing connections: their own columns.
+# Columns of the rows of billing connections.
 ROW_DIMENSIONS: Mapping[str, str] = {
-    "origin": "calls, billing: rows of a billing connection, or containers: usage of a cluster at its price",
-    "connection": "the billing connection of a row",
-    "service": "the service that a row is about",
-    "account": "its account",
-    "resource": "its resource",
-    "usage_family": "its family of usage",
-    "line_item": "its kind: Usage, Tax, Support, Purchase, CommittedUsePurchase, Discount",
-    "cluster": "its Kubernetes cluster",
-    "namespace": "its namespace there",
-    "workload": "its deployment there",
+    "origin": (
+        "the origin of the amount: calls, billing (rows of a billing connection), or containers (usage "
+        "of a cluster at its price)"
+    ),
+    "connection": "the billing connection that supplied the row",
+    "service": "the service that the row charges",
+    "account": "the account of the row",
+    "resource": "the resource of the row",
+    "usage_family": "the usage family of the row",
+    "line_item": "the kind of the row: Usage, Tax, Support, Purchase, CommittedUsePurchase, Discount",
+    "cluster": "the Kubernetes cluster of the row",
+    "namespace": "the Kubernetes namespace of the row",
+    "workload": "the Kubernetes deployment of the row",
 }
 ORIGINS = ("calls", "billing", "containers")  # values of `origin`
-ROW_TAG = "row:"  # before their names among the tags of such a row
+ROW_TAG = "row:"  # prefix of tag names from such a row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
-TAG = "tag:"  # before the name of a chosen tag
+TAG = "tag:"  # prefix of the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
 
 
 class CostType(NamedTuple):
     """
-    Which money is meant. `meaning` is for assistants, who do not name a cost type without one.
+    Choice of the amounts to sum. `meaning` is shown to assistants, which cannot use a cost type without one.
 
-    Counted money is the `field` of a CostRow. Billed money is an arrangement of a bill, a bit of `CostQuery.arranged`.
-    The others are real_cost of the calls that no plan of an assistant covers, and of those that one does.
+    Counted costs are a `field` of a CostRow. Billed costs are an arrangement of a bill, a bit of
+    `CostQuery.arranged`. The remaining types are the parts of real_cost that assistants' plans cover or
+    do not cover.
     """
 
     meaning: str = ""
@@ -131,32 +137,37 @@ class CostType(NamedTuple):
     arranged: int = 0
 
 
-# What counts is reported, else estimated; an estimate is at list prices.
+# The cost that counts is the reported one, else the estimate at list prices.
 _COST_TYPES = {
     "real_cost": CostType(
-        "what counts: reported where a source reports it, else estimated at list prices", field="cost"
+        "the cost that counts: reported if the source states it, else estimated at list prices", field="cost"
     ),
-    "reported_cost": CostType("what sources report", field="reported"),
-    "estimated_cost": CostType("at list prices, of every call whose model has a price", field="estimated"),
+    "reported_cost": CostType("the cost that sources report", field="reported"),
+    "estimated_cost": CostType(
+        "the estimate at list prices, for every call whose model has a price", field="estimated"
+    ),
     "on_demand_cost": CostType(field="estimated"),
     "metered_cost": CostType(),
     "covered_cost": CostType(),
     "billed_cost": CostType(
-        "what providers billed, divided over the calls; discounts and taxes in rows of their own", arranged=1
+        "the amounts that providers billed, spread over the calls; discounts and taxes are separate rows",
+        arranged=1,
     ),
     "discounted_cost": CostType(
-        "what providers billed, discounts and taxes on the usage that they are for", arranged=2
+        "billed_cost with discounts and taxes assigned to the usage that they apply to", arranged=2
     ),
     "amortized_cost": CostType(
-        "billed_cost, fees of commitments on what they cover and not on the day of the purchase", arranged=4
+        "billed_cost with commitment fees assigned to the usage that they cover instead of the day "
+        "of purchase",
+        arranged=4,
     ),
     "discounted_amortized_cost": CostType(
-        "discounted_cost, fees of commitments on what they cover", arranged=8
+        "discounted_cost with commitment fees assigned to the usage that they cover", arranged=8
     ),
     "invoiced_amortized_cost": CostType(
-        "discounted_amortized_cost of days that the provider tells no more anew", arranged=16
+        "discounted_amortized_cost, only of days whose bill the provider no longer changes", arranged=16
     ),
-    "saved_cost": CostType("what calls would have cost that a gateway's cache answered", field="saved"),
+    "saved_cost": CostType("the estimated cost of the calls that a gateway cache answered", field="saved"),
 }
 COST_TYPES: Mapping[str, str] = {name: each.field for name, each in _COST_TYPES.items() if each.field}
 BILLED_TYPES: Mapping[str, int] = {name: each.arranged for name, each in _COST_TYPES.items() if each.arranged}
@@ -164,26 +175,27 @@ METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
     name for name in _COST_TYPES if name not in COST_TYPES and name not in BILLED_TYPES
 )
 EXPLAINED_TYPES = {name: each.meaning for name, each in _COST_TYPES.items() if each.meaning}
-MISSING_IS_OF_BILLS = f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}"
+MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
-Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
+Group = tuple[str | None, ...]  # one value per grouped dimension, None for unknown
 Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostQuery:
     """
-    Costs of calls from `since` until before `until`, in periods of `zone`.
+    Query for costs from `since` until before `until`, in periods of `zone`.
 
-    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`.
-    No period may begin or end within an hour or a day of which only the whole sum is kept (see `costs`).
+    `include` and `exclude` are filters by dimension; "" means unknown. A period that `since` cuts
+    begins at `since`. No period may begin or end within an hour or a day of which only the whole sum is
+    stored (see `costs`).
 
-    `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was
-    not asked for may be 0, and saves its part of the work.
+    `measures` are the wanted fields of CostRow, all if empty. Money and calls are always returned. Other
+    fields may then be 0, which saves work.
 
-    `derived` are dimensions that this question knows beside those of the ledger. With `only`, which is not empty,
-    other groups are left out. With `kept`, all other groups are one: OTHER in each place. With `top`, the largest
-    over all periods by `top_by` are kept, and the unknown one.
+    `derived` are additional dimensions of this query. With `only`, which must not be empty, other groups are
+    left out. With `kept`, all other groups become one, with OTHER for each value. With `top`, that number of
+    groups with the largest `top_by` over all periods is kept, in addition to the unknown group.
     """
 
     since: datetime
@@ -194,16 +206,14 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    meter: str = ""  # of spool.meters: CostRow.metered is its quantity; EVERY_METER: CostRow.meters has all
-    currency: str = CURRENCY  # in which money is answered; each day's is converted at the rate of that day
+    meter: str = ""  # of spool.meters, for CostRow.metered; EVERY_METER fills CostRow.meters instead
+    currency: str = CURRENCY  # currency of the result; each day is converted at its own rate
     derived: DerivedDimensions = field(default_factory=dict)
     only: frozenset[Group] | None = None
     kept: frozenset[Group] | None = None
     top: int | None = None
     top_by: str = "cost"  # a field of CostRow
-    arranged: int = (
-        0  # of spool.ledger.billed: `cost` is billed money of this arrangement; 0: what was counted
-    )
+    arranged: int = 0  # arrangement of spool.ledger.billed whose amounts are in `cost`; 0 for counted costs
 
     def shown(self, group: Group) -> Group:
         """Return the group to which the sums of a group are added."""
@@ -211,7 +221,7 @@ class CostQuery:
 
     @property
     def named(self) -> Sequence[str]:
-        """Every dimension that the question names."""
+        """All dimensions that the query uses."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
 
@@ -219,15 +229,17 @@ EVERY_METER = "*"
 
 
 class AnswersCosts(Protocol):
-    """The ledger, or what somebody may see of it."""
+    """Reader of costs: the ledger, or the part of it that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else estimated),
-    `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached calls.
+    Costs of one period and one set of dimensions, with money as decimal text.
+
+    `cost` is the cost that counts (reported, else estimated). `reported` and `estimated` are sums over the
+    same calls. `saved` is the estimate for cached calls.
     """
 
     start: datetime
@@ -245,28 +257,30 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    cache_write_1h_tokens: int  # of cache_write_tokens, those kept for an hour, as far as sources tell
-    # of the calls that the gateway's cache answered: in the sums above, on no provider's bill
+    cache_write_1h_tokens: (
+        int  # the part of cache_write_tokens that is cached for an hour, if sources report it
+    )
+    # of calls that the gateway's cache answered: included in the sums above, but on no provider's bill
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
-    latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond
+    latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, with the slower ones last
     metered: int = (
-        0  # of the meter that was asked for, in millionths; not of calls that a gateway's cache answered
+        0  # quantity of the queried meter, in millionths, without calls that a gateway cache answered
     )
-    # Amounts in other currencies than dollars, as they were charged, and those among all amounts that could not be
-    # converted: they are not in `cost` and `reported`. Decimal text by currency.
+    # Amounts in other currencies than dollars, as charged, and the amounts that could not be converted. The
+    # latter are not part of `cost` and `reported`. Decimal text by currency.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
     meters: Mapping[str, int] = msgspec.field(
         default_factory=dict
-    )  # in millionths, if EVERY_METER was asked for
-    converted: str = "0"  # the part of `cost` that was converted from these
+    )  # quantities in millionths, for EVERY_METER
+    converted: str = "0"  # the part of `cost` that was converted from other currencies
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     """
-    The question about what passes another filter as well. Where two lists have nothing in common, nothing passes.
+    Return the query with a further filter. If two lists of included values have nothing in common, nothing passes.
     """
     both = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
@@ -278,12 +292,14 @@ def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
 
 
 def end_of_hour(now: float) -> datetime:
-    """Return the end of the running hour: a question up to now includes it whole, because hours are not divided."""
+    """
+    Return the end of the running hour. Queries up to now include this whole hour, because hours are never split.
+    """
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 def needed_sums(measures: Sequence[str]) -> frozenset[str]:
-    """Return the stored sums (COUNTS, MONEY, LATENCY) that a question for these measures needs."""
+    """Return the stored sums (COUNTS, MONEY, LATENCY) that a query for these measures needs."""
     if not measures:
         return frozenset((*COUNTS, *MONEY, *LATENCY))
     needed = {COUNTS[0], *MONEY, *(name.removeprefix("cached_") for name in measures)}
@@ -293,57 +309,61 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 
 
 def check_dimension(name: str) -> None:
-    """ValueError if costs cannot be grouped and filtered by it."""
+    """Raise ValueError if costs cannot be grouped and filtered by a dimension."""
     known = (*DIMENSIONS, *BILLED_DIMENSIONS)
     is_tag = name.startswith(TAG) and name != TAG
     if name not in known and not is_tag:
         raise ValueError(f"{name} is not a dimension")
 
 
-# -- how much one question may take of the ledger ------------------------------------------------------------
+# -- limits per query ------------------------------------------------------------------------------------------
 
 
-CHECK_EVERY = 1000  # sums between two looks at the clock
+CHECK_EVERY = 1000  # sums between two checks of the time
 
-_INSTEAD = "ask for a shorter time, longer periods, fewer dimensions to group by, or filter by one of them"
+_INSTEAD = (
+    "Choose a shorter time range, longer periods or fewer dimensions to group by, or filter by one of them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionLimit:
-    """`until` is a time of `time.monotonic`, whose seconds `max_time_s` names in words."""
+    """
+    Limits of a query. `until` is a time of `time.monotonic`. Messages state the seconds of `max_time_s`.
+    """
 
     max_rows: int
     until: float
     max_time_s: float
 
     def check_rows(self, rows: int) -> None:
-        """AskedTooMuch beyond the rows of an answer."""
+        """Raise AskedTooMuch if the result has too many rows."""
         if rows > self.max_rows:
             raise AskedTooMuch(
-                f"this question has more than {self.max_rows} rows (answers.max_summed_rows); {_INSTEAD}"
+                f"this query has more than {self.max_rows} rows (answers.max_summed_rows). {_INSTEAD}"
             )
 
     def check_time(self) -> None:
-        """AskedTooMuch when the time is over."""
+        """Raise AskedTooMuch if the time is over."""
         if time.monotonic() > self.until:
             raise took_too_long(self.max_time_s)
 
 
 def took_too_long(max_time_s: float) -> AskedTooMuch:
-    return AskedTooMuch(f"this question took longer than {max_time_s:g} s (answers.max_time); {_INSTEAD}")
+    return AskedTooMuch(f"this query took longer than {max_time_s:g} s (answers.max_time). {_INSTEAD}")
 
 
 _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=None)
 
 
 def limit_of_question() -> QuestionLimit | None:
-    """The limit of the question that is worked on here; None for work of Tollhouse itself."""
+    """Return the limit of the running query, or None for Tollhouse's own work."""
     return _limit.get()
 
 
 @contextmanager
 def limited(limit: QuestionLimit) -> Iterator[None]:
-    """Bound all questions to the ledger within the block."""
+    """Limit all queries to the ledger within the block."""
     token = _limit.set(limit)
     try:
         yield

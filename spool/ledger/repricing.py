@@ -1,9 +1,8 @@
 """
-Pricing sums again after a price was wrong or missing: a sum of tokens costs what its calls cost, because
-calls of other price tiers, modes and models are summed apart.
+Recalculation of sums after a price was wrong or missing. A sum of tokens costs what its calls cost, because
+calls of different price tiers, modes and models are summed separately.
 
-What a source reported never changes, only the estimate beside it; a sum that the pricer does not know stays
-as it was.
+Only estimates change. Reported costs stay, and so does a sum that the pricer does not know.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no
-    further; -1: it is not known.
+    Calls of one hour, model, mode and price tier.
+
+    `beyond`: the value of SIZES that every input exceeds, without exceeding the next one. -1 if the
+    input is unknown.
     """
 
     provider: str | None
@@ -47,29 +48,31 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pricer(Protocol):
-    """What a price book is to the ledger."""
+    """A price book, as the ledger uses it."""
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """The cost of all the calls together, exactly; None when it is not known."""
+        """Return the exact total cost of the calls, or None if it is unknown."""
         ...
 
 
 class SumLine(NamedTuple):
-    """A quantity of summed calls that one price holds for, in millionths; what it comes to, in units."""
+    """A quantity of summed calls with one price. The quantity is in millionths, the amount in units."""
 
-    meter: str  # of spool.meters, a count of a record, or REQUESTS
+    meter: str  # name from spool.meters, a count of a record, or REQUESTS
     quantity: int
     amount: int
 
 
 REQUESTS = "requests"
-# The lines that an estimate adds up; none where they are not known.
+# Returns the lines that an estimate adds up, none if they are unknown.
 LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
-    """Rows with a new estimate, rows that the pricer does not know, and the estimates before and after."""
+    """
+    Rows with a new estimate, rows that the pricer does not know, and the sums of estimates before and after.
+    """
 
     rows: int
     unpriced: int
@@ -79,7 +82,7 @@ class Repriced:
 
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
-    Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from hours.
+    Estimate every sum again that begins at or after `since` (epoch seconds). Days are summed up from hours again.
     """
     sum_up_again(rows)
     changed = unpriced = before = after = 0
@@ -106,7 +109,8 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 new.append((start, place, measures))
                 if number in meters:
                     moved.append((start, place, meters[number]))
-            # All go before any comes: an unpriced sum may join one that is priced anew itself.
+            # Remove all sums before adding any, because an unpriced sum may be merged into a sum that was
+            # priced again as well.
             rows.remove(width, gone)
             rows.add(width, new)
             if moved:
@@ -142,7 +146,7 @@ def token_sum(
 def lines_of_row(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
-    """Return the lines of summed calls that are charged what was estimated; none if that is another sum."""
+    """Return the lines of an estimated sum, or none if they do not add up to the stored estimate."""
     if key.cost_source != "estimated" or key.status == "cached":
         return ()
     lines = price_lines(token_sum(start, key, row, meters))
@@ -151,7 +155,7 @@ def lines_of_row(
 
 
 def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Add lines up by their meters."""
+    """Add lines by meter."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))
@@ -162,6 +166,6 @@ def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, .
 
 
 def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import without_charges  # only where there are meters
+    from spool.currencies import without_charges  # imported only if there are meters
 
     return without_charges(meters)

@@ -1,8 +1,8 @@
 """
-The ledger as one person may see it: the sums of a slice of the calls, and nothing of the others.
+The totals as a person with restricted access sees them: only the sums of the calls in their slice.
 
-A joint sum, of values that were too many to keep apart (see `spool.ledger.counting`), is in no slice that
-would have to divide it.
+Over a limit, calls with too many different values share a joint sum (see `spool.ledger.counting`). A slice
+that would have to split a joint sum does not include it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from spool.ledger.sums import OTHER
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import LedgerSlice, RoleFilter
 
-# Of the derived dimensions here: no question can name it, because it is in no list of dimensions.
+# Name of the derived dimension below. No list of dimensions contains it, so no query can use it.
 _NAME = "(slice)"
 _YES = "yes"
 _MEMO = 10_000
-_MOST_COMBINATIONS = 1000  # of included values, of which a derived dimension is made one by one
+_MOST_COMBINATIONS = (
+    1000  # combinations of included values that are computed one by one for a derived dimension
+)
 
 
 class SlicedLedger:
-    """Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing."""
+    """
+    Ledger that only shows the calls of a slice. A filter by a dimension that no longer exists shows nothing.
+    """
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
         self._ledger = ledger
@@ -43,24 +47,24 @@ class SlicedLedger:
 
     @property
     def limits(self) -> Sequence[str]:
-        """The dimensions whose values decide what is in the slice."""
+        """The dimensions that decide which calls are in the slice."""
         return self._slice.dimensions
 
     @property
     def sources(self) -> frozenset[str]:
-        """The ledger's own dimensions that decide what is in the slice."""
+        """The ledger's own dimensions that decide which calls are in the slice."""
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
     async def catch_up(self, log: ReadableLog) -> int:
         return await self._ledger.catch_up(log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """Return costs as `Ledger.costs` does, of the calls in the slice alone."""
+        """Return costs as `Ledger.costs` does, but only of calls in the slice."""
         [found] = await self.costs_of([query])
         return found
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return what `Ledger.costs_of` does, of the calls in the slice alone."""
+        """Return what `Ledger.costs_of` returns, but only of calls in the slice."""
         return await self._ledger.costs_of(list(map(self._cut, queries)))
 
     def _cut(self, query: CostQuery) -> CostQuery:
@@ -69,7 +73,7 @@ class SlicedLedger:
         if _NAME in query.named:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
-        if query.arranged:  # what is of nobody's calls is in no slice
+        if query.arranged:  # amounts that belong to no calls are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
@@ -77,7 +81,7 @@ class SlicedLedger:
         return replace(cut, derived={**query.derived, _NAME: self._membership})
 
     async def values(self, dimension: str) -> Sequence[str]:
-        """Return values as `Ledger.values` does, of the calls in the slice alone."""
+        """Return values as `Ledger.values` does, but only of calls in the slice."""
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
         asked, inside = self._derived.get(dimension), self._membership
@@ -94,7 +98,10 @@ class SlicedLedger:
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
 
     async def row_tags(self) -> Sequence[str]:
-        """Return what `Ledger.row_tags` does if every call is seen: names tell of what is not seen."""
+        """
+        Return what `Ledger.row_tags` returns if the person sees every call. Otherwise none, because names
+        reveal hidden rows.
+        """
         return await self._ledger.row_tags() if self._slice.has_every_call else ()
 
     async def whole_since(self) -> int:
@@ -113,7 +120,7 @@ class SlicedLedger:
         return self._ledger.dimensions()
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """True if the call, or the sum, with these values of the ledger's own dimensions is in the slice."""
+        """Return True if a call or sum with these values of the ledger's own dimensions is in the slice."""
 
         def value(name: str) -> str:
             derived = self._derived.get(name)
@@ -123,8 +130,9 @@ class SlicedLedger:
 
     async def contained(self) -> Callable[[Wanted, Wanted], bool]:
         """
-        Return a test of a filter, given by what it includes and excludes: True if the slice has all sums that
-        pass it, False if unsure.
+        Return a test of a filter (included and excluded values): True if the slice has all sums that pass it.
+
+        The test returns False if unsure.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
@@ -137,7 +145,10 @@ class SlicedLedger:
         return is_contained
 
     def _made_of(self, include: Wanted) -> Wanted:
-        """The values of derived dimensions that the values of their sources make, where there are not too many."""
+        """
+        Return the values of derived dimensions that follow from included source values, unless there
+        are too many.
+        """
         found = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]
@@ -149,24 +160,24 @@ class SlicedLedger:
 
     @cached_property
     def _membership(self) -> Derived:
-        """The dimension that is _YES for what is in the slice."""
+        """Dimension with the value _YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: place for place, name in enumerate(sources)}
 
-        @lru_cache(_MEMO)  # few of the values differ
+        @lru_cache(_MEMO)  # few distinct values occur
         def value(values: tuple[str, ...]) -> str:
             return _YES if self.holds(lambda name: values[places[name]]) else ""
 
         return Derived(name=_NAME, label="", sources=sources, value=value)
 
     def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
-        """The ledger's own dimensions that decide about a part."""
+        """Yield the ledger's own dimensions that decide about a part of the slice."""
         for each in part:
             derived = self._derived.get(each.dimension)
             yield from (each.dimension,) if derived is None else derived.sources
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
-        """True if a filter passes no joint sum that a part of the slice would have to divide."""
+        """Return True if the filter passes no joint sum that a part of the slice would have to split."""
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)
@@ -177,7 +188,7 @@ class SlicedLedger:
 
 
 class _Part:
-    """One part of a slice: filters that a call passes all."""
+    """One part of a slice: filters that a call must all pass."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
@@ -186,7 +197,9 @@ class _Part:
         self._asks_work = not sources.isdisjoint(WORK)
 
     def is_apart(self, value_of: Callable[[str], str]) -> bool:
-        """True if a sum still has the values apart that the filters ask for. Every call has."""
+        """
+        Return True if the values for the filters are known. A joint sum may lack them; a single call has them.
+        """
         if self.asks_owner:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
@@ -196,5 +209,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """True if a dimension is among those that a joint sum is first not known by."""
+    """Return True if joint sums lose this dimension first."""
     return name in OWNERS or name.startswith(TAG)

@@ -1,10 +1,10 @@
 """
-Records added up in memory: one row of measures for each hour and each distinct set of dimensions. Pure.
+Summation of records in memory: one row of measures per hour and distinct set of dimensions. Pure.
 
-What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage
-metric counts in the same token and money measures, without a call, and a negative one takes back what
-another added. A correction takes back its call as it was counted, and adds it as it is. Time is the call's
-own, not its arrival.
+A shadow never counts. A cached call counts as a call and as saved money, never as spend. A usage metric adds
+to the same token and money measures, without a call; a negative one takes back what another metric added. A
+correction takes back its call as counted before, and adds it in its new state. Records count at the time of
+the call, not of arrival.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from spool.processing import mode_of
 from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
-OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
+OTHER = "(other)"  # a value that stands for many values that are not stored or shown separately
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
-BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed money
+BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed costs
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
-MONDAY_S = 4 * DAY_S  # the first one after the epoch: weeks of rollups begin as those of questions do
+MONDAY_S = (
+    4 * DAY_S
+)  # the first Monday after the epoch, because weeks of rollups begin as those of queries do
 _HOUR_NS = HOUR_S * NS
-AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed
+AHEAD_S = 2 * HOUR_S  # after the hour of arrival; a later start time is not believed
 MS = 1_000_000
 
-# Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so
-# that sums can be priced again.
+# Input sizes, in tokens, at which prices change. Calls above each size are summed separately, so that the
+# sums can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
 _OUTPUT_UNKNOWN = -2  # and below: -2 - size
 
-LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)  # and above
+# the last bucket counts calls above the last edge
+LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
 
 COUNTS = (
     "calls",
@@ -56,23 +59,22 @@ _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
 
-# Far beyond any call, far below what 64 bits can add up: one broken sender must not overflow the sums.
+# Far above any call and far below the limit of 64-bit sums, so that one broken sender cannot overflow them.
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
-# Families whose counters leave the cache out of the input, or the reasoning out of the output; here both are
-# inside.
+# Counter families that exclude the cache from the input, or the reasoning from the output. Tollhouse includes both.
 _CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-# characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
+# Characters of one tag value. Each value is cut separately, so that the tags together remain valid JSON.
 MAX_TAG = 256
 
 
 class Dimensions(NamedTuple):
-    """The dimensions of a row. `model` is what ran, as far as known; None is unknown."""
+    """Dimensions of a row. `model` is the model that ran, as far as known. None means unknown."""
 
     kind: str
     source: str
@@ -83,7 +85,7 @@ class Dimensions(NamedTuple):
     user: str | None
     device: str | None
     api_key: str | None
-    tags: str  # the chosen ones as JSON, "" for none
+    tags: str  # chosen tags as JSON, "" for none
     status: str
     cost_source: str
     mode: str
@@ -93,9 +95,9 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-MeterSums = dict[str, int]  # by meter, in millionths of its unit; with limbs of spool.currencies
-# The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every
-# row.
+MeterSums = dict[str, int]  # quantity by meter, in millionths of its unit, and limbs of spool.currencies
+# The values of Dimensions as a plain tuple, because one is made for every record, and a Dimensions only
+# for every row.
 _Values = tuple[
     str,
     str,
@@ -118,9 +120,9 @@ _Values = tuple[
 
 def hour_of(start_time: int | None, committed_at: float) -> int:
     """
-    The hour in which a record is counted: of its start, else of its arrival.
+    Return the hour in which a record is counted: the hour of its start, else of its arrival.
 
-    The rule of the duplicate index: a start that is further ahead than AHEAD_S is not believed.
+    As in the duplicate index, a start that is too far ahead (AHEAD_S) is not believed.
     """
     arrival = int(committed_at) // HOUR_S * HOUR_S
     if start_time is None or not 0 < start_time < (arrival + AHEAD_S) * NS:
@@ -129,12 +131,12 @@ def hour_of(start_time: int | None, committed_at: float) -> int:
 
 
 class HourlySums:
-    """Adds up entries. `skip`: whether the record of a number and hour has been counted already."""
+    """Sums of entries. `skip` returns True for a number and hour that have already been counted."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
         self.hours: dict[int, dict[_Values, Measures]] = {}
-        self.meters: dict[int, dict[_Values, MeterSums]] = {}  # of those that have any
-        self.first: dict[int, int] = {}  # hour -> the lowest number in it
+        self.meters: dict[int, dict[_Values, MeterSums]] = {}  # only of rows that have meters
+        self.first: dict[int, int] = {}  # the lowest number by hour
         self.damaged = 0
         self.absurd = 0
         self.tags = tuple(tags)
@@ -156,17 +158,17 @@ class HourlySums:
                     continue
                 if not self._counted(hour, record):
                     self.absurd += 1
-                elif hour not in first or number < first[hour]:  # of note_first, which costs a call here
+                elif hour not in first or number < first[hour]:  # `note_first`, inlined for speed
                     first[hour] = number
 
     def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
-        """Add what was added up elsewhere of calls that are counted as this one is."""
+        """Add measures that were added up elsewhere, for calls with the same dimensions as `call`."""
         row = self._row(hour, self.dimensions_of(call))
         for place, amount in enumerate(measures):
             row[place] += amount
 
     def note_first(self, hour: int, number: int) -> None:
-        """An hour has a record of that number."""
+        """Note that an hour has a record with this number."""
         self.first[hour] = min(number, self.first.get(hour, number))
 
     def _counted(self, hour: int, record: Record) -> bool:
@@ -177,7 +179,10 @@ class HourlySums:
         return isinstance(record, UsageMetric) and self._metric(hour, record)
 
     def _correction(self, hour: int, record: Correction) -> bool:
-        """Count the call as it is in place of as it was: the sums are then those of a call that was told in time."""
+        """
+        Replace the call as counted before by its new state. The sums are then as if all reports had
+        arrived in time.
+        """
         if not self._call(hour, record.after):
             return False
         self._take_back(hour, record.before)
@@ -185,7 +190,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self.tags)
-        alone._call(hour, call)  # one that was too large to be counted leaves no row
+        alone._call(hour, call)  # a call that was too large to count has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
             for place, amount in enumerate(measures):
@@ -206,7 +211,7 @@ class HourlySums:
             return False
         rows = self.hours.get(hour)
         row = None if rows is None else rows.get(key)
-        if row is None:  # nearly never: a call of `_row` for each record shows
+        if row is None:  # nearly never; calling `_row` for each record would be measurably slower
             row = self._row(hour, key)
         if call.meters:
             self._add_meters(hour, key, call.meters)
@@ -227,7 +232,7 @@ class HourlySums:
         return True
 
     def dimensions_of(self, call: Inference) -> _Values:
-        """The values of Dimensions that a call is counted under."""
+        """Return the values of Dimensions under which a call is counted."""
         return (
             "call",
             call.source,
@@ -288,7 +293,7 @@ class HourlySums:
         return True
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
-        """Yield the sums, by hour and dimensions."""
+        """Yield the sums by hour and dimensions."""
         for hour in sorted(self.hours):
             for values, row in self.hours[hour].items():
                 yield hour, Dimensions._make(values), row
@@ -306,8 +311,10 @@ class HourlySums:
                 found[name] = found.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
-        """Add amounts in other currencies; False, and nothing is added, if one is beyond any call."""
-        from spool.currencies import MAX_CHARGE, limbs_of  # only where amounts come in them
+        """
+        Add amounts in other currencies. Returns False and adds nothing if one is larger than any call can be.
+        """
+        from spool.currencies import MAX_CHARGE, limbs_of  # imported only if amounts have one
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
@@ -338,12 +345,12 @@ class HourlySums:
 
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
-    """The status and the cost source that a counter is counted under: it has none of its own."""
+    """Return the status and cost source under which a counter is counted, because it has none of its own."""
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
 def size(given: int | None, made: int | None) -> int:
-    """The highest of SIZES that the input is beyond, and whether the output is known, in one number."""
+    """Encode in one number the highest of SIZES that the input exceeds, and whether the output is known."""
     if given is None:
         return INPUT_UNKNOWN
     beyond = SIZES[bisect_left(SIZES, given) - 1] if given else 0
@@ -351,12 +358,16 @@ def size(given: int | None, made: int | None) -> int:
 
 
 def sized(size: int) -> tuple[int, bool]:
-    """The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN."""
+    """
+    Decode a number of `size` other than INPUT_UNKNOWN: the exceeded size, and whether the output is known.
+    """
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
 def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
-    """The places in a row that a counter's tokens belong to; a subset of another kind is not added to that again."""
+    """
+    Return the positions in a row to which a counter's tokens are added. No token is added twice to one total.
+    """
     if token_type in _INPUT_TYPES:
         return (1,)
     if token_type in _OUTPUT_TYPES:
@@ -370,20 +381,21 @@ def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
 
 
 def begin(width: int, moment: int) -> int:
-    """Return the begin of the hour, day or weeks that a moment is in."""
+    """Return the start of the hour, day or weeks that contain a moment."""
     first = MONDAY_S if width > DAY_S else 0
     return (moment - first) // width * width + first
 
 
-# -- percentiles of how long calls took, estimated from the counts by LATENCY_EDGES_MS -----------------------
+# -- latency percentiles, estimated from the counts by LATENCY_EDGES_MS ----------------------------------------
 
 
 def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
     """
-    Estimate the percentile, between the same two edges as the true one. None if no call is timed, or beyond the last.
+    Estimate a percentile. The result is between the same two edges as the true one.
 
-    Between two edges, each factor of time is taken to leave the same share of the calls that took longer: with calls
-    at equal distances the percentiles of a long tail would be too high.
+    Returns None if no call is timed, or if the percentile is above the last edge. Between two edges, each
+    doubling of the time is assumed to leave the same share of slower calls. Equal spacing would overestimate
+    the percentiles of a long tail.
     """
     total = sum(counts)
     rank = -(-percent * total // 100)

@@ -1,7 +1,7 @@
 """
-What the ledger adds for one record, for readers that keep records and sums together. Pure.
+What one record adds to the totals, for data lakes and databases that receive records. Pure.
 
-The rules are those of `spool.ledger.sums`; a test adds both up for the same records.
+The rules are those of `spool.ledger.sums`. A test adds up the same records in both ways.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
-# The places of `token_places` in the order of Verdict.tokens: input, output, cache read and write, reasoning.
+# Positions in `token_places` in the order of Verdict.tokens: input, output, cache read, cache write, reasoning.
 _PLACES: Final = (1, 2, 3, 4, 5)
 
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
@@ -22,7 +22,9 @@ Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int |
 
 class Verdict(NamedTuple):
     """
-    `spend` is in units of `spool.ledger.money`, None if the record tells no amount that counts. `tokens` are
+    Amounts that a record adds to the totals.
+
+    `spend` is in units of `spool.ledger.money`, None if the record states no amount that counts. `tokens` are
     input, output, cache read, cache write, reasoning and cache write for an hour.
     """
 
@@ -36,7 +38,10 @@ NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 
 def time_of(record: Record, committed_at: float) -> int:
-    """The time under which the ledger counts a record, in microseconds: its start if that is believed."""
+    """
+    Return the time under which the totals count a record, in microseconds: its start if that is believed,
+    else its commit.
+    """
     start = record.start_time
     if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
         return start // _MICROSECOND_NS
@@ -44,7 +49,7 @@ def time_of(record: Record, committed_at: float) -> int:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """Return what the sums take of a record of AI telemetry; nothing of a shadow."""
+    """Return what the totals add for a record of AI telemetry. A shadow adds nothing."""
     if isinstance(record, Inference):
         verdict = _of_call(record)
     elif isinstance(record, UsageMetric):
@@ -86,8 +91,8 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         units = money.units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
-    if metric.unit != TOKEN_UNIT:  # money of another currency, which is in no sum of dollars
-        from spool.currencies import MAX_CHARGE  # only where amounts come in them
+    if metric.unit != TOKEN_UNIT:  # money in another currency, which is in no sum of dollars
+        from spool.currencies import MAX_CHARGE  # imported only if an amount has one
 
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
@@ -98,12 +103,12 @@ def _of_metric(metric: UsageMetric) -> Verdict:
 
 
 def _of_correction(record: Correction) -> Verdict:
-    """The difference that a correction makes: what its call is now, less what it was counted as before."""
+    """Return the difference that a correction makes: the call after it, minus the call before it."""
     after, before = _of_call(record.after), _of_call(record.before)
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (was or 0) for now, was in pairs))  # type: ignore[arg-type]
-    if not before.counted:  # it was too large to be counted: now all of it is
+    if not before.counted:  # it was too large to be counted before, so now all of it counts
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)
     differences = tuple((now or 0) - (was or 0) for now, was in pairs)

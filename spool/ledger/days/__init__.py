@@ -1,1 +1,1 @@
-"""The sums of a day, as they are asked for: what can be priced, and what a provider bills."""
+"""Sums of days: those that can be priced, those that a provider bills, and rollups of several days."""

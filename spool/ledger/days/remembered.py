@@ -1,8 +1,8 @@
 """
-Answers about months that are over, kept in memory while nothing in these months changes.
+Cache of query results about past months, valid while nothing in these months changes.
 
-The rows keep a random mark for each month, which every transaction that changes sums of the month replaces. So an
-answer with the marks of now is the answer of now, whichever process changed what.
+The rows hold a random mark for each month. Every transaction that changes sums of a month replaces its mark.
+So a result with the current marks is current, whichever process changed the sums.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
 
-MOST_ROWS = 20_000  # of all answers together, some 20 MB
+MOST_ROWS = 20_000  # of all results together, some 20 MB
 MOST_OF_ONE = 5_000
-MOST_YEARS = 10  # of one question
-_OF_STATE = ("hourly", "rebuilding", EVERY)  # what decides about an answer beside its months
-_OF_BILLED = (EVERY_BILLED,)  # the same of billed money
+MOST_YEARS = 10  # of one query
+_OF_STATE = ("hourly", "rebuilding", EVERY)  # state besides the marks of months that a result depends on
+_OF_BILLED = (EVERY_BILLED,)  # the same for billed costs
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
@@ -37,7 +37,7 @@ Answer = list[CostRow]
 
 
 class RememberedCosts:
-    """The answers that were asked for last. Threads may ask at the same time."""
+    """Least-recently-used cache of query results, for use by several threads."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
@@ -48,7 +48,7 @@ class RememberedCosts:
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
-        """Return what `costs` does, and what it returned before where nothing changed since."""
+        """Return what `costs` returns, from the cache if nothing has changed since."""
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
         marks = _marks(rows.state(), query)
@@ -56,7 +56,8 @@ class RememberedCosts:
         found = self._known(key, marks)
         if found is None:
             found = costs(rows, query, limit, rates)
-            if not any(row.charges or row.unconverted for row in found):  # rates decide about these, too
+            # these also depend on exchange rates, which have no mark
+            if not any(row.charges or row.unconverted for row in found):
                 self._keep(key, marks, found)
         return found
 
@@ -82,7 +83,7 @@ class RememberedCosts:
 
 
 def _is_over(query: CostQuery, now: float) -> bool:
-    """True for dollars of months before the running one, in whatever zone."""
+    """Return True for queries in dollars about months before the running one, in any time zone."""
     if query.currency != CURRENCY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -91,14 +92,14 @@ def _is_over(query: CostQuery, now: float) -> bool:
 
 
 def _marks(state: Mapping[str, int], query: CostQuery) -> Marks:
-    """Return the marks that a question depends on."""
+    """Return the current marks that a query depends on."""
     of_state, every = (_OF_BILLED, EVERY_BILLED) if query.arranged else (_OF_STATE, EVERY)
     names = (*of_state, *_places(query.since, query.until, every))
     return tuple(map(state.get, names))
 
 
 def _places(since: datetime, until: datetime, every: str) -> Iterator[str]:
-    """The names of the marks of a span."""
+    """Yield the names of the marks of a period."""
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
         yield mark_of(at, every)
@@ -114,4 +115,4 @@ def _hashable(value: object) -> Hashable:
         return tuple((name, _hashable(each)) for name, each in value.items())
     if isinstance(value, list):
         return tuple(value)
-    return value  # the other fields of a question are frozen
+    return value  # the other fields of a query are frozen

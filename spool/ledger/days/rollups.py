@@ -1,10 +1,10 @@
 """
-Rollups: sums of days by fewer dimensions and over weeks, so that a question goes through fewer of them.
+Rollups: sums of days with fewer dimensions or over several weeks, so that a query reads fewer rows.
 
-They are made of the sums of days in the background, and any change of a day removes the mark of those that it
-is in. A question takes marked ones and days for the rest, so its answer is the same without them.
+A background task makes rollups from the sums of days. Any change of a day removes the marks of the rollups that
+include it. A query uses marked rollups and reads days for the rest, so its result is the same without rollups.
 
-Billed money has the same ones, of its own days, with numbers from BILLED_ROLLUPS on.
+Billed costs have the same rollups of their own days, with numbers from BILLED_ROLLUPS on.
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import OF_BILLS, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
 
-Span = tuple[int, int, int, int]  # width, low, high, and the number of a rollup or 0
+Span = tuple[int, int, int, int]  # width, low, high, and number of a rollup or 0
 Made = tuple[int, int, int]  # number, width, start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
-    """`dimensions` are those kept beside status and cost source, empty: all, tags too."""
+    """
+    A kind of rollup. `dimensions` are kept in addition to status and cost source. If empty, all dimensions
+    and tags are kept.
+    """
 
     number: int
     dimensions: tuple[str, ...]
-    widths: tuple[int, ...]  # the longest first
+    widths: tuple[int, ...]  # longest first
 
     def covers(self, names: Collection[str]) -> bool:
         return not self.dimensions or set(names) <= {*self.dimensions, *ALWAYS}
 
 
 ALWAYS = ("status", "cost_source")
-# The smallest first. By user or by everything, a day has about as many sums as without a rollup.
+# Smallest first. Daily rollups by user or by all dimensions would have about as many rows as the day itself.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -46,14 +49,15 @@ ROLLUPS = (
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
 )
 OF_BILLED = tuple(replace(each, number=BILLED_ROLLUPS + each.number) for each in ROLLUPS)
-_KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"  # what those of billed money have, and have not
+# dimensions that only rollups of billed costs have, and one that they lack
+_KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 
 class Division:
     """
-    The sums that answer one question with the fewest rows, of the rollups that are made in its time.
+    Division of a query's time range into the rollups and days with the fewest rows.
 
-    `longest`: days alone, if each day is converted at a rate of its own.
+    `longest`: the longest width to use, DAY_S if each day needs its own exchange rate.
     """
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
@@ -64,7 +68,7 @@ class Division:
             self._made = rows.rollups(since, until)
 
     def of_days(self, low: int, high: int) -> Iterator[Span]:
-        """Divide whole days, of which the last may be cut where it has no sums."""
+        """Divide whole days. The last day may be cut where it has no sums."""
         begun, taken = low, (0, 0)
         at = low
         while at < high:
@@ -77,7 +81,9 @@ class Division:
         yield taken[0], begun, high, taken[1]
 
     def _found(self, at: int, high: int) -> tuple[int, int]:
-        """Return the width and the number of the rollup to take from there; those of days without one."""
+        """
+        Return width and number of the rollup to use from `at` on, or those of single days if there is none.
+        """
         for width, number in self._choices if self._made else ():
             if (number, width, at) in self._made and at + width <= high:
                 return width, number
@@ -85,14 +91,15 @@ class Division:
 
 
 def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
-    """Return the widths and numbers of the rollups that have these dimensions, the best first."""
+    """Return widths and numbers of the rollups that have these dimensions, best first."""
     return [(width, each.number) for each in ROLLUPS if each.covers(named) for width in each.widths]
 
 
 def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
     """
-    Return what `_of_counted` does. Without a dimension of calls no rollups of single days: these have sums of their
-    own, which are fewer.
+    Return widths and numbers of billed rollups that have these dimensions, best first.
+
+    Without a dimension of calls, rollups of single days are left out, because the day's own billed sums are fewer.
     """
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
@@ -101,7 +108,7 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
 
 
 def sources(query: CostQuery) -> frozenset[str]:
-    """Return the ledger's own dimensions and tags that a question needs."""
+    """Return the ledger's own dimensions and tags that a query needs."""
     found = set[str]()
     for name in query.named:
         found.update(query.derived[name].sources if name in query.derived else (name,))
@@ -110,8 +117,9 @@ def sources(query: CostQuery) -> frozenset[str]:
 
 def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
-    Return the newest rollup that is not made yet, of days before `daily`, or of billed money of weeks and days that
-    are over; None if all are made.
+    Return the newest rollup that is not made yet, or None if all are made.
+
+    It covers days before `daily`, or finished days and weeks of billed costs.
     """
     found = None
     first = rows.oldest(DAY_S, 0)
@@ -144,7 +152,7 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
 
 
 def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
-    """Make one rollup that is missing; False if none is."""
+    """Make one missing rollup. Return False if none is missing."""
     wanted = missing(rows, daily, now)
     if wanted is None:
         return False
@@ -154,13 +162,13 @@ def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
 
 
 def dimensions_of(number: int) -> tuple[str, ...]:
-    """Return the dimensions that the sums of a rollup are kept by; none: all."""
+    """Return the dimensions that a rollup keeps, empty if all."""
     [found] = [each.dimensions for each in (*ROLLUPS, *OF_BILLED) if each.number == number]
     return (*found, *ALWAYS) if found else ()
 
 
 def differs(rows: LedgerRows, place: Made) -> bool:
-    """True if a rollup has its mark and is not what its days are."""
+    """Return True if a rollup is marked but differs from the sums of its days."""
     number, width, start = place
     if place not in rows.rollups(start, start + 1):
         return False
@@ -168,7 +176,7 @@ def differs(rows: LedgerRows, place: Made) -> bool:
 
 
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
-    """Remove the marks of those that differ from their days; how many."""
+    """Remove the marks of rollups that differ from their days. Return their number."""
     wrong = [place for place in places if differs(rows, place)]
     for billed in (False, True):
         rows.unmark_rollups(

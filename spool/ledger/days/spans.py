@@ -1,4 +1,7 @@
-"""Which sums cover a period, and which questions to the rows bring them: hours, days and rollups of days."""
+"""
+Choice of the stored sums (hours, days and rollups) that cover the periods of a query, and the reads
+that fetch them.
+"""
 
 from __future__ import annotations
 
@@ -18,71 +21,72 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import CostQuery
 
-# -- how fine the sums are that are kept: hours, and before a border whole days alone ------------------------
+# -- resolution of the stored sums: hours, and only whole days before a border ---------------------------------
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
-    """NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums."""
+    """
+    Raise NotKept if an instant (epoch seconds) splits an hour that has sums, or splits a day before `hourly`.
+    """
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width
         if start != instant and rows.numbers(width, start):
             raise NotKept(
-                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at "
-                f"{border(instant)}"
+                f"{_hours() if width == HOUR_S else _days(hourly)}. Your period splits a stored sum "
+                f"at {border(instant)}"
             )
 
 
 def check_hours(hourly: int, since: float) -> None:
-    """NotKept if hours from `since` on (epoch seconds) are kept no more."""
+    """Raise NotKept if hours from `since` on (epoch seconds) are no longer stored."""
     if since < hourly:
         raise NotKept(_border(hourly))
 
 
 def _border(hourly: int) -> str:
     since = border(hourly)
-    return f"before {since} costs are kept by whole days of UTC alone: ask from {since} on"
+    return f"before {since}, costs are stored per whole day in UTC only. Choose a start of {since} or later"
 
 
 def _days(hourly: int) -> str:
-    return f"{_border(hourly)}, or for periods that begin and end at midnight UTC"
+    return f"{_border(hourly)}, or periods that begin and end at midnight UTC"
 
 
 def _hours() -> str:
     return (
-        "costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone "
-        "whose offset"
-        " from UTC is whole hours"
+        "costs are stored per whole hour in UTC. Choose periods that begin and end on the hour, in a "
+        "time zone with a whole-hour offset from UTC"
     )
 
 
 # -- which sums cover a period -------------------------------------------------------------------------------
 
 
-Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
+Spans = Callable[[int, int], Iterable["Span"]]  # returns the sums that cover a period
 
 
 @dataclass(slots=True, kw_only=True)
 class SpanQuestion:
-    """One question to the rows: for one period, or for neighbouring periods of one sum each."""
+    """One read of the rows, for one period or for adjacent periods of one sum each."""
 
     width: int
     low: int
     high: int
-    rollup: int  # its number, or 0
-    periods: list[datetime]  # their begins, in order
+    rollup: int  # number of the rollup, or 0
+    periods: list[datetime]  # start times, ascending
 
     def period_of(self, start: int) -> datetime:
-        """Return the begin of the period that a sum's start is in."""
+        """Return the start of the period that contains the sum that begins at `start`."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
 def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
     """
-    The questions that answer for all periods, in order; `spans` divides a period by the sums that cover it.
+    Yield the reads for all periods, in order. `spans` divides a period into the sums that cover it.
 
-    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one
-    by one, two weeks by hours would be 336 statements.
+    Adjacent periods of exactly one hour or one day share a read. Otherwise two weeks by hours would
+    need 336 statements.
     """
     open_run: SpanQuestion | None = None
     for start, end in asked:
@@ -107,8 +111,9 @@ def divided(
     rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], state: Mapping[str, int]
 ) -> Iterator[SpanQuestion]:
     """
-    Divide the periods of a question by the fewest sums that cover them. NotKept if one of them begins or ends
-    within the smallest sum that is kept there. `state` is that of the rows.
+    Divide the periods of a query into the fewest sums that cover them. `state` is the state of the rows.
+
+    Raises NotKept if a period begins or ends within the smallest sum that is stored there.
     """
     moments = instants(asked)
     check(rows, state["hourly"], moments)
@@ -122,7 +127,10 @@ def divided(
 def of_billed_days(
     rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
-    """Divide the periods of a question about billed money by the fewest sums; `spans` are its whole days."""
+    """
+    Divide the periods of a query about billed costs into the fewest sums. `spans` yields the whole days
+    of a period.
+    """
     moments = instants(asked)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
@@ -131,19 +139,19 @@ def of_billed_days(
 
 
 def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
-    from spool.ledger.days.rollups import Division  # only where days are asked for
+    from spool.ledger.days.rollups import Division  # imported only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(rolled, division=Division(rows, query, low, high, longest=longest), spans=spans)
 
 
 def instants(asked: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
-    """Return where periods begin and end: each once, as one mostly begins where the one before ends."""
+    """Return the distinct start and end times of periods. Most periods begin where the one before ends."""
     return list(dict.fromkeys(moment.timestamp() for period in asked for moment in period))
 
 
 def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
-    """Divide the days of a period further, by the rollups that answer a question."""
+    """Replace the days of a period by the rollups that answer a query."""
     for span in spans(start, end):
         if span[0] == DAY_S:
             yield from division.of_days(span[1], span[2])
@@ -153,9 +161,9 @@ def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterato
 
 def spans_of(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
-    Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
+    Divide a period into the sums that cover it: whole days where they exist, and hours for the rest.
 
-    What is cut here has no sums: `check` has seen to that.
+    A day or hour that is cut has no sums, because `check` has refused the query otherwise.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

@@ -1,4 +1,7 @@
-"""The sums of a day as a provider bills them: every call that it answered, also those without a price or a count."""
+"""
+Sums of a day for comparison with provider bills. They include every call that the provider answered, with or
+without a price or a count.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,18 @@ from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
 from spool.turns.threads import ordered
 
-# -- sums that can be priced, with everything that decides their price and what they cost --------------------
+# -- sums that can be priced: everything that decides their price, and their cost ------------------------------
 
 
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
 
-_Named = tuple[int, int, Dimensions]  # the negative of a cost, the number of its dimensions, and these
+_Named = tuple[int, int, Dimensions]  # negative cost, number of the dimensions, and the dimensions
 
 
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Calls of one day and one set of dimensions. `cost` is what counts of them, in units of `spool.ledger.money`."""
+    """
+    Calls of one day with the same dimensions. `cost` is the cost that counts, in units of `spool.ledger.money`.
+    """
 
     day: int  # epoch seconds
     dimensions: Dimensions
@@ -35,7 +40,11 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def sums_of_day(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
-    """The sums of a day (UTC) that cost something, the most costly first and no more than `most`; None: of all."""
+    """
+    Return the sums of a UTC day that have a cost, most expensive first and at most `most`.
+
+    `chosen` selects dimensions; None selects all.
+    """
     found = [each for sums in sums_of_days(rows, (day,), most, chosen) for each in sums]
     return ordered(found, key=lambda each: (-each.cost, each.dimensions))
 
@@ -44,14 +53,16 @@ def sums_of_days(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
     """
-    Return the sums that `sums_of_day` has of each of several days, those of the same dimensions together: in the order
-    of days, and nothing else is in order.
+    Return what `sums_of_day` returns for several days, grouped by dimensions.
+
+    The sums of a group are in the order of the days. The groups are in no particular order.
     """
     found: dict[int, list[DaySum]] = {}  # by number
-    known: dict[int, Dimensions | None] = {}  # None is not chosen
+    known: dict[int, Dimensions | None] = {}  # None if the dimensions are not selected
     for day in days:
         width = width_of_day(rows, day)
-        dearest = most if width == DAY_S and chosen is None else 0  # of a day of hours no one hour tells
+        # a single hour does not show which sums are the most expensive of a day
+        dearest = most if width == DAY_S and chosen is None else 0
         summed, meters = _summed(rows, day, width, dearest)
         places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
         if chosen is None:
@@ -72,7 +83,7 @@ def sums_of_days(
 def _summed(
     rows: LedgerRows, day: int, width: int, dearest: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
-    """Return what `token_sums` does of a day, and its meters."""
+    """Return what `token_sums` returns for a day, and its meters."""
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):
@@ -85,7 +96,7 @@ def _summed(
 
 
 def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return `most` places, and those that cost as much as the last of them."""
+    """Return the `most` cheapest keys in `places`, and all that equal the last of them."""
     if len(places) <= most:
         return places
     last, _ = ordered(places, key=itemgetter(0))[most - 1]
@@ -93,7 +104,7 @@ def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
 
 
 def _dearest(found: list[_Named], most: int) -> list[_Named]:
-    """Return the `most` that cost most: of those that cost as much as the last, the first by their dimensions."""
+    """Return the `most` most expensive sums. Among equal costs, the order of their dimensions decides."""
     found = ordered(found, key=itemgetter(0))
     last = found[most - 1][0]
     dearer = [each for each in found if each[0] < last]
@@ -102,28 +113,30 @@ def _dearest(found: list[_Named], most: int) -> list[_Named]:
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:
-    """Return the width of a day's sums: DAY_S if the day is summed up, else HOUR_S."""
+    """Return the width of the sums to read for a day: DAY_S if the day is summed up, else HOUR_S."""
     state = state_of(rows)
     return DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
 
 
 def cost_of(dimensions: Dimensions, measures: Measures) -> int:
-    """Reported, else estimated; what a gateway's own cache answered costs nothing."""
+    """Return the reported cost, else the estimate. Calls that a gateway's own cache answered cost 0."""
     if dimensions.status == "cached":
         return 0
     return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)
 
 
-# -- sums as a provider bills them: also calls without a price or a count ------------------------------------
+# -- sums as a provider bills them, including calls without a price or a count ---------------------------------
 
 
-_NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not know
+_NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provider does not know
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Sums of one day and one set of dimensions, mostly without users, devices and tags. `sized`: the tokens of each
-    call are known; `cost` is what counts of them, in units of `spool.ledger.money`.
+    Calls of one day with the same dimensions, usually without users, devices and tags.
+
+    `sized`: the input and output tokens of each call are known. `cost` is the cost that counts, in
+    units of `spool.ledger.money`.
     """
 
     day: int  # epoch seconds
@@ -135,8 +148,9 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
     """
-    The sums of a day (UTC), calls that a gateway's cache answered left out. `whole`: by users, devices
-    and tags, too.
+    Return the sums of a UTC day without calls that a gateway cache answered.
+
+    `whole` keeps users, devices and tags apart.
     """
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}

@@ -87,7 +87,7 @@ async def test_counted_money_beside_a_bill(serve: Serve) -> None:
 
 
 NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
-    ((("granularity", "hourly"),), "whole days of UTC"),
+    ((("granularity", "hourly"),), "per whole day in UTC"),
     ((("measures", "calls"),), "measures are of counted calls"),
 ]
 

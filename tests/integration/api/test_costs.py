@@ -458,7 +458,7 @@ def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
     assert head.split()[0] == "MODEL"
     assert {*names, "total"} == {line.split()[0] for line in rows}
     [head, *_] = run(tmp_path / "store", *asked, "--by", "model_family,model").splitlines()
-    assert head.startswith("MODEL, ALL SPELLINGS  MODEL ")
+    assert head.startswith("MODEL, ALL VARIANTS  MODEL ")
 
 
 def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
@@ -616,7 +616,7 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
         if status == 200:
             assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls of 0.0006
         else:
-            assert "this question divides one at 2026-04-05T13:30:00Z" in payload["error"]["message"]
+            assert "Your period splits a stored sum at 2026-04-05T13:30:00Z" in payload["error"]["message"]
 
 
 WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [

@@ -33,11 +33,9 @@ HOUR_S, DAY_S = 3600, 86_400
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 PRICE = Decimal("0.0006")  # of the call that every span tells
 REFUSED = re.compile(
-    r"(before (\S+) costs are kept by whole days of UTC alone: ask from (\S+) on, or for periods that begin "
-    r"and end at"
-    r" midnight UTC|costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in "
-    r"a zone"
-    r" whose offset from UTC is whole hours); this question divides one at (\S+)"
+    r"(before (\S+), costs are stored per whole day in UTC only. Choose a start of (\S+) or later, or periods "
+    r"that begin and end at midnight UTC|costs are stored per whole hour in UTC. Choose periods that begin and "
+    r"end on the hour, in a time zone with a whole-hour offset from UTC). Your period splits a stored sum at (\S+)"
 )
 
 
@@ -195,7 +193,7 @@ def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
     """FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are made."""
     directory, sent = aged
     told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    words = f"before {told} costs are kept by whole days of UTC alone: ask from {told} on"
+    words = f"before {told}, costs are stored per whole day in UTC only. Choose a start of {told} or later"
     day = datetime.fromtimestamp(border(), UTC).date()
     old, new = (day - timedelta(days=3)).isoformat(), day.isoformat()
     last = (day + timedelta(days=40)).isoformat()

@@ -73,5 +73,7 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     filled = await assistant.content("get_cost_data", **{**asked, "group_by": ["basis"]}, missing="counted")
     assert {"value"} == {line["group"]["basis"] for line in filled["rows"]}  # every call has a bill
     assert any("where a bill is missing" in note for note in filled["notes"])
-    assert "missing is of bills" in await assistant.mistake("get_cost_data", missing="counted")
-    assert "whole days of UTC" in await assistant.mistake("get_cost_data", **asked, granularity="hourly")
+    assert "missing applies only to billed costs" in await assistant.mistake(
+        "get_cost_data", missing="counted"
+    )
+    assert "per whole day in UTC" in await assistant.mistake("get_cost_data", **asked, granularity="hourly")

@@ -134,7 +134,7 @@ async def test_a_scheduled_report_of_a_view_of_billed_money(server: OperatorServ
     assert "search: $4.00" in found["text"]
     refused = await previewed(server, time_zone="Europe/Berlin")
     assert 409 == refused.status
-    assert "whole days of UTC" in refused.payload["error"]["message"]
+    assert "per whole day in UTC" in refused.payload["error"]["message"]
 
 
 async def test_limited_people_see_no_budget_of_billed_money(server: OperatorServer) -> None:

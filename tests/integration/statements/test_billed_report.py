@@ -83,7 +83,7 @@ async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer)
     assert filled["total"]["cost"] == "17"
     assert filled["billed"]["counted"] == "9"
     refused = await report(server, *SPAN, ("missing", "counted"), status=400)
-    assert "missing is of bills" in refused["error"]["message"]
+    assert "missing applies only to billed costs" in refused["error"]["message"]
 
 
 async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:
@@ -102,7 +102,7 @@ NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
     (("top_by", "calls"), "money alone"),
     (("unit", "user"), "money alone"),
     (("currency", "EUR"), "in USD"),
-    (("per", "hourly"), "whole days of UTC"),
+    (("per", "hourly"), "per whole day in UTC"),
     (("cost_type", "guessed_cost"), "cost_type"),
 ]
 

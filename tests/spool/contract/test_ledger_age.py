@@ -197,7 +197,7 @@ async def test_late_calls_of_days(ledgers: Ledgers) -> None:
     await history.ledger.catch_up(log)
     day = CostQuery(since=history.begin + 22 * DAY, until=history.begin + 23 * DAY)
     assert [1] == [row.calls for row in await history.ledger.costs(day)]
-    with pytest.raises(NotKept, match="this question divides one at 2026-01-23T01:00:00Z"):
+    with pytest.raises(NotKept, match="Your period splits a stored sum at 2026-01-23T01:00:00Z"):
         await history.ledger.costs(CostQuery(since=day.since, until=day.until, granularity="hourly"))
 
 
@@ -277,7 +277,7 @@ async def test_a_day_on_which_a_clock_changed_by_half_an_hour(ledgers: Ledgers, 
     late = max(divided)
     log.add([call(start_time=int((late + half).timestamp()) * NS)], at=end.timestamp())
     await ledger.catch_up(log)
-    with pytest.raises(NotKept, match="ask for periods that begin and end on the hour"):
+    with pytest.raises(NotKept, match="Choose periods that begin and end on the hour"):
         await ledger.costs(daily)
     whole = replace(daily, since=begin.replace(minute=0), until=late + hour, granularity=TOTAL)
     [row] = await ledger.costs(whole)

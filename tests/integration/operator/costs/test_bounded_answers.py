@@ -103,7 +103,7 @@ async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorSe
         status, type, message = answer.error
         assert status == 422, query
         assert type == "asked_too_much", query
-        assert "more than 1500 rows (answers.max_summed_rows); ask for a shorter time" in message, query
+        assert "more than 1500 rows (answers.max_summed_rows). Choose a shorter time" in message, query
 
 
 async def test_a_diff_lists_the_largest_elements(server: OperatorServer) -> None:

@@ -175,4 +175,4 @@ def test_a_report_in_billed_money(run: Run) -> None:
         assert "CALLS" not in told
         filled = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11", "--missing", "counted")
         assert "7 open; open days have what was counted: 0 in all" in filled
-    assert "missing is of bills" in run("report", "--missing", "counted", code=2)
+    assert "missing applies only to billed costs" in run("report", "--missing", "counted", code=2)

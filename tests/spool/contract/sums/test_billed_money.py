@@ -194,7 +194,7 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=noon))
     clock.at = noon.timestamp() + 1
     for cut in ({"until": noon}, {"since": noon}, {"granularity": "hourly"}):
-        with pytest.raises(NotKept, match="whole days of UTC"):
+        with pytest.raises(NotKept, match="per whole day in UTC"):
             await ledger.costs(asked(1, **cut))
     later = datetime.fromtimestamp(DAY_ONE + DAY + HOUR, UTC)
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=later))

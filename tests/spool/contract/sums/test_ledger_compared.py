@@ -37,7 +37,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
 
     await ledger._change(take_one)
     [found] = await words(ledger, log)
-    assert found.startswith("the ledger has 3 calls of the hour from") and "4 are kept" in found
+    assert found.startswith("the totals have 3 calls for the hour from") and "4 are stored" in found
     assert "`tollhouse ledger rebuild`" in found
     await ledger.rebuild(log)
     assert [] == await words(ledger, log)  # while it goes on, nothing is said
@@ -52,8 +52,10 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
     await ledger._change(lambda rows: rows.set_state(reach=13, missed=4))
     ledger._reach = 13
     hour, passed_over = await words(ledger, log)
-    assert hour.startswith("the ledger has 0 calls of the hour from")
-    assert passed_over.startswith("the ledger has passed over 4 numbers, and 0 at most are gone")
+    assert hour.startswith("the totals have 0 calls for the hour from")
+    assert passed_over.startswith(
+        "the totals left out 4 record numbers, and at most 0 of them no longer have a record"
+    )
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert [] == await words(ledger, log)
