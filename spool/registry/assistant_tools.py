@@ -1,4 +1,4 @@
-"""Tools of assistants: which of them may be called, and how many each key or person called today."""
+"""Tools for assistants: which of them may be called, and the number of calls per key or person today."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOOL_KIND = "assistant_tool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDecision:
-    """What was decided of a tool, when and by whom."""
+    """An operator's decision to enable or disable a tool."""
 
     enabled: bool
     last_updated: float
@@ -24,7 +24,7 @@ class ToolDecision:
 
 
 class AssistantToolTable:
-    """Decisions by the name of the tool, all in memory; a tool of which nobody decided is in none."""
+    """The decisions by tool name, all in memory. A tool without a decision has no entry."""
 
     about = ((DOCUMENTS, TOOL_KIND),)
 
@@ -39,7 +39,7 @@ class AssistantToolTable:
         return self._decided.get(name)
 
     async def decide(self, name: str, *, enabled: bool, actor: Actor) -> None:
-        """Enable or disable a tool, with an audit row; what was decided before changes nothing."""
+        """Enable or disable a tool and add an audit row. Repeating the current decision changes nothing."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -75,13 +75,19 @@ CALLS_KIND = "tool_calls"
 
 
 class ToolCallTable:
-    """One small document for each that called, as a digest of its name; those of past days are deleted."""
+    """
+    Call counts, one document per caller and day. Its id is a hash of the caller's name. Documents of past
+    days are deleted.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def take(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
-        """Count one call of a day, unless `most` were counted: then return False. KeyEnded as of every change."""
+        """
+        Count a call of a day, or return False if `most` calls are already counted. Raises KeyEnded
+        like every change.
+        """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
         def work(rows: RegistryRows) -> bool:

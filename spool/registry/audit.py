@@ -1,4 +1,4 @@
-"""The audit list: who changed what, from where and when. It holds no secret."""
+"""The audit list: who changed what, when and from which address. It contains no secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from spool.registry.operators import Actor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """A change as it is audited. `before` and `after` hold the fields that differ; None if there are none."""
+    """
+    A change for the audit list. `before` and `after` hold the fields that differ, or None if there are none.
+    """
 
     actor: Actor
     action: str
@@ -26,7 +28,7 @@ Auditor = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """A change in the audit list, numbered."""
+    """A numbered change in the audit list."""
 
     id: int
     at: float

@@ -1,7 +1,7 @@
 """
-Who brought a submission, as what it is made from: under a key that ended meanwhile nothing is kept.
+A submission's expectation that its key or device is still valid. If the key ended meanwhile, nothing is stored.
 
-Only where several processes share a storage can a key end without this one's memory knowing it.
+Only where several processes share a storage can a key end before this process's memory shows it.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-# No report waits under keys that begin so.
+# Prefixes of these expectation keys. Partial reports use other prefixes.
 KEYS, NUMBERS, DEVICES = b"bearer/key/", b"bearer/number/", b"bearer/device/"
 BEARERS = (KEYS, NUMBERS, DEVICES)
 GOOD = 1
 
 
 class Brought(Protocol):
-    """The part of a submission that is looked at here."""
+    """The part of a submission that is checked here."""
 
     @property
     def expects(self) -> Sequence[Expectation]: ...
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """Expect that a secret, by its keyed hash, still opens."""
+    """Expect that the secret with this keyed hash still opens its key."""
     return Expectation(KEYS + digest, GOOD)
 
 
 def number_is_good(id: int) -> Expectation:
-    """Expect that the key with a number exists and is enabled, whatever its secret is by now."""
+    """Expect that the key with this number exists and is enabled, regardless of its secret."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
 def device_is_good(id: str, generation: int) -> Expectation:
-    """Expect that the device's present key is the one of this generation."""
+    """Expect that the device's current key has this generation."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
@@ -48,13 +48,13 @@ def numbers(keys: Iterable[bytes]) -> list[int]:
 
 
 def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Ids with their generations."""
+    """Return the device ids and their generations."""
     named = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
     return sorted((id, int(generation)) for generation, _, id in named)
 
 
 def ended(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
-    """The places of those in a group whose key has ended."""
+    """Return the positions in the group whose key or device has ended."""
     return {
         place
         for place, submission in enumerate(group)

@@ -1,7 +1,7 @@
 """
-Changes of a registry one after the other, with what is kept in memory in step with every commit.
+Serialized changes of a registry. The tables in memory are updated with every commit.
 
-Where other processes change the same registry, `follow` brings memory up to what they committed.
+If other processes change the same registry, `follow` updates memory with their commits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
-LOOKED_S = 1.0  # what was read longer ago than this may have been changed by another process
+LOOKED_S = 1.0  # memory is stale if the last look at other processes' changes began longer ago
 
 
 class Changes:
-    """What the tables of one registry share: its store, its clock and the order of its changes."""
+    """The store, the clock and the order of changes that all tables of one registry share."""
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
@@ -31,27 +31,29 @@ class Changes:
         self._store = store
         self.is_shared = store.is_shared  # other processes change the same rows
         self._secret = secret
-        self.people = People.of_installation(secret)  # who is named by filters, seats and roles
+        self.people = People.of_installation(secret)  # matches the people named by filters, seats and roles
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
-        self._seq: int | None = None  # the changes of others that memory has followed
+        self._seq: int | None = None  # position up to which memory has the changes of other processes
         self._looked_at = clock.monotonic()
-        self._looks_begun = self._newest_look = 0  # how many looks began, and the newest that came to its end
+        self._looks_begun = self._newest_look = (
+            0  # number of looks begun, and number of the newest finished look
+        )
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
 
     def secret(self, use: str) -> bytes:
-        """The installation's secret for one use alone."""
+        """Return the installation's secret for this use only."""
         return derived(self._secret, f"registry: {use}")
 
     async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
         """
-        Run `work` in a transaction and then `apply` its result to what is kept in memory.
+        Run `work` in a transaction and then `apply` its result to memory.
 
-        Changes take turns, and a caller that is cancelled cannot separate the two: memory never lags
-        behind a commit. Who ends a key waits for what others keep under it at this moment, and holds up
-        nobody else meanwhile.
+        Changes run one at a time. Cancelling the caller cannot separate the two steps, so memory never lags
+        behind a commit. A change that ends a key also waits for running commits under that key, without
+        blocking other changes.
         """
 
         async def both() -> T:
@@ -73,23 +75,22 @@ class Changes:
     def _over(self, done: asyncio.Task[Any]) -> None:
         self._running.discard(done)
         if not done.cancelled():
-            # heard: who waited may have been cancelled, and then it would be logged as a defect
+            # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
             done.exception()
 
     async def confirm(self) -> None:
-        """Wait until committed changes are durable, as `RegistryStore.confirm` describes."""
         await self._store.confirm()
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
-        """`load` reads what a table keeps in memory about these: now, and whenever others changed one of them."""
+        """Call `load` now, and again whenever another process changes one of these subjects."""
         self._loaders.append((about, load))
         await load()
 
     async def follow(self) -> RegistryNews:
         """
-        Bring what is kept in memory up to what every process had committed before this call; returns what that was.
+        Update memory with all changes that any process committed before this call, and return those changes.
 
-        SpoolUnavailable when it cannot be read: memory is as it was.
+        Raises SpoolUnavailable if they cannot be read; memory then stays as it was.
         """
         async with self._turn:
             began = self.clock.monotonic()
@@ -110,24 +111,25 @@ class Changes:
 
     async def followed(self) -> None:
         """
-        Wait for the next look, whoever makes it: memory then holds what every process had committed
-        before this call.
+        Wait for the next look at other processes' changes. Memory then has all changes committed before this call.
 
-        However many wait, no look is made for them. SpoolUnavailable if none comes to its end within LOOKED_S.
+        Waiting causes no additional look. Raises SpoolUnavailable if no look finishes within LOOKED_S.
         """
         wanted = self._looks_begun + 1
         try:
             async with asyncio.timeout(LOOKED_S), self._looked:
                 await self._looked.wait_for(lambda: self._newest_look >= wanted)
         except TimeoutError:
-            raise SpoolUnavailable("what other gateways changed was not read for a second") from None
+            raise SpoolUnavailable(
+                "the changes of other gateways could not be read within a second"
+            ) from None
 
     @property
     def is_fresh(self) -> bool:
-        """True if memory holds what every process had committed LOOKED_S ago."""
+        """Return True if memory has all changes that any process committed before LOOKED_S ago."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """Close the store after the running changes."""
+        """Close the store after the running changes have finished."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()

@@ -1,8 +1,8 @@
 """
-Billing connections: what each takes billing data from, and where its data goes upstream. Values and
-rules; no file.
+Billing connections: the source of billing data and its destination upstream. Values and rules.
 
-Field names are the published interface's; the id that a connection has upstream is kept beside its own.
+The published interface defines the field names. A connection may have another id upstream, which
+is stored separately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _ACCOUNT = re.compile(r"\d{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Bucket:
-    """Where a provider leaves its files. Kept and shown; nothing here reads it."""
+    """
+    The S3 bucket to which a provider delivers its files. It is stored and shown, but nothing here reads it.
+    """
 
     bucket_name: str
     bucket_path: str
@@ -36,9 +38,7 @@ class S3Bucket:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDraft:
     """
-    What a person or a key states of a connection.
-
-    `upstream_id` is the id that it has upstream, "" for the same one.
+    The connection fields that a person or a key sets. `upstream_id` is its id upstream; "" means the same id.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ConnectionDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingConnection:
-    """As it is kept. Times are epoch seconds."""
+    """A stored connection. Times are epoch seconds."""
 
     id: str
     name: str
@@ -74,12 +74,12 @@ def is_connection_id(text: str) -> bool:
 
 def check_connection_id(id: str) -> str:
     if not is_connection_id(id):
-        raise Invalid("a connection's id has 1 to 128 letters, digits and any of . _ : @ -")
+        raise Invalid("a connection id must have 1 to 128 letters, digits or any of . _ : @ -")
     return id
 
 
 def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
-    """The draft in its stored form; Invalid names the field and the rule."""
+    """Return the draft in its stored form. Invalid names the field and the rule."""
     if draft.upstream_id:
         check_connection_id(draft.upstream_id)
     return replace(
@@ -93,15 +93,15 @@ def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
 
 def _check_bucket(bucket: S3Bucket) -> S3Bucket:
     if not _BUCKET.fullmatch(bucket.bucket_name):
-        raise Invalid("s3_bucket_info.bucket_name has 3 to 63 letters, digits, dots and hyphens")
+        raise Invalid("s3_bucket_info.bucket_name must have 3 to 63 letters, digits, dots or hyphens")
     if not _ACCOUNT.fullmatch(bucket.cloud_account_id):
-        raise Invalid("s3_bucket_info.cloud_account_id has 12 digits")
+        raise Invalid("s3_bucket_info.cloud_account_id must have 12 digits")
     if len(bucket.bucket_path) > MAX_BUCKET_PATH or not bucket.bucket_path.isprintable():
-        raise Invalid(f"s3_bucket_info.bucket_path has at most {MAX_BUCKET_PATH} printable characters")
+        raise Invalid(f"s3_bucket_info.bucket_path must have at most {MAX_BUCKET_PATH} printable characters")
     return bucket
 
 
 def _rate(rate: float | None) -> float | None:
     if rate is not None and not (isfinite(rate) and 0 <= rate <= MAX_RATE):
-        raise Invalid("expected_ingest_rate is a number from 0 to 1e15")
+        raise Invalid("expected_ingest_rate must be a number from 0 to 1e15")
     return rate

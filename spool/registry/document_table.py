@@ -1,9 +1,9 @@
 """
-A table of documents: what people and keys create, change and delete, all of it in memory, too.
+Tables of documents that people and keys create, change and delete. Memory holds all rows.
 
-A new table of this kind needs no line of any engine: it declares its rows, its limit and what it checks. Which key made
-a row is a document of its own, none for what a person made: no key makes more than it leaves free (`spool.shares`).
-People have all that is left.
+A new table needs no code in any engine: it declares its rows, its limit and its checks. A separate document
+records which key created a row; rows created by people have none. A key may not create more rows than it
+leaves free (`spool.shares`). People may use all remaining space.
 """
 
 from __future__ import annotations
@@ -26,31 +26,38 @@ INSIGHTS = "insights"
 
 
 def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
-    """Count the existing rows that each key made; those that people made stand under ""."""
+    """
+    Return the number of rows that each key created, with the rows of people under "". `there` is the total.
+    """
     made = Counter(makers(rows, limit).values())
     return {**made, "": max(0, there - made.total())}
 
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
-    """NotAllowed if a key made as many of the ids that are `there` as it leaves free of `most`."""
+    """
+    Raise NotAllowed if the key would create more rows than it leaves free. `there` are the existing ids,
+    `most` the limit.
+    """
     if actor.is_key:
         _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
 
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check the share of a key as `check_share` does, for a table that is not read as a whole: every deletion of
-    its rows forgets the maker.
+    Check the share of a key as `check_share` does, for a table that is not read as a whole.
+
+    Every deletion of its rows must call `forget_maker`.
     """
     if actor.is_key:
         _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """NotAllowed if a key that adds `n` would have written more than it leaves free."""
+    """Raise NotAllowed if the key would write more than it leaves free with `n` more comments."""
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
-            f"there are {len(authors)} comments, and no key writes more than it leaves free of {most}"
+            f"the comment was not added: {len(authors)} of {most} comments exist, and a key may not "
+            "write more than it leaves free"
         )
 
 
@@ -58,9 +65,8 @@ def _check(key: str, made: Sequence[str], there: int, most: int, limit: str) -> 
     own = made.count(key)
     if not may_add(own, there, 1, most):
         raise NotAllowed(
-            f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete "
-            "one, or let an"
-            " operator make it"
+            f"this key already created {own}: a key may not create more than it leaves free of "
+            f"{limit} = {most}. Delete one, or ask an operator to create it"
         )
 
 
@@ -74,12 +80,12 @@ def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
 
 
 def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
-    """The key that made a row, by the row's id."""
+    """Return the key that created each row, by row id."""
     return {id: str(body["key"]) for id, body in rows.documents(_kind(limit)).items()}
 
 
 def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """The key of each row that is there, "" for what a person made."""
+    """Return the key that created each existing row, or "" if a person did."""
     made = makers(rows, limit)
     return (made.get(id, "") for id in there)
 
@@ -89,7 +95,7 @@ def _kind(limit: str) -> str:
 
 
 class ManagedDocument(Identified, Protocol):
-    """With the times at which it was made and changed: epoch seconds."""
+    """A row with its creation and change times in epoch seconds."""
 
     @property
     def created(self) -> float: ...
@@ -99,22 +105,23 @@ class ManagedDocument(Identified, Protocol):
 
 
 class NamedDocument(ManagedDocument, Protocol):
-    """One that people find by its name."""
+    """A row that people find by its name."""
 
     @property
     def name(self) -> str: ...
 
 
 class MemoryTable(Protocol):
-    """A table that keeps rows in memory."""
-
     @property
     def about(self) -> tuple[Subject, ...]:
-        """Return the subjects that this table holds in memory, under which other processes announce their changes."""
+        """
+        Return the subjects that this table holds in memory. Other processes announce their changes
+        under these subjects.
+        """
         ...
 
     async def load(self) -> None:
-        """Read all that is kept in memory."""
+        """Read the rows into memory."""
         ...
 
 
@@ -123,7 +130,9 @@ NamedRow = TypeVar("NamedRow", bound=NamedDocument)
 
 
 class RowKind(Protocol[Row]):
-    """Where the rows of a table are: documents of one kind (`DocumentKind`), or a table of their own."""
+    """
+    The storage of a table's rows: documents of one kind (`DocumentKind`), or a database table of their own.
+    """
 
     @property
     def noun(self) -> str: ...
@@ -132,42 +141,38 @@ class RowKind(Protocol[Row]):
     def about(self) -> Subject: ...
 
     @property
-    def row(self) -> Callable[..., Row]:
-        """The class of the rows."""
-        ...
+    def row(self) -> Callable[..., Row]: ...
 
-    def all(self, rows: RegistryRows) -> dict[str, Row]:
-        """Read all rows, by id."""
-        ...
+    def all(self, rows: RegistryRows) -> dict[str, Row]: ...
 
     def put(self, rows: RegistryRows, row: Row) -> None: ...
 
     def delete(self, rows: RegistryRows, id: str) -> None: ...
 
 
-Sees: TypeAlias = "Callable[[Row], bool]"  # whether the person who asks may see a row
+Sees: TypeAlias = "Callable[[Row], bool]"  # whether the requester may see a row
 
 
 def everything(_: object) -> bool:
     return True
 
 
-# What is checked of a row that is to be kept, among all that are there; it raises.
+# Checks a new or changed row against all stored rows; raises if it must not be stored.
 Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 
 class DocumentTable(Generic[Row]):
     """
-    Rows of one kind. Each change is one transaction with its audit row, and one that raises changes nothing.
+    Rows of one kind. Each change is one transaction with its audit row. If it raises, nothing changes.
 
-    A table declares its kind, its draft and its limit. `_add`, `_edit` and `_remove` keep its rows.
+    A table declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
     """
 
     kind: RowKind[Row]
-    draft: type[Any]  # its fields are what people and keys state of a row, and what the audit list shows
-    limit: str  # the setting that bounds the rows, or a name for the bound if `most` has it; makers are noted by it
-    most: int = 0  # the bound itself, where no setting has it
-    action: str  # of audit rows, before the dot
+    draft: type[Any]  # its fields are the ones that people and keys set and that the audit list shows
+    limit: str  # the setting that limits the rows, or a name for the limit in `most`; creators are recorded under it
+    most: int = 0  # the limit if no setting defines it
+    action: str  # the part of the audit action before the dot
 
     def __init__(self, changes: Changes) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
@@ -190,28 +195,27 @@ class DocumentTable(Generic[Row]):
         return self._rows.get(id)
 
     def get(self, id: str) -> Row:
-        """NotThere if there is none."""
         return self._found(self._rows, id)
 
     def count(self) -> int:
-        """Return how many there are, of the rows that are made and deleted."""
+        """Return the number of rows that were created. Built-in rows do not count."""
         return len(self._rows)
 
     def held_beside(self) -> Mapping[str, Mapping[str, int]]:
-        """Return, by limit, how much else than rows each key holds; what people hold stands under ""."""
+        """Return what each key holds in addition to rows, by limit; people's share is under ""."""
         return {}
 
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
-        """NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number."""
+        """Add a row. Raises NotAllowed above the limit `most` or above a key's share; None means no limit."""
         noun = self.kind.noun
 
         def work(rows: RegistryRows) -> Row:
             stored = self.kind.all(rows)
             if row.id in stored:
-                raise AlreadyThere(f"there is a {noun} with the id {row.id!r}")
+                raise AlreadyThere(f"a {noun} with the id {row.id!r} already exists")
             if most is not None and len(stored) >= most:
                 setting = "" if self.most else f" ({self.limit})"
-                raise NotAllowed(f"there are {most} {noun}s{setting}; delete one")
+                raise NotAllowed(f"the limit of {most} {noun}s{setting} is reached: delete one first")
             if most is not None:
                 check_share(rows, self.limit, stored, most, actor)
             if check is not None:
@@ -234,9 +238,9 @@ class DocumentTable(Generic[Row]):
         **stamp: Any,
     ) -> Row:
         """
-        Keep what `edit` makes of a row, with `stamp` if that is another one.
+        Apply `edit` to a row and store the result. `stamp` fields are set only if the row changes.
 
-        NotAllowed if it is not of the `version` any more that was read.
+        Raises NotAllowed if the row no longer has the given `version`.
         """
         now = self._changes.now()
 
@@ -259,13 +263,13 @@ class DocumentTable(Generic[Row]):
         return await self._changes.change(work, self._remember)
 
     def _redrafted(self, before: Row, changes: Mapping[str, Any]) -> Any:
-        """The draft of a row with the fields that are changed; not checked."""
+        """Return the row's draft with these changes, unchecked."""
         return self.draft(**{**stated(before, self.draft), **changes})
 
     async def _remove(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
-        """`check` raises if the row has to stay, and takes away what goes with it."""
+        """Delete a row. `check` raises if the row must stay, and deletes what depends on the row."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -281,16 +285,15 @@ class DocumentTable(Generic[Row]):
     def _found(self, kept: Mapping[str, Row], id: str) -> Row:
         row = kept.get(id)
         if row is None:
-            raise NotThere(f"there is no {self.kind.noun} with this id")
+            raise NotThere(f"no {self.kind.noun} has this id")
         return row
 
     def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return a row's stated fields, or these alone, for the audit list."""
+        """Return a row's draft fields, or only `names`, for the audit list."""
         body = stored(row)
         return {name: body[name] for name in (names_of(self.draft) if names is None else names)}
 
     def _set(self, rows: dict[str, Row]) -> None:
-        """Keep these in memory."""
         self._rows = rows
 
     def _remember(self, row: Row) -> None:
@@ -301,14 +304,16 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """A table whose rows people and keys manage as drafts. Subclasses override the rules of their resource."""
+    """
+    A table whose rows people and keys manage as drafts. Subclasses override the rules of their resource.
+    """
 
     def checked(self, draft: Any) -> Any:
         """Return a draft in its stored form. Invalid names the field and the rule."""
         return draft
 
     def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
-        """Invalid if a field that is given names a dimension that is not `known`."""
+        """Raise Invalid if a given field names a dimension that is not `known`."""
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft, its id and its times do not set."""
@@ -336,9 +341,9 @@ class ManagedTable(DocumentTable[Row]):
         **own: Any,
     ) -> Row:
         """
-        Add a row under a new id or a given one. `own` are fields beside those of its draft.
+        Add a row with a new or given id. `own` are fields that its draft does not have.
 
-        NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number.
+        Raises NotAllowed above the limit `most` or above a key's share; None means no limit.
         """
         now = self._changes.now()
         drafted = self.checked(draft)
@@ -363,7 +368,7 @@ class ManagedTable(DocumentTable[Row]):
         actor: Actor,
         sees: Sees[Row] = everything,
     ) -> Row:
-        """Set the fields of a draft that are given. NotAllowed if the row is not of the `version` that was read."""
+        """Set the given draft fields. Raises NotAllowed if the row no longer has the given `version`."""
         now = self._changes.now()
 
         def edit(before: Row) -> Row:
@@ -382,7 +387,7 @@ class ManagedTable(DocumentTable[Row]):
 
 
 class PlainDocuments:
-    """Documents of one kind as whoever uses them writes them: added and taken away whole, all in memory."""
+    """Documents of one kind without a row class, all in memory. They are added and deleted, never edited."""
 
     def __init__(self, changes: Changes, kind: str) -> None:
         self._changes = changes
@@ -397,30 +402,30 @@ class PlainDocuments:
         self._documents = await self._changes.read(lambda rows: rows.documents(self._kind))
 
     def all(self) -> Mapping[str, Mapping[str, Any]]:
-        """All by id: another mapping after each change."""
+        """Return all documents by id. The mapping is a new object after each change."""
         return self._documents
 
     async def add(
         self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str, shown: Mapping[str, object]
     ) -> None:
-        """Keep one that is not there; AlreadyThere if it is. `shown` is what the audit list shows of it."""
+        """Add a document. Raises AlreadyThere if the id exists. The audit list shows `shown`."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is not None:
-                raise AlreadyThere(f"{id} is there already")
+                raise AlreadyThere(f"{id} already exists")
             rows.put_document(self._kind, id, body)
             rows.add_audit(now, actor, action, id, after=shown)
 
         await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """Take one away; NotThere if it is not there. Without an `action` another change tells of it."""
+        """Delete a document. Raises NotThere if it does not exist. An empty `action` writes no audit row."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is None:
-                raise NotThere(f"there is no {id}")
+                raise NotThere(f"{id} does not exist")
             rows.delete_document(self._kind, id)
             if action:
                 rows.add_audit(now, actor, action, id)
@@ -433,20 +438,20 @@ class PlainDocuments:
 
 
 class NamedTable(DocumentTable[NamedRow]):
-    """A table whose rows are found by their names, too."""
+    """A table with rows that can be found by name as well."""
 
     def named(self, name: str, sees: Sees[NamedRow] = everything) -> NamedRow | None:
-        """The row of this name, whatever the case, among those that are seen."""
+        """Return the visible row with this name, ignoring case."""
         wanted = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == wanted and sees(row)), None)
 
     def find_any(self, word: str, sees: Sees[NamedRow] = everything) -> NamedRow:
-        """The row of this id, else of this name. NotThere if neither is there and seen."""
+        """Return the visible row with this id, or else with this name. Raises NotThere if there is none."""
         row = self.find(word)
         if row is None or not sees(row):
             row = self.named(word, sees)
         if row is None:
-            raise NotThere(f"there is no {self.kind.noun} with this id or name")
+            raise NotThere(f"no {self.kind.noun} has this id or name")
         return row
 
 
@@ -455,15 +460,15 @@ def names_of(draft: type[Any]) -> tuple[str, ...]:
 
 
 def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
-    """The fields of a draft, or of a row those that its draft has."""
+    """Return the fields of a draft, or the draft fields of a row if `kind` is its draft class."""
     return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
 
 
 def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = everything) -> bool:
     """
-    True if another one has the new name of a row, whatever the case.
+    Return True if another visible row already has this name, ignoring case.
 
-    One that is not seen does not count: else the refusal would show that it exists.
+    Invisible rows do not count, because the refusal would reveal that they exist.
     """
     name = row.name.casefold()
     same = [each for each in kept if each.name.casefold() == name and (each.id == row.id or sees(each))]
@@ -473,6 +478,6 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = eve
 def check_name(
     kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = everything
 ) -> None:
-    """AlreadyThere if the new name of a row is taken."""
+    """Raise AlreadyThere if another visible row has this name."""
     if is_taken(kept, row, sees):
-        raise AlreadyThere(f"there is a {noun} named {row.name!r}")
+        raise AlreadyThere(f"a {noun} named {row.name!r} already exists")

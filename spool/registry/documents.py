@@ -1,8 +1,8 @@
 """
-Rows that are kept as documents, one kind for each class of rows, and what every table does when somebody edits one.
+Rows that are stored as JSON documents, one kind per row class, and the rules for editing a row.
 
-A document is a JSON object by its id, for small tables that are read as a whole. A field that a class gains has a
-default: documents of before lack it. An edit that changes nothing leaves nothing, and no edit overwrites another one.
+Each document has an id. Documents suit small tables that are read as a whole. A new field of a class needs a
+default, because older documents lack it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from spool.turns.threads import prepare
 
 
 class Identified(Protocol):
-    """A frozen dataclass whose rows have an id."""
-
     @property
     def id(self) -> str: ...
 
@@ -30,10 +28,10 @@ Row = TypeVar("Row", bound=Identified)
 
 
 class DocumentRows(Protocol):
-    """What an engine owes for them, in a transaction of `spool.registry.registry_rows.RegistryRows`."""
+    """The document methods that an engine provides within a registry transaction."""
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """The JSON objects of one kind by id, in the order of the ids."""
+        """Return the JSON objects of one kind by id, ordered by id."""
         ...
 
     def document(self, kind: str, id: str) -> Mapping[str, Any] | None: ...
@@ -45,7 +43,7 @@ class DocumentRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind(Generic[Row]):
-    """`name` is that of the kind in the storage, `noun` what messages call one of the rows."""
+    """A kind of document. `name` is the name in the storage. `noun` is the word for a row in messages."""
 
     name: str
     row: type[Row]
@@ -56,11 +54,11 @@ class DocumentKind(Generic[Row]):
 
     @property
     def about(self) -> Subject:
-        """Return the subject under which other processes announce a change of one."""
+        """Return the subject under which other processes announce changes of this kind."""
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        """Return all, ordered by id."""
+        """Return all rows by id, ordered by id."""
         return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:
@@ -68,22 +66,21 @@ class DocumentKind(Generic[Row]):
         return None if body is None else self.restore(body)
 
     def put(self, rows: DocumentRows, row: Row) -> None:
-        """Add a row, or replace the one with its id."""
+        """Add a row or replace the row with the same id."""
         rows.put_document(self.name, row.id, stored(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
 
     def restore(self, body: Mapping[str, Any]) -> Row:
-        """The row of a document; RegistryDamaged if it is none."""
+        """Decode a document into a row. Raises RegistryDamaged if it does not fit."""
         try:
             return msgspec.convert(body, self.row)
         except msgspec.ValidationError as error:
-            raise RegistryDamaged(f"a {self.noun} cannot be read: {error}") from error
+            raise RegistryDamaged(f"a stored {self.noun} cannot be read: {error}") from error
 
 
 def stored(row: Identified) -> dict[str, Any]:
-    """The row as a document."""
     body: dict[str, Any] = msgspec.to_builtins(row)
     return body
 
@@ -98,25 +95,29 @@ else:
 
 def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
-    `after` with when and by whom it was changed; `before` itself if they are equal.
+    Return `after` with the time and author of the change, or `before` itself if both are equal.
 
-    Then nothing is kept of it and nothing audited: a time of a change says that something was changed.
+    An edit without a change is neither stored nor audited, so a change time always means a change.
     """
     return before if after == before else replace(after, **stamp)
 
 
 def version_of(row: object) -> str:
     """
-    A row as a short text, another one after each change. It is shown with the row, and given back with an
-    edit of it.
+    Return a short text that differs after each change of the row. An edit sends it back to detect
+    a concurrent change.
     """
     body = msgspec.to_builtins(row)
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
 def check_version(version: str, read: str | None) -> None:
-    """NotAllowed if a row is not what was read any more; None: whoever edits it did not say what was read."""
+    """
+    Raise NotAllowed if the row has changed since `read`. None skips the check, because the caller did not
+    state a version.
+    """
     if read is not None and read != version:
         raise NotAllowed(
-            "this was changed since you read it, so your edit was not kept: read it again, then edit it"
+            "this was changed after you read it, so your edit was not stored. Read it again, then "
+            "repeat your edit"
         )

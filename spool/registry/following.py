@@ -1,7 +1,7 @@
 """
-What other processes changed in a registry that several share: each keeps some of the rows in memory.
+Changes that other processes made to a shared registry. Each process has some of the rows in memory.
 
-An engine that one process has for itself has no news.
+An engine for a single process reports no changes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-Subject = tuple[str, str]  # a kind below, and the id that is changed; "" for all of them
+Subject = tuple[str, str]  # a kind below and the changed id, or "" for all ids
 
 KEYS = "key"
 CONNECTIONS = "connection"
 OPERATORS = "operator"
-INSIGHTS = "insight"  # and their comments
-DOCUMENTS = "documents"  # by their own kind
+INSIGHTS = "insight"  # includes their comments
+DOCUMENTS = "documents"  # the id is their own kind
 DEVICES = "device"
 CLUSTERS = "cluster"
 
@@ -23,22 +23,22 @@ CLUSTERS = "cluster"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryNews:
     """
-    What others changed since a place in the order of changes; `seq` is the newest place.
+    The changes of other processes after a position in the order of changes. `seq` is the newest position.
 
-    `changed` None: too much to tell, so that everything is to be read again.
+    If `changed` is None, there were too many changes to list, so everything must be read again.
     """
 
     seq: int
     changed: Collection[Subject] | None = ()
 
     def concerns(self, about: Collection[Subject]) -> bool:
-        """True if one of these was changed."""
+        """Return True if one of these subjects was changed."""
         if self.changed is None:
             return True
         return any(each in about or (each[0], "") in about for each in self.changed)
 
     def ids(self, kind: str) -> Collection[str] | None:
-        """Return the changed ids of a kind; None for all of them."""
+        """Return the changed ids of a kind, or None if any of them may have changed."""
         return None if self.changed is None else {id for one, id in self.changed if one == kind}
 
 

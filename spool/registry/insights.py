@@ -1,7 +1,8 @@
 """
-Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
+Insights about AI costs, found by detectors or written by people. Values and rules.
 
-Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order here.
+Statuses, efforts and field names are defined by the published interface (part 2.2). Lists sort in the
+order given here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_CATEGORY = 64
 MAX_LINK = 2048
 MAX_TEXT = 4096
 MAX_INSIGHTS = 10_000
-MAX_COMMENTS = 1_000  # on one insight
+MAX_COMMENTS = 1_000  # per insight
 _CENT = Decimal("0.01")
 
 
@@ -45,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concerned:
-    """Calls by a filter as views have it: values by dimension. "" is unknown."""
+    """A filter for calls, as in views: values by dimension. "" is the unknown value."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -57,12 +58,13 @@ prepare(Concerned)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    What a detector found. `key` is the same whenever it finds the same thing again.
+    A detector's finding. `key` is the same each time the same thing is found.
 
-    `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new
-    again when there is evidence from after it was addressed, or when the state went away and came back.
-    `channels` are told when it opens, whatever else they are told of. `concerns` are calls that everything it
-    says is of, None if that cannot be said: who may see some calls alone sees it if these are among them.
+    `newest` is the time of the newest evidence, or None for a state that holds now. An addressed insight
+    becomes new again if there is later evidence, or if its state went away and came back. `channels` are
+    notified when it opens, in addition to subscribed channels. `concerns` is a filter for the calls that it
+    is about, or None if there is none; a person with restricted access sees the finding only if that access
+    includes these calls.
     """
 
     key: str
@@ -74,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """As it is kept. Times are epoch seconds."""
+    """A stored insight. Times are epoch seconds."""
 
     id: str
     finding: str | None
@@ -91,23 +93,23 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
-    concerns: str = ""  # see Finding, as JSON; "" for None
+    concerns: str = ""  # Finding.concerns as JSON, or "" for None
 
     @property
     def concerned(self) -> Concerned | None:
-        """RegistryDamaged if it cannot be read."""
+        """Return the decoded `concerns`. Raises RegistryDamaged if they cannot be read."""
         try:
             return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
         except msgspec.DecodeError as error:
-            raise RegistryDamaged(f"what an insight is about cannot be read: {error}") from error
+            raise RegistryDamaged(f"the stored filter of an insight cannot be read: {error}") from error
 
     @property
     def is_gone(self) -> bool:
-        """True if a detector found it once and no longer does."""
+        """Return True if a detector found it before and no longer does."""
         return self.finding is not None and not self.present
 
     def returns(self, newest: float | None) -> bool:
-        """True if finding the insight again, with evidence up to `newest`, opens it again."""
+        """Return True if finding it again, with evidence up to `newest`, reopens it."""
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)
@@ -126,8 +128,10 @@ class Comment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    What one run of the detectors changed: insights that are new, found again, open again after they were
-    addressed, and gone; and findings that were left out because there are too many insights.
+    The number of insights that one run of the detectors changed.
+
+    Counts insights that are new, found again, reopened, or no longer found. `left_out` counts findings that
+    were not stored, because MAX_INSIGHTS is reached.
     """
 
     new: int
@@ -138,7 +142,7 @@ class Merged:
 
 
 def check_draft(draft: Draft) -> Draft:
-    """The draft in its stored form; Invalid names the field and the rule."""
+    """Return the draft in its stored form. Invalid names the field and the rule."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
@@ -163,7 +167,9 @@ def check_effort(effort: str) -> str:
 
 
 def check_link(link: str) -> str:
-    """A web address, or nothing: whoever reads an insight may follow it, so no other scheme is kept."""
+    """
+    Return the link, which must be empty or a web address. Other schemes could harm readers who follow it.
+    """
     link = _text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
@@ -172,21 +178,21 @@ def check_link(link: str) -> str:
 
 def check_comment(text: str) -> str:
     if not text.strip():
-        raise Invalid("a comment needs a text")
+        raise Invalid("a comment must not be empty")
     return _text("text", text.strip(), MAX_TEXT)
 
 
 def stored_concern(concerns: Concerned | None) -> str:
-    """Encode the concern of an insight as it is stored; "" for none."""
+    """Encode the filter of an insight for storage; "" for none."""
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount to the cent, as findings show it."""
+    """Format an amount in whole cents, as findings show it."""
     return f"{amount.quantize(_CENT):f}"
 
 
 def _text(name: str, text: str, most: int) -> str:
     if len(text) > most:
-        raise Invalid(f"{name} has at most {most} characters")
+        raise Invalid(f"{name} must have at most {most} characters")
     return storable(text)

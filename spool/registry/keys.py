@@ -1,8 +1,8 @@
 """
-What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no protocol.
+API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure.
 
-Names are trimmed, composed (NFC) and compared without case when they must be unique, so nobody deletes `prod`
-for `Prod`; everywhere else a name is meant exactly.
+Names are trimmed and NFC-normalized. They must be unique regardless of case, so nobody deletes `prod` instead
+of `Prod`. Lookups by name are exact.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 NOT_IN_USE = "Not In Use"
-LEGACY_NAME = "Legacy API Key"  # the key that the deployment gives (server.api_key_file)
+LEGACY_NAME = "Legacy API Key"  # the key from the deployment's file (server.api_key_file)
 
 FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document
-MOST_ENDED = 1000  # digests that are remembered
+MOST_ENDED = 1000  # ended digests that are stored
 
-# What became of a file's secret.
+# Result of adopting the secret of the deployment's file.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
 MIN_NAME = 3
@@ -43,21 +43,22 @@ _ORDER = {scope: place for place, scope in enumerate(scope for group in GROUPS.v
 @dataclass(frozen=True, slots=True)
 class Secret:
     """
-    One accepted secret of a key, as its keyed hash. `ends_at` is set while a rotation overlaps, and on the
-    newest secret where the key expires.
+    One accepted secret of a key, as its keyed hash.
+
+    `ends_at` is set on older secrets while a rotation overlaps, and on the newest secret if the key expires.
     """
 
     digest: bytes
     ends_at: float | None = None
 
     def ending(self, at: float) -> Secret:
-        """Return the secret with an end that is `at` at the latest."""
+        """Return the secret with an end at `at` or earlier."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An organization API key as it is kept; the secret itself is not."""
+    """A stored API key of the organization, without its secrets in plain text."""
 
     id: int
     name: str
@@ -74,7 +75,9 @@ class Key:
 
     @property
     def granted(self) -> frozenset[str]:
-        """The scopes it opens now: use cases are resolved here, each time, never when the key is made."""
+        """
+        Return the scopes that the key grants now. Use cases are resolved at each call, not when the key is created.
+        """
         return granted(scopes=self.scopes, use_cases=self.use_cases)
 
     @property
@@ -83,7 +86,7 @@ class Key:
 
     @property
     def version(self) -> str:
-        """Return the version of the fields that people change; the time of the last use does not change it."""
+        """Return the version of the fields that people change. Using the key does not change the version."""
         names = (
             "name",
             "status",
@@ -98,20 +101,22 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Return the time until which the secret before the last rotation opens; None without one."""
+        """Return the time until which older secrets still work, or None without a rotation that overlaps."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 
     @property
     def expires_at(self) -> float | None:
-        """Return the time from which the key is answered as an unknown one; None if it does not expire."""
+        """Return the time from which the key is treated as unknown, or None if it does not expire."""
         return self.secrets[-1].ends_at if self.secrets else None
 
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
     def expiring(self, at: float | None) -> Key:
-        """Return the key with another expiry, which no secret of it outlasts; None: it does not expire."""
+        """
+        Return the key with another expiry, which also limits its older secrets. None means that it does not expire.
+        """
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.ending(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
@@ -120,16 +125,16 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKey:
     """
-    What is kept of the key that a deployment gives in a file, beside its row.
+    Stored state of the key from the deployment's file.
 
-    `key` is the number of the row, None once it was deleted. `ended` are digests that never open again.
+    `key` is the number of its row, or None after it was deleted. `ended` are digests that never work again.
     """
 
     key: int | None = None
     ended: tuple[str, ...] = ()
 
     def without(self, digests: Iterable[bytes]) -> FileKey:
-        """Return the key after these secrets have ended."""
+        """Return the state after these secrets have ended."""
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
 
@@ -142,7 +147,7 @@ def stored_file_key(state: FileKey) -> dict[str, object]:
 
 
 def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
-    """None: no file ever gave a key."""
+    """Decode the stored state. None means that no file ever gave a key."""
     if body is None:
         return None
     key = body.get("key")
@@ -154,7 +159,7 @@ def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
 
 
 def new_secret() -> str:
-    """256 random bits, shown once."""
+    """Return a new secret with 256 random bits."""
     return SECRET_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -164,32 +169,33 @@ def folded(name: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name as it is kept, or Invalid with the rule."""
+    """Return the name in its stored form. Invalid names the rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
-        raise Invalid(f"a key name needs at least {MIN_NAME} characters after trimming")
+        raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")
     if len(name) > MAX_NAME:
-        raise Invalid(f"a key name has at most {MAX_NAME} characters")
+        raise Invalid(f"a key name must have at most {MAX_NAME} characters")
     if _has_control(name):
-        raise Invalid("a key name must not hold control characters or line breaks")
+        raise Invalid("a key name must not contain control characters or line breaks")
     return name
 
 
 def check_description(text: str) -> str:
     if len(text) > MAX_DESCRIPTION:
-        raise Invalid(f"a description has at most {MAX_DESCRIPTION} characters")
+        raise Invalid(f"a description must have at most {MAX_DESCRIPTION} characters")
     if _has_control(text, allowed="\n\t"):
-        raise Invalid("a description must not hold control characters")
+        raise Invalid("a description must not contain control characters")
     return text
 
 
 def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or unknown.
+    Return fixed scopes or managed use cases, each once in the catalogue's order. Raises Invalid for both,
+    none or unknown.
     """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:
-        raise Invalid("a key has fixed scopes or managed use cases, never both")
+        raise Invalid("a key must have either fixed scopes or managed use cases, not both")
     if not scopes and not use_cases:
         raise Invalid("a key needs at least one scope or one managed use case")
     _known("scope", scopes, SCOPES)
@@ -199,27 +205,30 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
 
 
 def rounded(at: float | None) -> float | None:
-    """A time as it is shown, to the millisecond: what is read and sent back is no other time."""
+    """Round a time to the milliseconds that are shown, so that sending it back unchanged is not a change."""
     return None if at is None else round(at, 3)
 
 
 def check_expiry(at: float | None, now: float) -> float | None:
-    """The time at which a key expires, or Invalid if that is not to come."""
+    """Return the expiry time of a key. Raises Invalid if it is not in the future."""
     if at is not None and at <= now:
-        raise Invalid("expires_at must be in the future; to end a key now, disable or delete it")
+        raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
     return at
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
-        raise Invalid(f"a key has at most {MAX_LABELS} labels")
+        raise Invalid(f"a key must have at most {MAX_LABELS} labels")
     for name, value in labels.items():
         if not _LABEL.fullmatch(name):
             raise Invalid(
-                "a label name is 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+                "a label name must have 1 to 64 letters, digits, '.', '_' or '-', and begin with a "
+                "letter or digit"
             )
         if not value.strip() or len(value) > MAX_LABEL_VALUE or _has_control(value):
-            raise Invalid(f"a label value is 1 to {MAX_LABEL_VALUE} characters without control characters")
+            raise Invalid(
+                f"a label value must have 1 to {MAX_LABEL_VALUE} characters without control characters"
+            )
     return dict(sorted(labels.items()))
 
 
@@ -233,7 +242,7 @@ def _known(word: str, names: set[str], catalogue: Collection[str]) -> None:
 def _catalogued(catalogue: Collection[str]) -> str:
     if len(catalogue) < 10:
         return "known are " + ", ".join(map(repr, catalogue))
-    return "scopes read GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"
+    return "scopes have the form GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"
 
 
 def _has_control(text: str, *, allowed: str = "") -> bool:

@@ -1,11 +1,8 @@
 """
-Notices: what is told to people or programs outside of Tollhouse, and the notification that each channel
-makes of one.
+Notices for people or programs outside of Tollhouse, and the notification that each channel sends for a notice.
 
-Values and rules; no file, no protocol. What a channel is, and how it sends, is known above.
-
-Each notice is stored for each of its channels before anybody tries to send it. Those that wait and those that are over
-are apart, so that the sending task reads no history.
+The packages above define the channels and how they send. A notification is stored before the first attempt to
+send it. Waiting and finished notifications are stored separately, so the sending task never reads the history.
 """
 
 from __future__ import annotations
@@ -26,23 +23,23 @@ from spool.registry.texts import web_link
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
-TEST = "test"  # the kind of a notice that only shows that a channel works
+TEST = "test"  # kind of a notice that only tests a channel
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
-REPORT = "report.view"  # of costs, on a schedule of its own
-ALONE = (TEST, REPORT)  # kinds that leave at once, and with no other notice
+REPORT = "report.view"  # a scheduled cost report
+ALONE = (TEST, REPORT)  # kinds that are sent immediately, each in a message of its own
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
 
-# Of a channel: parked, its address or secret is wrong; removed, it left the configuration and notifications
-# wait.
+# Channel states. Parked: its address or secret was refused. Removed: it left the configuration while
+# notifications still wait for it.
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
-MAX_WAITING = 1_000  # of one channel
-MAX_OVER = 10_000  # sent, failed and discarded ones, of all channels
-KEPT_S = 30 * 86400.0  # how long they are kept
+MAX_WAITING = 1_000  # per channel
+MAX_OVER = 10_000  # finished (sent, failed or discarded) notifications of all channels
+KEPT_S = 30 * 86400.0  # how long finished notifications are stored
 MAX_TITLE = 256
 MAX_TEXT = 4096
 MAX_FIELDS = 32
@@ -52,7 +49,7 @@ MAX_THREAD = 256
 
 _NOT_ARRIVING = "delivery"
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # dollars
+_DEAR = Decimal(100)  # dollars from which an insight is a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
@@ -61,11 +58,12 @@ _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """
-    One thing to tell. `id` is the same whenever the same thing is told again, and reaches the receiver.
+    A message for people or programs outside of Tollhouse. Its `id` is stable: the same event always has the
+    same id, and the receiver gets it.
 
-    `kind` is such as `budget.threshold_crossed`. Notices with one `thread` belong together: an e-mail program
-    shows them as one conversation. `at` is epoch seconds. `to` is a person: a channel of e-mail writes to this
-    address in place of its own.
+    `kind` has a form such as `budget.threshold_crossed`. An e-mail program shows notices with the same
+    `thread` as one conversation. `at` is in epoch seconds. If `to` is set, an e-mail channel sends to this
+    address instead of its own.
     """
 
     id: str
@@ -83,12 +81,12 @@ class Notice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
     """
-    A notice on its way through one channel. Times are epoch seconds.
+    A notice that is sent through one channel. Times are epoch seconds.
 
-    `number` orders those of a channel. Those with one `message` leave together: it is the `number` of the
-    first of them, and is stored before the first try, so that a repeat is the same message. `failing_since`
-    is when the channel began to fail while this one waited. `reached` are the recipients that have it
-    already, where there are several.
+    `number` orders the notifications of a channel. Notifications with the same `message` are sent together.
+    `message` is the `number` of the first one and is stored before the first attempt, so a retry sends the
+    same message. `failing_since` is the time when the channel began to fail while this notification waited.
+    `reached` lists the recipients that already received it, if the channel has several.
     """
 
     notice: Notice
@@ -110,7 +108,10 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelCounts:
-    """How many notifications of a channel wait, and how many were sent or have failed since it is known."""
+    """
+    The number of waiting notifications of a channel, and the totals sent and failed since the
+    channel first appeared.
+    """
 
     waiting: int = 0
     sent: int = 0
@@ -120,9 +121,11 @@ class ChannelCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
     """
-    A channel as operators see it. `reason` is why nothing arrives, `oldest` the time of the oldest notice
-    that waits, `insights` the least severity of those that it is told of.
-    `is_kept`: it was made in the console, and stands in no configuration.
+    A channel as operators see it.
+
+    `reason` says why nothing arrives. `oldest` is the time of the oldest waiting notice. `insights` is the
+    least severity of the insights that it receives. `is_kept` means that the channel was created in the
+    console, not in the configuration.
     """
 
     name: str
@@ -137,7 +140,9 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightSubscription:
-    """A channel that is told of insights of at least a severity; of all categories if none is named."""
+    """
+    A channel that receives insights from a severity on. Without `categories`, it receives all categories.
+    """
 
     channel: str
     severity: str
@@ -154,13 +159,14 @@ def notification_id(channel: str, notice: str) -> str:
 
 def check_notice(notice: Notice) -> Notice:
     """
-    The notice in its stored form. Words that others chose are cut to their bounds, as a refusal would lose
-    the notice; Invalid is for a wrong id, kind or severity.
+    Return the notice in its stored form. Text that is too long is cut, because rejecting it would lose the notice.
+
+    Raises Invalid for a wrong id, kind or severity.
     """
     if not _ID.fullmatch(notice.id):
-        raise Invalid("a notice's id has 1 to 128 letters, digits and any of . _ : -")
+        raise Invalid("a notice id must have 1 to 128 letters, digits or any of . _ : -")
     if not _KIND.fullmatch(notice.kind):
-        raise Invalid("a notice's kind is one or two words such as budget.threshold_crossed")
+        raise Invalid("a notice kind must be one or two words, such as budget.threshold_crossed")
     if notice.severity not in SEVERITIES:
         raise Invalid("severity must be one of " + ", ".join(SEVERITIES))
     return Notice(
@@ -181,7 +187,7 @@ def check_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight) -> Notice:
-    """Make the notice of an insight that a detector opened, or opened again after it was addressed."""
+    """Return the notice for an insight that a detector opened, or reopened after it was addressed."""
     opened = round(insight.status_at * 1000)
     return Notice(
         id=f"insight-{insight.id}-{opened}",
@@ -197,7 +203,9 @@ def insight_notice(insight: Insight) -> Notice:
 
 
 def insight_severity(insight: Insight) -> str:
-    """Data that does not arrive is critical; a warning is what costs money or works badly."""
+    """
+    Return the severity: critical if data does not arrive, warning for high costs and some categories, else info.
+    """
     if insight.category == _NOT_ARRIVING:
         return CRITICAL
     is_dear = abs(Decimal(insight.cost_impact)) >= _DEAR
@@ -214,23 +222,23 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 
 def _line(text: str, most: int) -> str:
-    """Make one printable line of a text: a line break in a name would begin a new header of an e-mail."""
+    """Return the text as one printable line. A line break in a name would start a new e-mail header."""
     text = printable(text).strip()
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 _WAITING = "notification"
 _OVER = "notification_over"
-# per channel: the next number, how often it was changed, and its ChannelCounts
+# per channel: the next number, the number of changes, and its ChannelCounts
 _CHANNEL = "notification_channel"
 
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
-    Store a notification for each notice and channel, within the transaction of what the notices are about.
+    Store a notification per notice and channel, in the transaction that the notices are about.
 
-    One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has
-    failed at once.
+    A notification that already exists stays as it is. If MAX_WAITING notifications of the channel already
+    wait, the new one is stored as failed.
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
@@ -247,7 +255,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
 def add_insight_notices(
     rows: RegistryRows, insights: Iterable[Insight], subscriptions: Sequence[InsightSubscription]
 ) -> None:
-    """Tell of insights that were opened, within the transaction that opens them."""
+    """Add notices for opened insights, in the transaction that opens them."""
     told = [(insight_notice(insight), insight.category) for insight in insights]
     for each in subscriptions:
         add_notices(
@@ -257,51 +265,54 @@ def add_insight_notices(
 
 def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
     """
-    Tell the channels that views name of their anomalies, within the transaction that opens the insights.
-    Before `add_insight_notices`: a channel is told of an insight once.
+    Notify the channels that a view names of its anomalies, in the transaction that opens the insights.
+
+    Call it before `add_insight_notices`, so that a channel receives each insight only once.
     """
     for insight, channels in opened:
         add_notices(rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
 
 
 class NoticeTable:
-    """What waits and what is over. No row is kept in memory: notices are added within other tables' changes."""
+    """
+    The waiting and finished notifications. Memory holds none of them, because changes of other tables add notices.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        # Set by whoever read the configuration: the names of its channels, and which are told of insights.
+        # The configuration sets these: the names of its channels, and the channels that receive insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
-        self.report_channels: frozenset[str] = frozenset()  # those that take more than alerts
-        self.mail_channels: frozenset[str] = frozenset()  # those that write to a person's address
+        self.report_channels: frozenset[str] = frozenset()  # channels that accept more than alerts
+        self.mail_channels: frozenset[str] = frozenset()  # channels that can send to a person's own address
 
     def check_channels(self, field: str, names: Iterable[str]) -> None:
-        """Invalid for a name that no channel of the configuration has."""
+        """Raise Invalid if no configured channel has one of these names."""
         for name in names:
             if name not in self.channels:
                 known = ", ".join(self.channels) or "none"
-                raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]; there are: {known}")
+                raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]. Use one of: {known}")
 
     def check_report_channels(self, field: str, names: Iterable[str]) -> None:
-        """Invalid for a name that no channel has, or one that takes alerts alone."""
+        """Raise Invalid for an unknown channel, or for one that accepts only alerts."""
         names = tuple(names)
         self.check_channels(field, names)
         for name in names:
             if name not in self.report_channels:
                 raise Invalid(
-                    f"{field}: {name} takes alerts alone; name a channel of mail or chat, or a webhook"
+                    f"{field}: {name} accepts only alerts. Use a mail channel, a chat channel or a webhook"
                 )
 
     @property
     def version(self) -> int:
-        """Grows with every change of the registry, of whatever is in it."""
+        """Return the change counter of the whole registry. It grows with every change."""
         return self._changes.version
 
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
         await self._changes.change(lambda rows: add_notices(rows, notices, channels))
 
     async def test(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        """Add a notice that shows whether a channel works."""
+        """Add a notice that tests a channel."""
 
         def work(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
@@ -313,27 +324,30 @@ class NoticeTable:
         return await self._changes.change(work)
 
     async def waiting(self) -> list[Notification]:
-        """Return the waiting notices of each channel, in the order in which they were added."""
+        """Return the waiting notifications by channel, in the order in which they were added."""
         return await self._changes.read(_reader(_WAITING))
 
     async def confirm(self) -> None:
-        """Asked before what waits is sent: it is kept for good, so that it never leaves again under another id."""
+        """
+        Wait until the waiting notifications are durable. Call it before sending, so that none is sent again
+        under another id.
+        """
         await self._changes.confirm()
 
     async def changes(self, channel: str) -> int:
-        """Grows with every change of what waits for a channel: cheaper to ask for than what waits."""
+        """Return how often the channel's waiting notifications changed. This costs less than reading them."""
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
     async def over(self) -> list[Notification]:
-        """Sent, failed and discarded ones."""
+        """Return the finished notifications: sent, failed and discarded."""
         return await self._changes.read(_reader(_OVER))
 
     async def find(self, id: str) -> Notification:
         return await self._changes.read(lambda rows: _find(rows, id))
 
     async def counts(self) -> Mapping[str, ChannelCounts]:
-        """Return the counts of each channel, also of channels that left the configuration."""
+        """Return the counts of each channel, including removed channels."""
 
         def read(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
             return {channel: _counts(body) for channel, body in rows.documents(_CHANNEL).items()}
@@ -341,7 +355,7 @@ class NoticeTable:
         return await self._changes.read(read)
 
     async def update(self, changed: Sequence[Notification]) -> None:
-        """Keep what became of notifications; one that does not wait any more stays as it is."""
+        """Store the results of sending. A notification that no longer waits stays as it is."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -357,7 +371,10 @@ class NoticeTable:
         await self._changes.change(work)
 
     async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Send those that failed or were discarded again, after those that wait, which are tried at once."""
+        """
+        Send failed and discarded notifications again, after the waiting ones. Waiting ones among `ids` are
+        retried at once.
+        """
 
         def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
             if notification.state == SENT:
@@ -370,7 +387,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.retry", ids, changed, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Give up those that wait or failed."""
+        """Discard waiting or failed notifications."""
 
         def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
@@ -379,7 +396,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.discard", ids, changed, actor)
 
     async def trim(self) -> None:
-        """Forget those that are over for KEPT_S, and the oldest beyond MAX_OVER."""
+        """Delete finished notifications after KEPT_S, and the oldest beyond MAX_OVER."""
         ends = self._changes.now() - KEPT_S
         over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
         old = [each for each in over[:MAX_OVER] if (each.settled or 0.0) <= ends]
@@ -399,7 +416,10 @@ class NoticeTable:
         changed: Callable[[Notification, _ChannelBooks], Notification | None],
         actor: Actor,
     ) -> int:
-        """Change notices by hand and return how many changed. NotThere if an id is unknown: then none changed."""
+        """
+        Change notifications by hand and return the number changed. Raises NotThere and changes none if an
+        id is unknown.
+        """
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:
@@ -425,7 +445,7 @@ class NoticeTable:
 
 
 class _ChannelBooks:
-    """The counts of one channel within a transaction; `close` keeps them."""
+    """The counts of one channel within a transaction. `close` stores them."""
 
     def __init__(self, rows: RegistryRows, channel: str) -> None:
         self._rows = rows
@@ -436,15 +456,15 @@ class _ChannelBooks:
         self._counts = _counts(body)
 
     def numbered(self, notification: Notification) -> Notification:
-        """The last in the order of the channel."""
+        """Return the notification with the next number of the channel."""
         self._next += 1
         return replace(notification, number=self._next - 1)
 
     def put(self, notification: Notification, *, now: float) -> None:
-        """Add it to those that wait, or to those that are over."""
+        """Store it with the waiting or with the finished notifications."""
         counts = self._counts
         if notification.state == WAITING and counts.waiting >= MAX_WAITING:
-            error = f"{MAX_WAITING} notifications wait for this channel already"
+            error = f"{MAX_WAITING} notifications already wait for this channel"
             notification = replace(notification, state=FAILED, error=error)
         if notification.state == WAITING:
             self._counts = replace(counts, waiting=counts.waiting + 1)
@@ -457,7 +477,7 @@ class _ChannelBooks:
         self._rows.put_document(_OVER, notification.id, document_of(replace(notification, settled=now)))
 
     def remove(self, notification: Notification) -> None:
-        """Take it from wherever it is, to be put again."""
+        """Delete it from where it is stored, before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)
@@ -479,7 +499,7 @@ def _counts(body: Mapping[str, int]) -> ChannelCounts:
 def _find(rows: RegistryRows, id: str) -> Notification:
     document = rows.document(_WAITING, id) or rows.document(_OVER, id)
     if document is None:
-        raise NotThere("there is no notification with this id")
+        raise NotThere("no notification has this id")
     return read_notification(document)
 
 

@@ -1,4 +1,4 @@
-"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol."""
+"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ ROLES = (
     VIEWER,
     OPERATOR,
     ADMIN,
-)  # each may do what the ones before it may; NO_ROLE: see spool.registry.roles
+)  # each role may do everything that the earlier ones may; for NO_ROLE see spool.registry.roles
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024
 LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
-MAX_TOKEN_LIFE_S = 7 * 86_400.0  # of a provider's token: what ended one before its time is kept for so long
+# maximum life of a provider's token; records of ended tokens are stored for this long
+MAX_TOKEN_LIFE_S = 7 * 86_400.0
 
-# 32 MiB and about 0.2 s a guess (OWASP's password storage figures); kept beside each hash, so they can be
-# raised.
+# Cost per guess: 32 MiB and about 0.2 s (OWASP's figures for password storage). They are stored with each
+# hash, so they can be raised later.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
-# The hash of no password at all: guessing at an account that does not exist takes as long as at one that
-# does.
+# Hash that no password matches. A guess at an unknown account takes as long as at a known one.
 NOBODY = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${'00' * 16}${'00' * 32}".encode()
 _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
@@ -40,10 +40,10 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 @dataclass(frozen=True, slots=True)
 class Actor:
     """
-    Who changes something, and from where, as the audit list shows it.
+    The person or key that makes a change, and its address, as the audit list shows it.
 
-    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it.
-    `is_key`: no person, so that it has a share of what is one for all (spool.registry.document_table).
+    `expects`: for a key on shared storage, the expectation that it is still valid; otherwise the change is
+    rejected. `is_key`: a key, which may use only its share of each limit (spool.registry.document_table).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A person with an account. The password is kept as its scrypt hash alone."""
+    """A person with an account. Only the scrypt hash of the password is stored."""
 
     email: str
     role: str
@@ -62,30 +62,34 @@ class Operator:
     created_at: float
     last_modified: float
     password: bytes = field(repr=False)
-    disabled: bool = False  # may not sign in, in whatever way
-    issuer: str = ""  # the OpenID provider whose person this is; "" for an account of Tollhouse's own
-    subject: str = ""  # the person's id there
+    disabled: bool = False  # may not sign in by any method
+    issuer: str = ""  # the OpenID provider of this person; "" for an account of Tollhouse itself
+    subject: str = ""  # the person's id at the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in."""
+    """
+    A person who signed in at an OpenID provider, after all checks. `session` is the provider's id of the sign-in.
+    """
 
     email: str
     role: str
-    decides_role: bool  # the role is the provider's to say, and not the list of operators'
-    # the role is that of one of the groups, not the one that a person without such a group has
+    decides_role: bool  # the provider decides the role, not the operator's account
+    # the role comes from one of the person's groups, not from the default role
     is_mapped: bool = False
     issuer: str
     subject: str
     session: str = ""
     groups: tuple[str, ...] = ()
-    refreshes: bool = False  # the provider is asked from time to time whether the person may go on
+    refreshes: bool = False  # the provider is asked regularly whether the sign-in is still valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone."""
+    """
+    A signed-in browser. `csrf` must accompany every change. Only a keyed hash of the cookie's secret is stored.
+    """
 
     digest: bytes = field(repr=False)
     actor: str
@@ -93,19 +97,19 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # begun with an account's password, not with a console link
-    account: str  # the account behind it, which it ends with; "" for a link made on the operator socket
-    address: str  # where it was begun
-    ends_at: float  # however busy
+    operator: bool  # began with an account, not with a console link
+    account: str  # the account that owns it and ends it; "" for a link made on the operator socket
+    address: str  # the client address at sign-in
+    ends_at: float  # ends then, even if it is in use
     issuer: str = ""  # the OpenID provider that signed the person in; "" for a password or a link
-    subject: str = ""  # the person's id there
-    provider_session: str = ""  # and the id of the sign-in, by which the provider ends it
-    groups: str = "[]"  # the person's groups there, a JSON list
+    subject: str = ""  # the person's id at the provider
+    provider_session: str = ""  # the provider's id of the sign-in, with which the provider can end it
+    groups: str = "[]"  # the person's groups at the provider, a JSON list
     refreshes: bool = False  # see Person
 
     @property
     def id(self) -> str:
-        """Names it in lists and calls; the secret cannot be told from it."""
+        """Return the id for lists and calls. It does not reveal the secret."""
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
@@ -114,13 +118,15 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone."""
+    """
+    A link that signs a person in once, under the actor's name. Only a keyed hash of its secret is stored.
+    """
 
     digest: bytes = field(repr=False)
     actor: str
     role: str
     ends_at: float
-    account: str  # the account that made it, which it ends with; "" on the operator socket
+    account: str  # the account that made it; the link ends with it; "" on the operator socket
 
 
 def status(operator: Operator) -> str:
@@ -128,10 +134,10 @@ def status(operator: Operator) -> str:
 
 
 def check_email(email: str) -> str:
-    """Trimmed and in small letters: one person has one account."""
+    """Return the address trimmed and in lower case, so that one person has one account."""
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
-        raise Invalid("an operator is named by an e-mail address, such as ada@example.com")
+        raise Invalid("an operator name must be an e-mail address, such as ada@example.com")
     return email
 
 
@@ -141,25 +147,29 @@ def is_email(text: str) -> bool:
 
 def check_role(role: str) -> str:
     if role not in ROLES:
-        raise Invalid("a role is one of " + ", ".join(ROLES))
+        raise Invalid("role must be one of " + ", ".join(ROLES))
     return role
 
 
 def check_password(password: str) -> str:
     if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
-        raise Invalid(f"a password has {MIN_PASSWORD} to {MAX_PASSWORD} characters")
+        raise Invalid(f"a password must have {MIN_PASSWORD} to {MAX_PASSWORD} characters")
     return password
 
 
 def hashed(password: str) -> bytes:
-    """Costs and salt with the hash; slow on purpose: call it off the loop."""
+    """
+    Return the scrypt hash of a password with its costs and salt. Slow on purpose: call it off the event loop.
+    """
     salt = secrets.token_bytes(16)
     digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def matches(password: str, kept: bytes) -> bool:
-    """True if a password is the one behind a hash, in constant time; slow on purpose: call it off the loop."""
+    """
+    Return True if the password matches the hash, in constant time. Slow on purpose: call it off the event loop.
+    """
     _, n, r, p, salt, digest = kept.decode().split("$")
     found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, bytes.fromhex(digest))

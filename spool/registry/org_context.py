@@ -1,4 +1,4 @@
-"""What an organization wants assistants to know of it: one text, with who set it. Values and rules; no file."""
+"""The organization's notes for assistants: one text with its author and time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable
 from spool.turns.threads import prepare
 
-KIND = "org_context"  # of its document
+KIND = "org_context"  # kind of its document
 ID = "notes"
 MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgContext:
-    """As it is kept; `set_at` is in epoch seconds."""
+    """The stored text. `set_at` is in epoch seconds."""
 
     text: str
     set_by: str
@@ -33,29 +33,28 @@ prepare(OrgContext)
 
 
 def stored(context: OrgContext) -> dict[str, Any]:
-    """The text as a document."""
     body: dict[str, Any] = msgspec.to_builtins(context)
     return body
 
 
 def restore_context(body: Mapping[str, Any]) -> OrgContext:
-    """The text of a document; RegistryDamaged if it is none."""
+    """Decode the stored document. Raises RegistryDamaged if it does not fit."""
     try:
         return msgspec.convert(body, OrgContext)
     except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"the notes on the organization cannot be read: {error}") from error
+        raise RegistryDamaged(f"the stored notes on the organization cannot be read: {error}") from error
 
 
 def check_context(text: str) -> str:
-    """The text in its stored form; empty for none."""
+    """Return the text in its stored form, empty for none."""
     text = text.strip()
     if len(text) > MAX_TEXT:
-        raise Invalid(f"text has at most {MAX_TEXT} characters, and this has {len(text)}: shorten it")
+        raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")
     return storable(text)
 
 
 class OrgContextTable:
-    """Read and set the notes. A method that raises changes nothing."""
+    """The table with the notes. A method that raises changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -64,7 +63,7 @@ class OrgContextTable:
         return await self._changes.read(_read)
 
     async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
-        """Replace the notes; an empty text removes them. The same text again changes nothing."""
+        """Replace the notes. An empty text deletes them. Setting the same text again changes nothing."""
         text, now = check_context(text), self._changes.now()
 
         def work(rows: RegistryRows) -> OrgContext | None:

@@ -1,4 +1,4 @@
-"""What people may do in Tollhouse, in named sets: the catalogue from which roles are made. Pure."""
+"""The permission sets from which roles are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionSet:
-    """`includes` are the ids of sets that come with it: who may change a thing may read it."""
+    """
+    A named set of permissions. A role with this set also has the sets in `includes`.
+
+    For example, a set that allows a change includes the set that allows reading the same data.
+    """
 
     id: str
     title: str
@@ -33,11 +37,14 @@ INSTALLATION_ADMINISTRATION = "installation_administration"
 VIEW_NAMES = "view_names"
 
 _CATALOGUE = (
-    # The names of the first five are the published interface's.
+    # The published interface defines the names of the first five sets.
     PermissionSet(
         id=VIEW_RECOMMENDATIONS,
         title="View Recommendations",
-        description="Read recommendations, their types and their comments, and look for savings without keeping them.",
+        description=(
+            "Read recommendations, their types and their comments, and check for savings without storing "
+            "them."
+        ),
     ),
     PermissionSet(
         id=VIEW_STREAM_SETTINGS,
@@ -70,18 +77,20 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_RECORDS,
         title="View Records",
-        description="Read single calls, hear of them as they arrive, and read receipts.",
+        description="Read single calls, receive them as they arrive, and read receipts.",
     ),
     PermissionSet(
         id=VIEW_OPERATION,
         title="View Operation",
-        description="Read the state of the spool: routes, deliveries, dead letters, books, devices, clusters, API keys"
-        " and notifications.",
+        description=(
+            "Read the state of the queue on disk: routes, deliveries, rejected records, accounting, "
+            "devices, clusters, API keys and notifications."
+        ),
     ),
     PermissionSet(
         id=USE_ASSISTANTS,
         title="Use Assistants",
-        description="Speak to the tools of assistants (MCP), on the operator side and signed in over HTTP.",
+        description="Use the tools for assistants (MCP), over the operator API or over HTTP with a sign-in.",
         includes=(VIEW_COSTS, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS),
     ),
     PermissionSet(
@@ -93,40 +102,46 @@ _CATALOGUE = (
     PermissionSet(
         id=WORK_ON_INSIGHTS,
         title="Work on Insights and Recommendations",
-        description="Set status and assignee, comment, run detectors, and set what types of recommendations tell.",
+        description=(
+            "Set status and assignee, comment, run detectors, and set the thresholds of recommendation types."
+        ),
         includes=(VIEW_COSTS, VIEW_RECOMMENDATIONS),
     ),
     PermissionSet(
         id=MODIFY_BILLING,
         title="Modify Billing",
-        description="Change billing connections, send billing drops, import statements, and count or price the ledger"
-        " again.",
+        description=(
+            "Change billing connections, send hourly billing files, import provider bills, and recount "
+            "or recalculate the totals."
+        ),
         includes=(VIEW_COSTS,),
     ),
     PermissionSet(
         id=OPERATE_SPOOL,
         title="Operate the Spool",
-        description="Act on routes, dead letters, notifications, devices, clusters and unconfirmed deliveries, and"
-        " read the configuration.",
+        description=(
+            "Act on routes, rejected records, notifications, devices, clusters and unconfirmed "
+            "deliveries, and read the configuration."
+        ),
         includes=(VIEW_OPERATION, VIEW_STREAM_SETTINGS),
     ),
     PermissionSet(
         id=INSTALLATION_ADMINISTRATION,
         title="Installation Administration",
-        description="Reload the configuration and back the data up.",
+        description="Reload the configuration and make backups.",
         includes=(VIEW_OPERATION,),
     ),
     PermissionSet(
         id=VIEW_NAMES,
         title="View Names of People",
-        description="See the names behind people whose e-mail addresses are kept as hashes.",
+        description="See the names of people whose e-mail addresses are stored as hashes.",
     ),
 )
 
 PERMISSION_SETS: Mapping[str, PermissionSet] = {each.id: each for each in _CATALOGUE}
 
 ALL = frozenset(PERMISSION_SETS)
-# What the accounts' own roles may do: Member, Operator; an Organizer may do everything.
+# Permissions of the account roles Member and Operator. An Organizer may do everything.
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )
@@ -140,7 +155,7 @@ OF_OPERATOR = OF_MEMBER | {
 
 
 def with_included(ids: Iterable[str]) -> frozenset[str]:
-    """The sets of these ids with all that they include. An id that is not in the catalogue any more gives nothing."""
+    """Return these sets and all sets that they include. Unknown ids are ignored."""
     found: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

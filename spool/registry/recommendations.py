@@ -1,9 +1,8 @@
 """
-Recommendations: what the same work could have cost less, and what people decided about it. Values and
-rules; no file.
+Recommendations: how the same work could have cost less, and people's decisions about it. Values and rules.
 
-Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days
-are texts such as 2026-11-20.
+Statuses and efforts are the same as for insights. Money is decimal text in dollars. Times are epoch seconds.
+Days are texts such as 2026-11-20.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ EXACT, STRONG, WEAK = "exact", "strong", "weak"
 CONFIDENCES = (EXACT, STRONG, WEAK)
 
 MAX_RECOMMENDATIONS = 1_000
-MAX_COMMENTS = 200  # on one recommendation
+MAX_COMMENTS = 200  # per recommendation
 MAX_ASSIGNEE = 256
-MAX_AT_ONCE = 500  # recommendations that one request changes
+MAX_AT_ONCE = 500  # recommendations that one request may change
 _MAX_AMOUNT = Decimal(10) ** 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """A model, who serves it, and how it processes a call ("" is the standard way); None is unknown, or any."""
+    """A model, its provider and its processing mode ("" is standard). None means unknown, or any."""
 
     model: str | None = None
     provider: str | None = None
@@ -37,13 +36,15 @@ class Processing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """
-    What a look found. `key` is the same whenever it finds the same thing again, and begins with "type:".
+    A possible saving that a run found. `key` is the same each time the same saving is found; it
+    begins with "type:".
 
-    `spent` is what the tokens concerned cost, `gross_savings` what of it this alone would save,
-    `monthly_savings` what is left of that after larger recommendations on the same tokens. `measured_by` are
-    the values of dimensions under which the work goes on once this is done: the realised savings are measured
-    there. `concerns` are values of dimensions that all calls have of which anything is said, empty if it
-    speaks of others too: who may see some calls alone sees it if these are among them.
+    `spent` is the cost of the tokens concerned. `gross_savings` is what this recommendation would save if it
+    were the only one. `monthly_savings` is the rest after larger recommendations on the same tokens.
+
+    `measured_by` has the dimension values under which the work continues after the change. Realized savings are
+    measured there. `concerns` has dimension values that all the calls concerned share; it is empty if there are
+    none. A person with restricted access sees the saving only if these values are within that access.
     """
 
     key: str
@@ -69,7 +70,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realized:
-    """What was saved on the days from `since` until before `until`, after a recommendation was addressed."""
+    """The amount saved after a recommendation was addressed, from day `since` until before day `until`."""
 
     amount: str
     since: str
@@ -79,10 +80,10 @@ class Realized:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """
-    As it is kept.
+    A stored recommendation.
 
-    `is_open`: the last look found it, and its type is switched on. `promised` are the monthly savings at the
-    time it was addressed. One that nobody `touched` goes some time after it is closed.
+    `is_open` means that the last run found it and its type is enabled. `promised` is the monthly savings at the
+    time when it was addressed. If nobody edited it (`touched`), it is deleted some time after it is closed.
     """
 
     id: str
@@ -106,8 +107,9 @@ class Recommendation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSettings:
     """
-    Whether a type of recommendations is looked for, and the least that is told: dollars a month, and percent
-    of everything that was spent.
+    Settings of a recommendation type: whether it is enabled, and the smallest saving to report.
+
+    `least_savings` is in dollars per month, `least_share` in percent of all costs.
     """
 
     enabled: bool = True
@@ -127,7 +129,10 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """The comments on one recommendation, oldest first. `last` is the highest id that one of them ever had."""
+    """
+    The comments on one recommendation, oldest first. `last` is the highest id ever used,
+    including deleted comments.
+    """
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)
@@ -136,7 +141,7 @@ class CommentThread:
 def check_assignee(assignee: str) -> str:
     assignee = assignee.strip()
     if len(assignee) > MAX_ASSIGNEE or not assignee.isprintable():
-        raise Invalid(f"assignee is a name of at most {MAX_ASSIGNEE} printable characters")
+        raise Invalid(f"assignee must be a name of at most {MAX_ASSIGNEE} printable characters")
     return assignee
 
 
@@ -154,5 +159,5 @@ def _number(name: str, text: str, most: Decimal, what: str) -> str:
     except InvalidOperation:
         found = Decimal("NaN")
     if not found.is_finite() or not 0 <= found <= most or (found and found.adjusted() < -9):
-        raise Invalid(f"{name} must be a decimal number of {what}, not below 0")
+        raise Invalid(f"{name} must be a decimal number of {what}, and at least 0")
     return f"{found:f}"

@@ -1,4 +1,4 @@
-"""The registry: a table for each noun, from keys to recommendations, and the audit rows."""
+"""The registry: one table per kind of thing, from keys to recommendations, and the audit list."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredTable(MemoryTable, Protocol):
-    """A table that the registry does not know by itself: whoever opens the registry brings its class."""
+    """A table that a package above declares. The process that opens the registry passes its class."""
 
     def __init__(self, changes: Changes) -> None: ...
 
@@ -44,7 +44,7 @@ Table = TypeVar("Table", bound=DeclaredTable)
 
 
 class Registry:
-    """Opened once, by the process that owns the sockets."""
+    """All tables of a registry. The server process opens it once."""
 
     def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
@@ -65,12 +65,10 @@ class Registry:
         self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
-        self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
+        self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # currency rates by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
-        self.closed_months = PlainDocuments(changes, "closed_month")  # of the bills of a provider
-        self.connections_in_costs = PlainDocuments(
-            changes, "connection_in_costs"
-        )  # by the id of a connection
+        self.closed_months = PlainDocuments(changes, "closed_month")  # of a provider's bills
+        self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")  # by connection id
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
             table
@@ -88,13 +86,14 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        Open a registry with its own tables and those that are `declared` above.
+        Open a registry with its own tables and the `declared` ones. If the rows cannot be read, the
+        store is closed.
 
-        `secret` is spool.installation.installation_secret's. The store is closed when it cannot be read.
+        `secret` comes from spool.installation.installation_secret.
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
-            await registry.follow()  # what is read then is of this place, or later
+            await registry.follow()  # tables loaded after this are at this position or newer
             tables: Sequence[MemoryTable] = (
                 registry.keys,
                 registry.assistant_tools,
@@ -114,19 +113,17 @@ class Registry:
         return registry
 
     def table(self, kind: type[Table]) -> Table:
-        """Return the table of a class that is declared above. LookupError if the registry was opened without it."""
+        """Return the table of a declared class. Raises KeyError if the registry was opened without it."""
         found = self._declared[kind]
         assert isinstance(found, kind)
         return found
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Return the bounds that no setting has, by limit."""
+        """Return the limits without a setting, by name."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
-        """
-        Return for each limit how many of the existing rows each key made; those that people made stand under "".
-        """
+        """Return the number of rows that each key created, by limit. Rows created by people are under ""."""
         there = {table.limit: table.count() for table in self._documents}
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
@@ -139,54 +136,62 @@ class Registry:
         return found
 
     def name_of(self, kind: str, id: str) -> str | None:
-        """Return the name of a document whose kind is as its audit rows have it; None if it is not there."""
+        """
+        Return the name of a document by the kind in its audit rows and its id, or None if it does not exist.
+        """
         table = next((each for each in self._documents if each.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
 
     @cached_property
     def person_names(self) -> PersonNameTable:
-        """Names behind hashed people: nothing of it is kept in memory, so no start needs it."""
+        """Names of hashed people. Imported when first used, because no start needs them in memory."""
         from spool.registry.tables.person_names import PersonNameTable
 
         return PersonNameTable(self._changes)
 
     @property
     def version(self) -> int:
-        """Grows with every change, of whatever is in it."""
+        """Return a counter that grows with every change."""
         return self._changes.version
 
     @property
     def is_fresh(self) -> bool:
-        """True if what is in memory was true a second ago; always, unless other processes change the same rows."""
+        """
+        Return True if memory was up to date within the last second. Always True if no other process
+        changes the rows.
+        """
         return self._changes.is_fresh
 
     async def follow(self) -> RegistryNews:
-        """Bring what is in memory up to what every process had committed before this call."""
+        """Update memory with all changes that any process committed before this call."""
         return await self._changes.follow()
 
     async def followed(self) -> None:
         """
-        Wait until memory holds what every process had committed before this call, without a look for it.
-        SpoolUnavailable after a second.
+        Wait until memory has all changes that any process committed before this call, without an extra read.
+
+        Raises SpoolUnavailable after a second.
         """
         await self._changes.followed()
 
     async def confirm(self) -> None:
         """
-        Wait until what stands now outlives this machine: whoever asked for a change is told of nothing else.
-        NotCertain if that is not known.
+        Wait until the current state survives the loss of this machine. Call it before reporting state to a
+        client that requested a change. Raises NotCertain if durability is unknown.
         """
         await self._changes.confirm()
 
     async def note(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
-        """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""
+        """
+        Add an audit row for a change stored elsewhere, such as a deleted route or a resent rejected record.
+        """
         await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_all(self, changes: Sequence[AuditedChange]) -> None:
-        """Add the audit rows of changes that happen together elsewhere, in one transaction."""
+        """Add the audit rows of changes made together elsewhere, in one transaction."""
         at = self._changes.now()
 
         def work(rows: RegistryRows) -> None:

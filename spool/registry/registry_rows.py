@@ -1,6 +1,4 @@
-"""
-What an engine owes the registry: its rows, in transactions. Every rule stands above, in `spool.registry.tables`.
-"""
+"""The protocols that an engine implements for the registry. The rules are in `spool.registry.tables`."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 
 T = TypeVar("T")
-# Rows that are kept alike, and the field by which each is found.
+# Row classes that engines store alike, and the id field of each.
 ROW_IDS: Mapping[type[Any], str] = {
     Operator: "email",
     Session: "digest",
@@ -29,7 +27,9 @@ ROW_IDS: Mapping[type[Any], str] = {
 
 
 class RegistryRows(DocumentRows, Protocol):
-    """The rows within one transaction. `put...` adds a row or replaces the one with its id (ROW_IDS)."""
+    """
+    The rows within one transaction. `put...` adds a row or replaces the row with the same id (see ROW_IDS).
+    """
 
     def all(self, kind: type[T]) -> Sequence[T]:
         """Return the rows of a kind, ordered by id."""
@@ -46,17 +46,17 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def keys(self) -> Sequence[Key]:
-        """All of them by id, with their secrets in the order in which they were made."""
+        """Return all keys ordered by id, each with its secrets in the order of their creation."""
         ...
 
     def key(self, name: str) -> Key | None: ...
 
     def key_folded(self, folded: str) -> Key | None:
-        """The key whose folded name this is."""
+        """Return the key with this folded name."""
         ...
 
     def add_key(self, key: Key) -> Key:
-        """The key with its id, which no key had before."""
+        """Add a key and return it with its new id. Ids are never reused."""
         ...
 
     def put_key(self, key: Key) -> None: ...
@@ -64,20 +64,20 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id."""
+        """Store the last accesses by key id. Earlier times and unknown ids are ignored."""
         ...
 
     def accesses(self, since: float) -> Mapping[int, float]:
-        """The last accesses at or after this time, by key id."""
+        """Return the last accesses at or after this time, by key id."""
         ...
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
-        """Note when a session was last seen; nothing if it is gone."""
+        """Update the time when a session was last seen. Does nothing if the session is deleted."""
         ...
 
     def delete_sessions_of(self, account: str) -> None:
         """
-        Delete the sessions of an operator's account and of the console links that it made, and its unused links.
+        Delete the sessions of an operator account, the sessions begun with its console links, and its unused links.
         """
         ...
 
@@ -86,33 +86,33 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
-        """Remove a link and return it."""
+        """Delete a link and return it, or None."""
         ...
 
-    def delete_links_before(self, ends_at: float) -> None:
-        """Delete the links that end at or before this time."""
-        ...
+    def delete_links_before(self, ends_at: float) -> None: ...
 
     def count_insights(self) -> int: ...
 
     def findings(self) -> Sequence[Insight]:
-        """The insights that a detector found."""
+        """Return the insights that a detector found."""
         ...
 
     def put_insights(self, insights: Iterable[Insight]) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
-        """Findings that are not present, that nobody touched, and that were last found before this time."""
+        """
+        Delete findings last found before this time, unless they are still present or somebody edited them.
+        """
         ...
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        """Return them ordered by id."""
+        """Return the comments on an insight, ordered by id."""
         ...
 
     def add_comment(self, comment: Comment) -> Comment:
-        """The comment with its id, which no comment had before."""
+        """Add a comment and return it with its new id. Ids are never reused."""
         ...
 
     def delete_comments(self, insight: str) -> None: ...
@@ -126,54 +126,60 @@ class RegistryRows(DocumentRows, Protocol):
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        """`before` and `after` are JSON objects."""
+        """Add an audit row. `before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
         ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
 
 
 class RegistryStore(Protocol):
-    """The rows on whatever the engine keeps them."""
+    """The registry's rows in an engine, read and changed in transactions."""
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes change the rows, too."""
+        """Return True if other processes may change the rows as well."""
         ...
 
     @property
     def ends_keys(self) -> bool:
-        """True if the newest change ended a key under which others may still keep something."""
+        """
+        Return True if the newest change ended a key that running commits of other processes may still use.
+        """
         ...
 
     async def outlast_commits(self) -> None:
-        """Wait until what was begun under keys before they ended is kept or refused."""
+        """Wait until running commits under ended keys are stored or rejected."""
         ...
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         """
-        Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
+        Run `work` in one transaction. When this returns, all its changes are durable; if it
+        raises, nothing changes.
 
-        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read. What
-        `work` refuses or leaves as it is rests on what is there: NotCertain unless that outlives this machine.
+        Raises SpoolUnavailable if the storage cannot be written now, RegistryDamaged if the rows cannot be
+        read. If `work` only reads or raises, its result depends on what it read: NotCertain is raised unless
+        that data survives the loss of this machine.
         """
         ...
 
     async def confirm(self) -> None:
         """
-        Wait until what stands now outlives this machine, as changes have to: before somebody who asked for
-        one is told what is there, or is not. NotCertain if that is not known.
+        Wait until the current state survives the loss of this machine. Call it before reporting state to a client
+        that requested a change.
+
+        Raises NotCertain if durability is unknown.
         """
         ...
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        """Run `work`, which changes nothing, on the rows of one moment."""
+        """Run `work`, which changes nothing, on one consistent snapshot."""
         ...
 
     async def news(self, since: int | None) -> RegistryNews:
         """
-        Return what other processes changed after this place; with None, only the newest place.
+        Return the changes of other processes after position `since`. None returns only the newest position.
 
-        While a change of this process runs, nobody asks.
+        Must not be called while a change of this process runs.
         """
         ...
 

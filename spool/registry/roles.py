@@ -1,8 +1,8 @@
 """
-Roles of people: what they may do, and of which calls they see anything. Values and rules; no file.
+Roles: permissions of people, and the calls whose costs they may see. Values and rules.
 
-A role names its members by their e-mail addresses or by groups of the OpenID provider. Several roles unite: a
-person may do what one of them allows, and sees what one of them shows.
+A role names its members by e-mail address or by groups of the OpenID provider. Several roles add up: a person
+may do and see everything that any of their roles allows.
 """
 
 from __future__ import annotations
@@ -42,20 +42,24 @@ from spool.registry.permission_sets import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable
 
-COUNTED_TYPES = tuple(COST_TYPES)  # all that is made of calls has money of each of these
+COUNTED_TYPES = tuple(COST_TYPES)  # cost types that all data made from calls has
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
 def shown_types(named: Collection[str]) -> frozenset[str]:
-    """Return the cost types that a role shows which names these: all, if none; one sum has every name that it has."""
+    """
+    Return the cost types that a role shows if it names these, or all if it names none.
+
+    Cost types with different names may be the same sum; naming one shows all of them.
+    """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
 
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
-MAX_VALUE = 256  # characters, as much as the ledger keeps
-MAX_GROUP = 256  # characters of a group's name
+MAX_VALUE = 256  # characters, the same limit as in the ledger
+MAX_GROUP = 256  # characters of a group name
 
 FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
 DATA_ACCESS = (FULL, LIMITED, NO_DATA)
@@ -63,12 +67,14 @@ IS, EXCEPT = "is", "except"  # modes of a filter
 MODES = (IS, EXCEPT)
 MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 
-_MAX_COMBINATIONS = 1000  # of a filter's values, one by one
+_MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
-    """Passes calls whose value of `dimension` is one of `values`, or with EXCEPT none of them. "" is unknown."""
+    """
+    A filter that passes calls with one of `values` in `dimension`, or with EXCEPT, all other calls. "" is unknown.
+    """
 
     dimension: str
     values: tuple[str, ...]
@@ -79,9 +85,10 @@ class RoleFilter:
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Surely passes all that has one of the values `include` and none of `exclude`; without `include` every value.
+        Return True if the filter surely passes all calls that `include` and `exclude` select for its dimension.
 
-        What is included and excluded at once counts as included: the answer may be no where yes would be right.
+        An empty `include` means every value. A value in both counts as included, so the result may be False
+        where True would be correct, never the reverse.
         """
         if include and all(map(self.holds, include)):
             return True
@@ -91,10 +98,10 @@ class RoleFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSlice:
     """
-    What a person may see of the ledger: calls that pass every filter of one of the parts.
+    The calls of the ledger that a person may see: those that pass every filter of at least one part.
 
-    Without parts nothing is seen; a part without filters has every call. With `hides_money` it is still not
-    everything: not every cost type is shown.
+    Without parts, the person sees nothing. An empty part includes every call. `hides_money` means that some
+    cost types are hidden, so even all calls are not everything.
     """
 
     parts: tuple[tuple[RoleFilter, ...], ...] = ()
@@ -110,18 +117,19 @@ class LedgerSlice:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Every dimension that it names, once, sorted."""
+        """Return every dimension that the slice names, sorted."""
         return tuple(sorted({each.dimension for part in self.parts for each in part}))
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """True if a person with this slice sees a call with these values."""
+        """Return True if the person may see a call with these values."""
         return any(all(each.holds(value_of(each.dimension)) for each in part) for part in self.parts)
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        True if everything that passes a view's filter is seen, whatever records there are.
+        Return True if the person may see everything that passes a view's filter, whatever records exist.
 
-        No if that is not sure. Included values are looked at one by one, so that two roles may show one each.
+        Return False if that is not certain. Included values are checked one by one, because different roles
+        may show them.
         """
         if self._part_contains(include, exclude):
             return True
@@ -137,7 +145,9 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """The slice without its parts that name a dimension which is not `known` any more: they show nothing."""
+        """
+        Return the slice without parts that name a dimension no longer `known`, because these parts show nothing.
+        """
         parts = (part for part in self.parts if all(each.dimension in known for each in part))
         return replace(self, parts=tuple(parts))
 
@@ -153,17 +163,17 @@ class LedgerSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleLimits:
-    """How many roles there may be, and how much one of them may name."""
+    """Limits on the number of roles and on the size of one role."""
 
     most: int = 200
-    members: int = 1000  # members and groups of one role
+    members: int = 1000  # members and groups per role
     filters: int = 20
-    values: int = 1000  # of all filters of one role
+    values: int = 1000  # of all filters per role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleDraft:
-    """What a person or a key states of a role. `groups` are those of the OpenID provider."""
+    """The role fields that a person or a key sets. `groups` are groups of the OpenID provider."""
 
     name: str
     description: str = ""
@@ -177,7 +187,7 @@ class RoleDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role(RoleDraft):
-    """As it is kept. Times are epoch seconds."""
+    """A stored role. Times are epoch seconds."""
 
     id: str
     created: float = 0.0
@@ -194,18 +204,20 @@ class Role(RoleDraft):
 
     @property
     def is_limiting(self) -> bool:
-        """True if it shows less than accounts of their own role see: some calls, or some of the money."""
+        """Return True if it shows less than the account roles do: only some calls or some cost types."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken(self, known: Collection[str]) -> str | None:
-        """Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they can."""
+        """
+        Return why its filters show nothing, or None. A role is broken if it names a dimension that is
+        no longer `known`.
+        """
         gone = sorted({each.dimension for each in self.filters} - set(known))
         if not gone:
             return None
         return (
-            f"the ledger does not know {', '.join(gone)} any more, so the role shows no calls: add the tag "
-            "to [ledger]"
-            " tags, publish a definition of the dimension, or change the role"
+            f"the ledger no longer has {', '.join(gone)}, so the role shows no calls: add the tag to "
+            "[ledger] tags, publish a definition of the dimension, or change the role"
         )
 
 
@@ -215,10 +227,10 @@ ROLES = DocumentKind("role", Role, "role")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
     """
-    What a person may do and see at one moment. `roles` are the names of the roles that say so.
+    The current permissions and visible data of a person. `roles` are the names of the roles that grant them.
 
-    `slice` is of calls and all that is made of them: of the roles that show every counted cost type. `shown` has the
-    parts of all roles, each with the cost types in which it is shown.
+    `slice` is the visible calls, by the roles that show every counted cost type. `shown` has the parts of all
+    roles, each with the cost types that it shows.
     """
 
     permission_sets: frozenset[str] = frozenset()
@@ -227,7 +239,7 @@ class Rights:
     shown: tuple[tuple[frozenset[str], tuple[RoleFilter, ...]], ...] = ()
 
     def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
-        """Return what may be seen in the money of these cost types, by the roles that show all of them."""
+        """Return the calls that may be seen in all these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
@@ -235,12 +247,12 @@ class Rights:
 
     @property
     def hides_calls(self) -> bool:
-        """True if there are calls to see, but none of them in every counted cost type."""
+        """Return True if the person may see some calls, but none of them in every counted cost type."""
         return bool(self.shown) and not self.slice.parts
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """The cost types in which anything is shown."""
+        """Return the cost types in which anything is visible."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
@@ -249,16 +261,19 @@ class Rights:
 
     @property
     def may_administer(self) -> bool:
-        """May manage people and roles: their calls show the data of everybody, so it takes all data."""
+        """
+        Return True if the person may manage people and roles. This needs access to all data, because it
+        reveals everybody's data.
+        """
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """
-    A person as a role holder: e-mail address, groups, and the role of the account.
+    A person who holds roles: e-mail address, groups, and account role.
 
-    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody else.
+    `has_default_role` means that the account role is the default from the OpenID provider's settings.
     """
 
     person: str
@@ -268,7 +283,7 @@ class Holder:
 
 
 def holder_of(session: Session) -> Holder:
-    """Return the person behind a session as roles see one. A console link gives its own role and no other."""
+    """Return the role holder of a session. A session from a console link has only the link's role."""
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
@@ -277,28 +292,33 @@ _BUILTIN = (
     Role(
         id=MEMBER_ID,
         name="Member",
-        description="Reads everything, changes nothing. Accounts with the role Member.",
+        description="Reads everything, changes nothing. Accounts with the role Member have it.",
         data_access=FULL,
         permission_sets=tuple(sorted(OF_MEMBER)),
     ),
     Role(
         id=OPERATOR_ID,
         name="Operator",
-        description="Runs Tollhouse day by day: all but people, API keys and the installation. Accounts with the role"
-        " Operator.",
+        description=(
+            "Runs Tollhouse day by day: everything except people, API keys and the installation. "
+            "Accounts with the role Operator have it."
+        ),
         data_access=FULL,
         permission_sets=tuple(sorted(OF_OPERATOR)),
     ),
     Role(
         id=ORGANIZER_ID,
         name="Organizer",
-        description="Everything. Accounts with the role Organizer, and whoever works at the server itself.",
+        description=(
+            "May do everything. Accounts with the role Organizer have it, and so do people who work on "
+            "the server itself."
+        ),
         data_access=FULL,
         permission_sets=tuple(sorted(ALL)),
     ),
 )
 BUILTIN: Mapping[str, Role] = {role.id: role for role in _BUILTIN}
-# The role of an account gives one of them; NO_ROLE gives none.
+# The built-in role of each account role. NO_ROLE has none.
 BASES: Mapping[str, Role] = {
     VIEWER: BUILTIN[MEMBER_ID],
     OPERATOR: BUILTIN[OPERATOR_ID],
@@ -307,7 +327,7 @@ BASES: Mapping[str, Role] = {
 
 
 class Roles:
-    """All roles of an installation but the built-in ones, and what each person has by them."""
+    """All roles of an installation except the built-in ones, and the rights that they give to people."""
 
     def __init__(self, roles: Iterable[Role]) -> None:
         self._roles = tuple(sorted(roles, key=lambda role: (role.name.casefold(), role.id)))
@@ -320,7 +340,10 @@ class Roles:
                 self._by_group.setdefault(group, []).append(place)
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """The rights of who has this e-mail address and these groups; `base` is the role of the account, if any."""
+        """
+        Return the rights of a person with this e-mail address and these groups. `base` is the account
+        role, if any.
+        """
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.given(person, groups))
         shown = dict.fromkeys((shown_types(role.cost_types), part) for role in roles for part in _parts(role))
@@ -332,12 +355,14 @@ class Roles:
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     def of_holder(self, holder: Holder) -> Rights:
-        """The rights of a person. Who is named by a role has no default role, from the moment of being named on."""
+        """
+        Return the rights of a role holder. A default account role no longer counts once a role names the person.
+        """
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
     def given(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
-        """The roles that name the person or one of the groups, by their names."""
+        """Return the roles that name the person or one of the groups, ordered by name."""
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))
@@ -345,17 +370,19 @@ class Roles:
 
     def base_of(self, person: Person) -> str:
         """
-        The role of the account of a person whom an OpenID provider has signed in.
+        Return the account role of a person who signed in at an OpenID provider.
 
-        Who is named by a role, and in no group that gives a role of accounts, has what the role gives and no
-        more: the default role of everybody else would open what the role shall close.
+        If a role names the person and no group maps to an account role, the result is NO_ROLE. Otherwise the
+        default account role would show data that the role is meant to restrict.
         """
         return (
             NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
         )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
-        """The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them."""
+        """
+        Return the enabled accounts that may do everything. Groups do not count, because their members are unknown.
+        """
         return frozenset(
             each.email
             for each in operators
@@ -371,7 +398,7 @@ def new_role_id() -> str:
 
 
 def dimensions(draft: RoleDraft) -> Iterator[str]:
-    """Every dimension that a role names."""
+    """Return every dimension that a role names."""
     return (each.dimension for each in draft.filters)
 
 
@@ -387,21 +414,25 @@ EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Organizer
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     """
-    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere.
+    Return the draft in its stored form. Invalid names the field and the rule. Whether the dimensions exist
+    is not checked.
     """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
-        raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")
+        raise Invalid(
+            "data_access limited needs at least one filter. Use full to show all data, or none to show "
+            "no data"
+        )
     if draft.data_access != LIMITED and draft.filters:
-        raise Invalid("filters go with data_access limited: leave them out, or give an empty list")
+        raise Invalid("filters need data_access limited. Omit them or give an empty list")
     for name in draft.cost_types:
         check_one_of("cost_types", name, ROLE_COST_TYPES)
     if len(draft.filters) > limits.filters:
-        raise Invalid(f"a role has at most {limits.filters} filters (roles.max_filters)")
+        raise Invalid(f"a role must have at most {limits.filters} filters (roles.max_filters)")
     if sum(len(each.values) for each in draft.filters) > limits.values:
-        raise Invalid(f"the filters of a role have at most {limits.values} values (roles.max_values)")
+        raise Invalid(f"the filters of a role must have at most {limits.values} values (roles.max_values)")
     if len(draft.members) + len(draft.groups) > limits.members:
-        raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
+        raise Invalid(f"a role must have at most {limits.members} members and groups (roles.max_members)")
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -419,7 +450,9 @@ def _check_filter(given: RoleFilter) -> RoleFilter:
     if not given.values:
         raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
     if any(len(value) > MAX_VALUE for value in given.values):
-        raise Invalid(f"filters: a value of {given.dimension[:MAX_NAME]} has at most {MAX_VALUE} characters")
+        raise Invalid(
+            f"filters: a value of {given.dimension[:MAX_NAME]} must have at most {MAX_VALUE} characters"
+        )
     values = tuple(dict.fromkeys(map(storable, given.values)))
     return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
 
@@ -431,15 +464,15 @@ def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(id for id in PERMISSION_SETS if id in chosen)
 
 
-_SHOWN = 10  # holders of a role that a message names
+_SHOWN = 10  # maximum number of role holders that a message names
 
 
 class RoleTable(NamedTable[Role]):
     """
-    Create, change and delete roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+    The table of roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
-    `known` are the dimensions of the ledger. `asker` is the person who changes something, None for a key and
-    on the server's own machine: nobody takes away his own administration.
+    `known` are the dimensions of the ledger. `asker` is the person who makes a change, or None for a key or a
+    command on the server itself. People cannot remove their own right to administer.
     """
 
     kind = ROLES
@@ -452,15 +485,16 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(())
 
     def all(self) -> list[Role]:
-        """The built-in ones, too."""
+        """Return all roles, including the built-in ones."""
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
-        """Return what a person may do and see now."""
         return self._in_force.of_holder(holder)
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
-        """Return the rights of a person if a draft were a role, in place of the one with the id `replaced`."""
+        """
+        Return the rights of a person if the draft were a role and replaced the role with the id `replaced`.
+        """
         tried = Role(id="", **stated(draft))
         others = (role for id, role in self._rows.items() if id != replaced)
         return Roles(map(self._matched, [*others, tried])).of_holder(holder)
@@ -477,7 +511,7 @@ class RoleTable(NamedTable[Role]):
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
+        """Add a role. Raises NotAllowed above the limit or above a key's share."""
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(dimensions(drafted), known)
@@ -497,9 +531,9 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """
-        Set the fields of a draft that are given. A filter on a dimension that is gone may stay as it is.
+        Set the given draft fields. Existing filters on a dimension that no longer exists may stay.
 
-        NotAllowed if it is not of the `version` any more that was read.
+        Raises NotAllowed if the role no longer has the given `version`.
         """
 
         def edit(before: Role) -> Role:
@@ -514,7 +548,7 @@ class RoleTable(NamedTable[Role]):
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """NotAllowed while it has members or groups."""
+        """Delete a role. Raises NotAllowed while it has members or groups."""
         await self._remove(id, check=_check_unused, actor=actor)
 
     def _found(self, kept: Mapping[str, Role], id: str) -> Role:
@@ -527,23 +561,22 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(map(self._matched, rows.values()))
 
     def _matched(self, role: Role) -> Role:
-        """Return a role whose filters hold for every form of the people that they name."""
+        """Return the role with filters that match every form of the people that they name."""
         matched = self._changes.people.matched
         filters = (replace(each, values=matched({"": each.values})[""]) for each in role.filters)
         return replace(role, filters=tuple(filters))
 
 
 def roles_of(rows: RegistryRows) -> Roles:
-    """Read all roles in one transaction."""
     return Roles(ROLES.all(rows).values())
 
 
 def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
-    """NotAllowed if the last account that may do everything would be gone."""
+    """Raise NotAllowed if the last account that may do everything would lose that right."""
     if were and not remaining:
         raise NotAllowed(
-            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: make another account one "
-            "first"
+            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer. Make another account "
+            "an Organizer first"
         )
 
 
@@ -560,7 +593,8 @@ def _check_rights_that_remain(
     has = become.of_holder(asker)
     if had.may_administer and not has.may_administer:
         raise NotAllowed(
-            "this would take your own administration away; another Organizer or the command line can"
+            "this would remove your own right to administer. Another Organizer can do it, or you can "
+            "use the command line"
         )
 
 
@@ -577,6 +611,6 @@ def _check_unused(rows: RegistryRows, role: Role) -> None:
     if holders:
         more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
         raise NotAllowed(
-            f"the role {role.name} is given to {', '.join(holders[:_SHOWN])}{more}: give them another role"
-            " and take them out of this one first"
+            f"the role {role.name} still has members: {', '.join(holders[:_SHOWN])}{more}. Give them "
+            "another role and remove them from this one first"
         )

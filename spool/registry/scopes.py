@@ -1,9 +1,9 @@
 """
-The catalogue of scopes and managed use cases, in the service's words (published interface, part 5).
+The catalogue of scopes and managed use cases, with the names of the published interface (part 5).
 
-Both sides resolve through it: inbound keys (gateway.people.authentication.access) and outbound keys
-(exporters.service.upstream_client). A use case is resolved when a request is checked, so a scope added here opens for
-existing managed keys with no edit.
+Inbound keys (gateway.people.authentication.access) and outbound keys (exporters.service.upstream_client) both
+use it. A use case is resolved at each request, so existing managed keys get a scope that is added here
+without an edit.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 SEND_BILLING_DATA = "Send Billing Data"
 
-# Offered only for use cases that exclusively accept data and return nothing about the organization.
+# Only use cases that accept data and return nothing about the organization.
 USE_CASES: dict[str, frozenset[str]] = {
     SEND_AI_TELEMETRY: frozenset({INGEST}),
     SEND_BILLING_DATA: frozenset({BILLING_DROP, VALIDATE_BILLING_DROP}),
@@ -146,10 +146,10 @@ USE_CASES: dict[str, frozenset[str]] = {
 
 
 def granted(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> frozenset[str]:
-    """Every scope that a key opens today: its fixed ones, or what its use cases resolve to."""
+    """Return the scopes that a key grants now: its fixed scopes and the scopes of its use cases."""
     return frozenset(scopes).union(*(USE_CASES.get(name, frozenset()) for name in use_cases))
 
 
 def granting_use_case(scope: str) -> str | None:
-    """The use case that would grant a scope, for messages that name what to do."""
+    """Return the use case that grants a scope, for messages that suggest what to do."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

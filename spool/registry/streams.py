@@ -1,9 +1,9 @@
 """
-What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with
-what they are.
+A submission's expectations about the streams that its records use.
 
-Only where several processes share a storage can another one have defined a stream that this one does not
-know. Those that are new to all of them are as many as there is room for.
+Where several processes share a storage, another process may have defined a stream that this process does not
+know yet. The commit rejects a submission if its streams differ from the stored streams, or if a new stream
+exceeds the limit.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ import msgspec
 from spool.log.partial_reports import Expectation
 from spool.streams import Stream, is_same_stream
 
-STREAMS = b"stream/"  # no report waits under keys that begin so
+STREAMS = b"stream/"  # prefix of these expectation keys; partial reports use other prefixes
 AGREES = 1
 
 
 def agrees(stream: Stream) -> Expectation:
-    """Expect that a stream does not exist yet, or has these properties."""
+    """Expect that a stream does not exist yet, or exists with these properties."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
 
 def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
-    """The streams that such keys are about."""
+    """Return the streams that expectation keys name, by key."""
     return {key: _stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 
 def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
-    """Return the expectations that hold; `known` are the existing streams, `room` is how many more there may be."""
+    """
+    Return the expectations that hold. `known` are the existing streams; `room` is the number that may be added.
+    """
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])
     return {

@@ -1,4 +1,4 @@
-"""Rules that the texts and words of the registry's tables share."""
+"""Checks for text, amounts and names that the registry's tables share."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ from urllib.parse import urlsplit
 
 from spool.errors import Invalid
 
-MAX_DIMENSION = 200  # characters of one that a message repeats
+MAX_DIMENSION = 200  # characters of a dimension name that an error message repeats
 _MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
-    """The text without blanks around it; Invalid unless 1 to `most` printable characters remain."""
+    """
+    Return the text without surrounding blanks. Raises Invalid unless 1 to `most` printable characters remain.
+    """
     text = text.strip()
     if not text or len(text) > most or not text.isprintable():
-        raise Invalid(f"{field} has 1 to {most} printable characters")
+        raise Invalid(f"{field} must have 1 to {most} printable characters")
     return text
 
 
 def optional_text(field: str, text: str, most: int) -> str:
-    """The text without blanks around it, which may be empty; Invalid above `most` printable characters."""
+    """
+    Return the text without surrounding blanks; it may be empty. Raises Invalid above `most` printable characters.
+    """
     text = text.strip()
     if len(text) > most or not text.isprintable():
-        raise Invalid(f"{field} has at most {most} printable characters")
+        raise Invalid(f"{field} must have at most {most} printable characters")
     return text
 
 
 def check_amount(field: str, amount: str) -> str:
-    """Return an amount, which may be negative, as decimal text without an exponent. Invalid if it is no such number."""
+    """
+    Return a decimal amount as text without an exponent. It may be negative. Raises Invalid if it is not a number.
+    """
     try:
         found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
@@ -40,7 +46,7 @@ def check_amount(field: str, amount: str) -> str:
 
 
 def check_unsigned(field: str, amount: str) -> str:
-    """Return what `check_amount` does. Invalid below zero."""
+    """Return a decimal amount as `check_amount` does. Raises Invalid below zero."""
     text = check_amount(field, amount)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")
@@ -48,12 +54,12 @@ def check_unsigned(field: str, amount: str) -> str:
 
 
 def optional_unsigned(field: str, amount: str) -> str:
-    """Return what `check_unsigned` does; "" of ""."""
+    """Return a decimal amount as `check_unsigned` does, or "" if it is empty."""
     return check_unsigned(field, amount) if amount else ""
 
 
 def web_link(link: str) -> str:
-    """The link if it is an http or https address with a host and no blanks, else ""."""
+    """Return the link if it is an http or https address with a host and without blanks, else ""."""
     try:
         parts = urlsplit(link)
         is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -68,12 +74,14 @@ def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
 
 
 def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
-    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
+    """
+    Raise Invalid if the ledger does not have one of these dimensions. The message lists the known dimensions.
+    """
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise Invalid(f"unknown dimension {unknown[:MAX_DIMENSION]!r}. Use one of: {', '.join(known)}")
 
 
 def storable(text: str) -> str:
-    """The text without lone surrogates, which cannot be stored as text."""
+    """Replace lone surrogates, which cannot be stored as text."""
     return text.encode("utf-8", "replace").decode()

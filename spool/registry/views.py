@@ -1,9 +1,8 @@
 """
-Views: saved filters over the ledger, with how they are shown, and their table.
+Views: saved filters over the ledger with display settings, and their table.
 
-`name`, `filter`, `principal_dimension`, `connections` and `anomalies` are the published interface's.
-`granularity`, `group_by`, `cost_type` and `range` are Tollhouse's own: what a report of the view shows when
-nothing else is asked for.
+The published interface defines `name`, `filter`, `principal_dimension`, `connections` and `anomalies`.
+Tollhouse adds `granularity`, `group_by`, `cost_type` and `range`: the defaults for a report of the view.
 """
 
 from __future__ import annotations
@@ -23,21 +22,24 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable
 
 MAX_NAME = 200
-MAX_VALUE = 256  # characters, as much as the ledger keeps
-MAX_VALUES = 1000  # of one filter
+MAX_VALUE = 256  # characters, the same limit as in the ledger
+MAX_VALUES = 1000  # per filter
 MAX_GROUPS = 8
-MAX_CHANNELS = 50  # of one kind
+MAX_CHANNELS = 50  # per kind
 MAX_PERCENT = 1_000_000
-EXCLUDES = "!"  # before a dimension of a filter
+EXCLUDES = "!"  # prefix of a dimension that a filter excludes
 AUTOMATIC, PERCENT = "Automatic", "Percent"
-NO_VIEW = "view: there is no view with this id or name"
+NO_VIEW = "view: no view has this id or name"
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailConnection:
-    """Who would get e-mail. Kept and shown; e-mail leaves by a channel of the configuration."""
+    """
+    E-mail recipients as the published interface has them. They are stored and shown; only configured
+    channels send e-mail.
+    """
 
     addresses: tuple[str, ...] = ()
     include_all_organizers: bool = False
@@ -51,7 +53,9 @@ class SlackChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
-    """Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand there."""
+    """
+    Where notifications about a view go. `notify` names configured channels, which hold the addresses and secrets.
+    """
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
@@ -61,9 +65,9 @@ class ViewConnections:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomalies:
     """
-    Whether days that cost far more than the days before are reported, and from which growth on.
+    Whether unusually expensive days are reported, and from which growth over earlier days.
 
-    `threshold_value` counts for PERCENT alone: how much more in percent.
+    `threshold_value` is the growth in percent. It applies only to PERCENT.
     """
 
     enabled: bool = True
@@ -74,10 +78,10 @@ class Anomalies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDraft:
     """
-    What a person or a key states of a view.
+    The view fields that a person or a key sets.
 
-    `filter` maps a dimension to the values that pass; EXCLUDES before its name maps it to those that do not.
-    "" is the unknown value. An empty filter lets everything pass.
+    `filter` maps a dimension to its included values. With the prefix EXCLUDES, it maps the dimension to its
+    excluded values. "" is the unknown value. An empty filter includes all calls.
     """
 
     name: str
@@ -96,7 +100,7 @@ DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))  # fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View(ViewDraft):
-    """As it is kept. Times are epoch seconds."""
+    """A stored view. Times are epoch seconds."""
 
     id: str
     created: float
@@ -108,7 +112,7 @@ class View(ViewDraft):
 
     @property
     def include(self) -> Wanted:
-        """The dimensions of a CostQuery that its filter includes."""
+        """Return the included values by dimension, as CostQuery has them."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
@@ -117,26 +121,30 @@ class View(ViewDraft):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the channels that get news of it: a Slack channel may be named like one of them."""
+        """
+        Return the names of channels that get its notifications. A Slack channel's name may match one of them.
+        """
         return tuple(
             dict.fromkeys((*self.connections.notify, *(each.name for each in self.connections.slack)))
         )
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """True if a call with these values passes the view's filter."""
+        """Return True if a call with these values passes the view's filter."""
         return all(value_of(name) in values for name, values in self.include.items()) and not any(
             value_of(name) in values for name, values in self.exclude.items()
         )
 
     def broken(self, known: Collection[str]) -> str | None:
-        """Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can."""
+        """
+        Return why the view cannot be computed, or None. A view is broken if it names a dimension that is
+        no longer `known`.
+        """
         gone = sorted(set(dimensions(self)) - set(known))
         if not gone:
             return None
         return (
-            f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, publish a "
-            "definition"
-            " of the dimension, or change the view"
+            f"the ledger no longer has {', '.join(gone)}: add the tag to [ledger] tags, publish a "
+            "definition of the dimension, or change the view"
         )
 
 
@@ -144,7 +152,7 @@ VIEWS = DocumentKind("view", View, "view")
 
 
 def dimensions(view: ViewDraft) -> Iterator[str]:
-    """Every dimension that a view names."""
+    """Return every dimension that a view names."""
     yield view.principal_dimension
     yield from (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from view.group_by
@@ -152,15 +160,16 @@ def dimensions(view: ViewDraft) -> Iterator[str]:
 
 def check_view(draft: ViewDraft) -> ViewDraft:
     """
-    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere.
+    Return the draft in its stored form. Invalid names the field and the rule. Whether the dimensions exist
+    is not checked.
     """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
     if len(draft.group_by) > MAX_GROUPS:
-        raise Invalid(f"group_by names at most {MAX_GROUPS} dimensions")
+        raise Invalid(f"group_by must name at most {MAX_GROUPS} dimensions")
     if sum(map(len, draft.filter.values())) > MAX_VALUES:
-        raise Invalid(f"a filter has at most {MAX_VALUES} values")
+        raise Invalid(f"a filter must have at most {MAX_VALUES} values")
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -176,7 +185,7 @@ def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
         raise Invalid(f"filter: {name} needs at least one value")
     for value in dict.fromkeys(values):
         if len(value) > MAX_VALUE:
-            raise Invalid(f"filter: a value of {name} has at most {MAX_VALUE} characters")
+            raise Invalid(f"filter: a value of {name} must have at most {MAX_VALUE} characters")
         yield storable(value)
 
 
@@ -187,10 +196,10 @@ def _check_connections(given: ViewConnections) -> ViewConnections:
         ("notify", given.notify),
     ):
         if len(entries) > MAX_CHANNELS:
-            raise Invalid(f"connections.{name} has at most {MAX_CHANNELS} entries")
+            raise Invalid(f"connections.{name} must have at most {MAX_CHANNELS} entries")
     for address in given.email.addresses:
         if not _EMAIL.fullmatch(check_text("connections.email.addresses", address, MAX_NAME)):
-            raise Invalid("connections.email.addresses are e-mail addresses")
+            raise Invalid("connections.email.addresses must be e-mail addresses")
     for channel in given.slack:
         check_text("connections.slack.id", channel.id, MAX_NAME)
         check_text("connections.slack.name", channel.name, MAX_NAME)
@@ -204,16 +213,16 @@ def _check_anomalies(given: Anomalies) -> Anomalies:
     if given.threshold_value is None and given.threshold_type == PERCENT:
         raise Invalid("anomalies.threshold_value is required with threshold_type Percent")
     if given.threshold_value is not None and not 1 <= given.threshold_value <= MAX_PERCENT:
-        raise Invalid(f"anomalies.threshold_value is a whole number from 1 to {MAX_PERCENT}")
+        raise Invalid(f"anomalies.threshold_value must be a whole number from 1 to {MAX_PERCENT}")
     return given
 
 
-# Documents that hang on a view, each with its `view_id`: their kinds, and how a refusal names them.
+# Kinds of documents that depend on a view by `view_id`, and the plural noun for messages.
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 
 class ViewTable(ManagedTable[View], NamedTable[View]):
-    """Create, change and delete views. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of views. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = VIEWS
     draft = ViewDraft
@@ -221,14 +230,14 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     action = "view"
 
     def matched(self, view: View) -> View:
-        """Return a view whose filter holds for every form of the people that it names."""
+        """Return the view with a filter that matches every form of the people that it names."""
         return replace(view, filter=self._changes.people.matched(view.filter))
 
     def checked(self, draft: ViewDraft) -> ViewDraft:
         return check_view(draft)
 
     def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
-        """A broken view can be renamed, and repaired."""
+        """Check only changed dimensions, so that a broken view can be renamed or repaired."""
         if not DIMENSIONAL.isdisjoint(given):
             check_dimensions(dimensions(draft), known)
 
@@ -238,7 +247,10 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         check_name(stored.values(), row, noun="view", sees=sees)
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
-        """NotAllowed while a document of ON_VIEWS is on it; the refusal names them with `names_users`."""
+        """
+        Delete a view. Raises NotAllowed while a document of ON_VIEWS uses it. With `names_users`, the
+        message names them.
+        """
         await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
 
 
@@ -248,7 +260,10 @@ def _check_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
         names = sorted(str(body["name"]) for body in found if body.get("view_id") == view.id)
         if names and not names_users:
             raise NotAllowed(
-                "budgets or plans hang on this view, some of which you may not see; ask who manages them"
+                "budgets or plans use this view, and you may not see all of them. Ask the people who "
+                "manage them to delete or move them"
             )
         if names:
-            raise NotAllowed(f"{plural} hang on this view: {', '.join(names)}; delete or move them first")
+            raise NotAllowed(
+                f"{plural} use this view: {', '.join(names)}. Delete them or move them to another view first"
+            )

@@ -388,7 +388,7 @@ def test_used_wrongly(tmp_path: Path) -> None:
     assert not (tmp_path / "data_option").exists()
     run("demo", *data_option, "--records", "50", "--days", "1")
     assert "holds records already" in run("demo", *data_option, code=2)
-    assert "no insight with this id" in run("insights", "show", "nothing", *data_option, code=2)
+    assert "no insight has this id" in run("insights", "show", "nothing", *data_option, code=2)
     assert "give --status or --effort" in run("insights", "set", "nothing", *data_option, code=2)
     assert "status must be one of" in run("insights", "list", *data_option, "--status", "open", code=2)
 

@@ -71,11 +71,11 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
 async def test_what_is_refused(server: OperatorServer) -> None:
     """In the words of every operator call."""
     for method, path, body, status, words in (
-        ("GET", "/insights/none", None, 404, "no insight with this id"),
-        ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight with this id"),
+        ("GET", "/insights/none", None, 404, "no insight has this id"),
+        ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight has this id"),
         ("PATCH", "/insights/none", {"status": "open"}, 400, "status must be one of"),
         ("PATCH", "/insights/none", {"title": "x"}, 400, "title"),
-        ("POST", "/insights/none/comments", {"message": "x"}, 404, "no insight with this id"),
+        ("POST", "/insights/none/comments", {"message": "x"}, 404, "no insight has this id"),
         ("POST", "/insights/run", {"now": True}, 400, "now"),
     ):
         answer = await server.ask(method, path, body)

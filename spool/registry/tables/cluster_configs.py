@@ -1,4 +1,4 @@
-"""What clusters say of the configuration that their agents run: one small document a cluster."""
+"""The configuration that each cluster's agents report to run: one document per cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ KIND = "cluster_config"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """
-    `applied` is the version that the agent runs, None for none of ours, and `asked` the one that was set then;
-    `failed` says why that could not be applied, empty if it could. `reached` is the last version that was set and
-    applied. `since`: epoch seconds.
+    A cluster's report on its configuration.
+
+    `applied` is the version that the agent runs, or None for a configuration that is not from Tollhouse.
+    `asked` is the version set at that time. `failed` says why `asked` could not be applied, or "". `reached`
+    is the last version that was set and applied. `since` is in epoch seconds.
     """
 
     applied: str | None
@@ -28,7 +30,7 @@ class RunConfig:
 
 
 class ClusterConfigTable:
-    """Reports by the id of the cluster, all in memory."""
+    """The reports by cluster id, all in memory."""
 
     about = ((DOCUMENTS, KIND),)
 
@@ -46,8 +48,9 @@ class ClusterConfigTable:
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
-        Keep what a cluster runs, while `wanted` is set for it. The same again writes nothing; reports of clusters
-        that are not `there` any more are forgotten.
+        Store the version that a cluster runs while `wanted` is set for it. An unchanged report writes nothing.
+
+        Reports of clusters that are no longer in `there` are deleted.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached

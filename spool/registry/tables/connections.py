@@ -1,6 +1,6 @@
 """
-The billing connections of a registry: every change with its audit row, and all of them in memory for those
-that ask on every drop.
+The billing connections. All are in memory, because every hourly file needs a lookup. Every change has
+an audit row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spool.registry.registry_rows import RegistryRows
 
 
 class _ConnectionRows:
-    """They have a table of their own; the rules are those of documents."""
+    """The connections' own database table, with the interface of a document kind."""
 
     noun = "billing connection"
     row = BillingConnection
@@ -38,7 +38,7 @@ class _ConnectionRows:
 
 
 class ConnectionTable(ManagedTable[BillingConnection]):
-    """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = _ConnectionRows()
     draft = ConnectionDraft
@@ -46,7 +46,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     action = "connection"
 
     async def ids(self) -> Collection[str]:
-        """Return the ids of the connections that exist now, whichever process made them."""
+        """Return the ids of the current connections, including those that other processes created."""
         return (await self._changes.read(self.kind.all)).keys()
 
     def checked(self, draft: ConnectionDraft) -> ConnectionDraft:
@@ -65,6 +65,6 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """Add a connection that the configuration names, whatever its id looks like; nothing if it is there."""
+        """Add a connection from the configuration without checking its id. Does nothing if it exists."""
         if self.find(id) is None:
             await super().create(draft, id=id, most=None, actor=actor)

@@ -1,7 +1,8 @@
 """
-The insights of a registry and the comments on them; every change by a person with its audit row.
+The insights and their comments. Every change by a person has an audit row.
 
-Kept beside the keys: what operators wrote must survive a ledger that is rebuilt, repriced or lost.
+They are stored in the registry, because what operators wrote must survive a ledger that is rebuilt,
+recalculated or lost.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
 
-KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
-OVER_S = 86400.0  # what nobody touched and is back sooner is told to nobody
+KEPT_S = 90 * 86400.0  # how long a finding that nobody edited is stored after it was last found
+OVER_S = 86400.0  # unedited findings that return within this time cause no new notification
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
@@ -56,7 +57,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: _read(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of those that are there, by id."""
+        """Return the titles of the existing insights, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
             found = {id: rows.find(Insight, id) for id in ids}
@@ -72,7 +73,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Oldest first; NotThere when there is no such insight."""
+        """Return the comments, oldest first. Raises NotThere if the insight does not exist."""
 
         def work(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
@@ -90,7 +91,9 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def log(self, draft: Draft, *, actor: Actor) -> Insight:
-        """The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now."""
+        """
+        Return the insight with exactly these texts: a new one, or the existing one in its current state.
+        """
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
@@ -102,15 +105,17 @@ class InsightTable:
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
-        """Set a status, or fields of a draft. A detector writes its own fields again when it runs next."""
+        """
+        Set the status or draft fields. The next run of a detector overwrites the fields of its own insights.
+        """
         if status is not None:
             check_status(status)
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            # A link that an earlier release kept and that is not shown any more must not make other changes
-            # fail.
+            # An earlier release may have stored a link that is no longer allowed. It must not make
+            # other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = unchanged | dict(fields or {})
             after = replace(before, **asdict(check_draft(Draft(**drafted))))
@@ -129,7 +134,8 @@ class InsightTable:
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
-        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new insight.
+        Delete an insight and return its id and the ids of its comments. If a detector finds it again, it
+        becomes a new insight.
         """
 
         def work(rows: RegistryRows) -> list[int]:
@@ -154,7 +160,7 @@ class InsightTable:
             _touch(rows, id, now)
             there = rows.comments(id)
             if len(there) >= MAX_COMMENTS:
-                raise NotAllowed(f"an insight has at most {MAX_COMMENTS} comments")
+                raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
             check_comments([each.author for each in there], 1, MAX_COMMENTS, actor)
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
@@ -180,7 +186,7 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        """The audit row keeps whose it was, not what it said."""
+        """Delete a comment. The audit row has its author, not its text."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
@@ -196,12 +202,12 @@ class InsightTable:
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
     ) -> Merged:
         """
-        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
+        Store the findings of one run of the detectors `looked_for`. A finding's key begins with "detector:".
 
-        Comments stay, and so does the status of what is found again; an addressed insight that returns is new
-        again. What was not found is gone, and addressed if it was open. A detector of `cut` may have found
-        more than it told: what it did not tell is gone after a day. Beyond MAX_INSIGHTS, findings are left
-        out and counted. Channels are told of what opens.
+        Comments and the status of known findings stay. An addressed insight that returns is new again. Open
+        insights that were not found are set to addressed. Detectors in `cut` may have found more than they
+        reported, so their missing findings are closed only after a day. Above MAX_INSIGHTS, findings are left
+        out and counted. Channels are notified of opened insights.
         """
         now = self._changes.now()
 
@@ -226,8 +232,9 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    `InsightTable.merge`, within the transaction of what the findings are about; `tell` are told of what
-    opens, and so are those of `channels` that a finding names.
+    Merge findings as `InsightTable.merge` does, within the caller's transaction.
+
+    The subscriptions in `tell` are notified of opened insights, and so are the `channels` that a finding names.
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
@@ -240,7 +247,7 @@ def merge_findings(
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_closed(insight, now), present=False) for insight in lost}
     rows.put_insights([*again, *(after[insight.id] for insight in lost if after[insight.id] != insight)])
-    # Findings that are over and that nobody touched go, so that the table stays bounded.
+    # Delete old findings that nobody edited, so that the table stays bounded.
     rows.delete_findings_before(now - KEPT_S)
     new = [_found(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
@@ -264,7 +271,9 @@ def merge_findings(
 def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
     there = rows.count_insights()
     if there >= MAX_INSIGHTS:
-        raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
+        raise NotAllowed(
+            f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
+        )
     check_made(rows, INSIGHTS, there, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
     note_maker(rows, INSIGHTS, insight.id, actor)
@@ -274,7 +283,7 @@ def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> 
 
 
 def _id_of(draft: Draft) -> str:
-    """The same for the same words."""
+    """Return an id that is the same for the same texts."""
     words = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(words, digest_size=16, person=b"logged insight").hexdigest()
 
@@ -318,12 +327,16 @@ def _detector(insight: Insight) -> str:
 
 
 def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    """True for a day if its detector may have found it and left it out, having found more than it reports."""
+    """
+    Return True for a day if the detector may have left the finding out of its report because it found too many.
+    """
     return _detector(insight) in cut and not _is_over(insight, now)
 
 
 def _closed(insight: Insight, now: float) -> Insight:
-    """Address an open insight that was not found. If somebody opened it again after it was gone, it stays open."""
+    """
+    Set an open insight that was not found to addressed. If somebody reopened it after it was gone, it stays open.
+    """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
         return insight
@@ -331,12 +344,11 @@ def _closed(insight: Insight, now: float) -> Insight:
 
 
 def _is_short(before: Insight, now: float) -> bool:
-    """True if the insight was closed because it was gone, and is back within a day."""
+    """Return True if it was closed because it was not found, but returned within a day."""
     return not before.touched and not _is_over(before, now)
 
 
 def _is_over(insight: Insight, now: float) -> bool:
-    """True if the insight was not found for a day."""
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
@@ -355,5 +367,5 @@ def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
 def _read(rows: RegistryRows, id: str) -> Insight:
     insight = rows.find(Insight, id)
     if insight is None:
-        raise NotThere("there is no insight with this id")
+        raise NotThere("no insight has this id")
     return insight

@@ -1,7 +1,7 @@
 """
-Channels of notifications that people made in the console: values, rules and their table, all of it in memory, too.
+Notification channels that people created in the console: values, rules and their table. All are in memory.
 
-What a type needs is known above. The one secret of a channel is kept sealed, and shown to nobody.
+The packages above check the channel types. Each channel has one secret, which is stored encrypted and never shown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ MAX_SECRET = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelDraft:
     """
-    What a person states of a channel, as in [[notify]]. `secret_since` says when the secret was stated, as text: the
-    audit list shows that it was changed, and nothing of it.
+    The channel fields that a person sets, as in [[notify]].
+
+    `secret_since` is the time when the secret was set, as text. The audit list shows a changed secret only
+    by this time.
     """
 
     name: str
@@ -49,13 +51,15 @@ class ChannelDraft:
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Return the address that gets the secret: people who change it state the secret again."""
+        """
+        Return the fields that decide where the secret is sent. To change them, people must enter the secret again.
+        """
         return self.url, self.server, self.tls, self.username
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptChannel(ChannelDraft):
-    """As it is kept. Times are epoch seconds."""
+    """A stored channel. Times are epoch seconds."""
 
     sealed: str
     created: float
@@ -74,9 +78,11 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
 def check_channel(draft: ChannelDraft) -> ChannelDraft:
-    """The draft in its stored form; Invalid names the field and the rule. Its type is checked above."""
+    """
+    Return the draft in its stored form. Invalid names the field and the rule. The type is checked by the caller.
+    """
     if len(draft.to) > MAX_TO:
-        raise Invalid(f"to has at most {MAX_TO} e-mail addresses")
+        raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
     texts = {
         field: optional_text(field, getattr(draft, field), MAX_ADDRESS)
         for field in ("url", "server", "username", "sender", "quiet_hours", "digest", "time_zone")
@@ -90,13 +96,14 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
     )
 
 
-Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]  # raises Invalid for what cannot be used
+# raises Invalid for a draft or secret that cannot be used
+Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]
 
 
 class KeptChannelTable(DocumentTable[KeptChannel]):
     """
-    Create, change and delete channels; a method that raises changes nothing. `changed` is called whenever memory holds
-    others than before.
+    The table of channels. A method that raises changes nothing. `changed` is called after each change of the
+    rows in memory.
     """
 
     kind = CHANNELS
@@ -112,11 +119,14 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     async def create(
         self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
-        """NotAllowed when there are `most`, AlreadyThere for a name that the configuration or another one has."""
+        """
+        Add a channel. Raises NotAllowed above the limit `most`, AlreadyThere if another or a configured
+        channel has the name.
+        """
         now = self._changes.now()
         drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
         if drafted.name in self._notices.channels:
-            raise AlreadyThere(f"there is a channel named {drafted.name!r}")
+            raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)
         row = KeptChannel(sealed=sealed, created=now, last_updated=now, **stated(drafted))
         return await self._add(row, most=most, actor=actor)
@@ -131,7 +141,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         version: str | None = None,
         actor: Actor,
     ) -> KeptChannel:
-        """Keep what is left out, the secret too. Invalid for another address without it."""
+        """
+        Change the given fields. Omitted fields and an omitted secret stay. Raises Invalid for a new address
+        without the secret.
+        """
         now = self._changes.now()
 
         def edit(before: KeptChannel) -> KeptChannel:

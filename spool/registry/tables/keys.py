@@ -1,8 +1,7 @@
 """
-The keys of a registry: every change in one transaction with its audit row, and the whole table in
-memory for checks.
+The API keys: every change is one transaction with its audit row, and memory holds the whole table for checks.
 
-Memory follows the commit before the change returns: after the answer to a deletion nobody passes.
+Memory is updated before a change returns, so nobody can use a key after its deletion was acknowledged.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
-ACCESSES_S = 60.0  # how far back accesses are followed that other processes noted
+ACCESSES_S = 60.0  # maximum age of other processes' accesses that are read
 _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
@@ -61,12 +60,14 @@ class KeyTable:
         self._changes = changes
         self._pepper = changes.secret("key hashes")
         self._keys: dict[int, Key] = {}
-        self._owners: dict[bytes, tuple[bytes, int]] = {}  # first half of a digest -> digest, key
+        self._owners: dict[bytes, tuple[bytes, int]] = {}  # first half of a digest -> digest, key id
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
         self._file_key: FileKey | None = None
 
     async def load(self) -> None:
-        """Read the table: a secret that is gone was deleted or rotated away."""
+        """
+        Read the table. Keys that are missing from it were deleted; secrets that are missing were rotated.
+        """
         kept, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in kept}
         for gone in [key for key in self._keys.values() if key.id not in ids]:
@@ -76,8 +77,9 @@ class KeyTable:
 
     def find(self, secret: str) -> Key | None:
         """
-        Return the key of a secret, also a disabled one; None if unknown, over or expired. A near miss
-        takes as long.
+        Return the key of a secret, even if it is disabled. Return None if the secret is unknown or expired.
+
+        A near match takes as long as a match.
         """
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
@@ -91,24 +93,29 @@ class KeyTable:
         return None
 
     def expectation(self, secret: str) -> Expectation | None:
-        """Return what a submission under this secret expects; None if only this process changes keys."""
+        """
+        Return the expectation that this secret is still valid, or None if only this process changes keys.
+        """
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
 
     def numbered(self, id: int) -> Key | None:
         return self._keys.get(id)
 
     def expectation_of(self, id: int) -> tuple[Expectation, ...]:
-        """Return what a submission expects that comes without a secret, for the key with a number."""
+        """
+        Return the expectation that the key with this number is valid, for a submission without a secret.
+        """
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def is_over(self, secret: str) -> bool:
-        """True for a secret that a key still has and whose time is over: another process may prolong it."""
+        """Return True if the secret of an existing key has expired. Another process may extend it."""
         return self._digest(secret)[:16] in self._owners and self.find(secret) is None
 
     def was_deleted(self, secret: str) -> bool:
         """
-        True if the text was a key's secret until the key was deleted, rotated or expired, since the start. What
-        was the deployment's stays known.
+        Return True if the text was a key's secret that was deleted, rotated or expired after this process started.
+
+        Ended secrets of the deployment's key are stored, so they are known after a restart as well.
         """
         if self.has_ended(secret):
             return True
@@ -116,21 +123,25 @@ class KeyTable:
         return digest in self._deleted or digest[:16] in self._owners
 
     def is_of_file(self, key: Key) -> bool:
-        """True for the key that the deployment gives."""
+        """Return True if the key comes from the deployment's file."""
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
-        """True if the text was a secret of the deployment's key until it was deleted or its file changed."""
+        """
+        Return True if the text was a secret of the deployment's key that ended by deletion or a changed file.
+        """
         return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
 
     async def adopt(
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
     ) -> str:
         """
-        Let the deployment's key have the secret of its file; OPENS, or DELETED or WAITS if it does not.
+        Assign the secret of the deployment's file to its key. Return OPENS if it works, otherwise
+        DELETED or WAITS.
 
-        A secret that was deleted never opens again; another one in its place waits until it is adopted `anew`.
-        NotAllowed if the secret would change while gateways of these names run with the one before.
+        A deleted secret never works again. After a deletion, a different secret waits until it is adopted
+        with `anew`. Raises NotAllowed if the secret would change while the gateways named in `others` run
+        with the earlier one.
         """
         digest, now = self._digest(secret), self._changes.now()
 
@@ -146,8 +157,8 @@ class KeyTable:
             elif all(each.digest != digest for each in key.secrets):
                 if others:
                     raise NotAllowed(
-                        f"the file holds another key than that of {', '.join(others)}, which runs on the same "
-                        "storage: give all gateways the same file"
+                        f"the file holds another key than that of {', '.join(others)}, which uses the "
+                        "same storage. Give all gateways the same file"
                     )
                 state = (state or FileKey()).without(each.digest for each in key.secrets)
                 secrets = (Secret(digest, key.expires_at),)
@@ -181,8 +192,8 @@ class KeyTable:
         expires_at: float | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
-        """The new key and its secret, which is nowhere else from now on."""
-        fixed, managed = check_grant(scopes, use_cases)  # a wrong word is named before a rule for names
+        """Create a key and return it with its secret, which is not stored anywhere."""
+        fixed, managed = check_grant(scopes, use_cases)  # an unknown scope is reported before a bad name
         name = check_name(name)
         secret, now = new_secret(), self._changes.now()
         draft = Key(
@@ -221,10 +232,9 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change what is given. Scopes replace the key's scopes or use cases, and use cases do the same. With
-        `expires_at` None it does not expire any more.
+        Change the given fields. Scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
 
-        NotAllowed if it is not of the `version` any more that was read.
+        Raises NotAllowed if the key no longer has the given `version`.
         """
         if scopes is not None or use_cases is not None:
             grant = check_grant(scopes or (), use_cases or ())
@@ -252,19 +262,21 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        A new secret; the one before opens for `overlap_s` more. With 0 every older secret ends at once; otherwise
-        a rotation whose overlap still runs must end first, so that no service loses a key it was promised.
+        Give the key a new secret. The previous one works for `overlap_s` more; with 0, all older secrets
+        end at once.
+
+        Raises NotAllowed if the overlap of an earlier rotation still runs and `overlap_s` is not 0.
         """
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
-            raise Invalid(f"an overlap lasts from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
+            raise Invalid(f"the overlap must be from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
         secret = new_secret()
         now = self._changes.now()
 
         def rotated(key: Key) -> Key:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
                 raise NotAllowed(
-                    "the last rotation's overlap still runs; wait for its end, or rotate with overlap 0 to "
-                    "end it now"
+                    "the overlap of the last rotation still runs. Wait for its end, or rotate with "
+                    "overlap 0 to end it now"
                 )
             before = (key.secrets[-1].ending(now + overlap_s),) if overlap_s else ()
             return replace(key, secrets=(*before, Secret(self._digest(secret), key.expires_at)))
@@ -272,9 +284,9 @@ class KeyTable:
         return await self._update(name, rotated, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
-        """Delete a key for good; when it returns nobody passes with it."""
+        """Delete a key for good. Once this returns, nobody can use it."""
         if confirm != name:
-            raise Invalid("to delete a key, confirm with its exact name")
+            raise Invalid("confirm the deletion with the exact name of the key")
 
         def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
@@ -292,13 +304,13 @@ class KeyTable:
         await self._changes.change(work, forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
-        """Note last accesses, many in one transaction."""
+        """Store last accesses by key id, many in one transaction."""
         await self._changes.change(
             lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
         )
 
     async def follow_accesses(self) -> None:
-        """Take in the last accesses that other processes noted."""
+        """Update memory with the last accesses that other processes stored."""
         since = self._changes.now() - ACCESSES_S
         self._note_accesses(await self._changes.read(lambda rows: rows.accesses(since)))
 
@@ -355,12 +367,12 @@ def _numbered(rows: RegistryRows, id: int) -> Key | None:
 
 
 def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
-    """The row of the key that the file gives. AlreadyThere if another key has its name."""
+    """Add the key of the deployment's file. Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
         name=LEGACY_NAME,
         status=ENABLED,
-        description="Given by the deployment in server.api_key_file",
+        description="Set by the deployment in server.api_key_file",
         use_cases=(use_case,),
         created_by=actor.name,
         updated_by=actor.name,
@@ -376,18 +388,18 @@ def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: 
 def _read(rows: RegistryRows, name: str) -> Key:
     key = rows.key(name)
     if key is None:
-        raise NotThere(f"there is no key named {name!r}")
+        raise NotThere(f"no key is named {name!r}")
     return key
 
 
 def _check_free(rows: RegistryRows, key: Key) -> None:
     taken = rows.key_folded(folded(key.name))
     if taken is not None and taken.id != key.id:
-        raise AlreadyThere(f"a key named {taken.name!r} already exists; names are unique, whatever the case")
+        raise AlreadyThere(f"a key named {taken.name!r} already exists. Names must be unique, ignoring case")
 
 
 def _describe(key: Key) -> dict[str, object]:
-    """Return what the audit list shows of a key: everything but its hashes."""
+    """Return the fields of a key for the audit list, without its hashes."""
     return {
         "name": key.name,
         "status": key.status,

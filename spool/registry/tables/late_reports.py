@@ -1,4 +1,7 @@
-"""How many reports came too late for their calls, by day, source and kind: of all processes, over restarts."""
+"""
+Daily counts of reports that arrived too late for their calls, by source and kind. They cover all
+processes and restarts.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,20 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
-MAX_SOURCES = 500  # of a day and kind: another Tollhouse's sender may name any source
+MAX_SOURCES = 500  # per day and kind; senders of another Tollhouse may name any source
 OTHER = "other"
 
 Counts = Mapping[tuple[str, str], int]  # by kind and source
 
 
 class LateReportTable:
-    """One small document for each day."""
+    """The counts, one document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Add what was counted of some days, and delete those before `oldest`."""
+        """Add counts of some days, and delete the days before `oldest`."""
 
         def work(rows: RegistryRows) -> None:
             for day, counts in days.items():
@@ -41,7 +44,7 @@ class LateReportTable:
         await self._changes.change(work)
 
     async def since(self, oldest: int) -> Counts:
-        """Sum the days from `oldest` on."""
+        """Return the sums of the days from `oldest` on."""
         sums: Counter[tuple[str, str]] = Counter()
         for id, kept in (await self._changes.read(lambda rows: rows.documents(KIND))).items():
             if int(id) >= oldest:

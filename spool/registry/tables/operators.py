@@ -1,4 +1,4 @@
-"""The operators of a registry, their sessions and one-time console links; every change with its audit row."""
+"""The operators, their sessions and one-time console links. Every change has an audit row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from spool.registry.roles import Roles, check_organizer_remains, roles_of
 
 
 class NamedTurns:
-    """At most `limit` run at once. Who waits longest goes first within a name; names take turns."""
+    """A limit on concurrent work. Names take turns; within a name, the longest waiter goes first."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -45,7 +45,7 @@ class NamedTurns:
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it."""
+        """Wait for a turn and hold it within the context."""
         if self._free:
             self._free -= 1
         else:
@@ -62,16 +62,16 @@ class NamedTurns:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # the turn was given, and is not taken
+            # the turn was already given to this cancelled waiter: pass it on
+            if waiter.done() and not waiter.cancelled():
                 self._free += 1
                 self._wake()
             raise
 
     def _wake(self) -> None:
-        """Give a free turn to the next that still waits."""
         while self._free and self._waiting:
             name, waiters = self._waiting.popitem(last=False)
-            while waiters and waiters[0].done():  # it gave up
+            while waiters and waiters[0].done():  # the waiter was cancelled
                 waiters.popleft()
             if waiters:
                 self._free -= 1
@@ -88,8 +88,8 @@ def end_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """
-    End every token of one sign-in at the provider, and of its person those that were issued by then and
-    name no sign-in.
+    End every token of one sign-in at the provider. Tokens of the same person issued until `by` without a
+    sign-in id end too.
     """
     _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
@@ -97,12 +97,12 @@ def end_sign_in(
 
 
 def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
-    """End every token of a person that was issued by then."""
+    """End every token of a person that was issued until `by`."""
     _put(rows, _id(issuer, _PERSON, subject), {"by": by}, now)
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """True if a token was ended. `sign_in` is empty where it does not name one."""
+    """Return True if a token was ended. `sign_in` is empty if the token has no sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
@@ -111,7 +111,7 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
 
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
-    """Keep it as long as a token may live, and forget those that no token needs any more."""
+    """Store a document for as long as a token may live, and delete expired ones."""
     for old, kept in rows.documents(TOKEN_END_KIND).items():
         if kept["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)
@@ -119,14 +119,17 @@ def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> Non
 
 
 def _id(*parts: str) -> str:
-    """Short, whatever a provider writes."""
+    """Return a short id for values of any length."""
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
 def kept_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """The operator that a person of a provider is, kept with an audit row of what is new."""
+    """
+    Return the operator account of a person from an OpenID provider. Store a new or changed account with
+    an audit row.
+    """
     email = actor.name
     named = replace(person, email=email)
     named = replace(named, role=roles.base_of(named))
@@ -147,7 +150,7 @@ def kept_operator(
 def _operator_of(
     rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """The operator that a person of a provider is, as it shall be kept."""
+    """Return the operator account as it must be stored."""
     known = rows.find(Operator, email)
     if known is None:
         return Operator(
@@ -173,16 +176,16 @@ def _operator_of(
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
-_OTHER_CLOCK_S = 60.0  # by which a provider's clock may be ahead of this one
+_OTHER_CLOCK_S = 60.0  # by how much a provider's clock may be ahead of this one
 
 
 class OperatorTable:
-    """Who may sign in, and who is signed in."""
+    """The operator accounts, their sessions and console links."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._pepper = changes.secret("sessions and links")
-        # A guess costs 32 MiB and a fraction of a second: at most two at a time.
+        # A password check costs 32 MiB and a fraction of a second, so at most two run at once.
         self._guesses = NamedTurns(2)
 
     async def all(self) -> Sequence[Operator]:
@@ -221,7 +224,10 @@ class OperatorTable:
         disabled: bool | None = None,
         actor: Actor,
     ) -> Operator:
-        """Every change ends all sessions of the operator, and of the links that the operator made."""
+        """
+        Change an operator. Every change ends all sessions of the operator and of the console links that
+        the operator created.
+        """
         if role is not None:
             check_role(role)
         digest = None if password is None else await asyncio.to_thread(hashed, check_password(password))
@@ -261,7 +267,7 @@ class OperatorTable:
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
-            if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
+            if operator.issuer:  # an existing token would recreate the operator; only a later sign-in may
                 by = now + _OTHER_CLOCK_S
                 end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
@@ -272,9 +278,10 @@ class OperatorTable:
         self, email: str, password: str, *, address: str, turn: str = ""
     ) -> tuple[str, Session] | None:
         """
-        A new session and its secret; None when e-mail or password is wrong, after the same time for both.
+        Check the password and return a new session with its secret. Return None if the e-mail address or the
+        password is wrong.
 
-        Of those who wait for the check of a password each `turn` has its own: the address, unless another is named.
+        Both failures take the same time. Password checks wait in turns by `turn`, by default the client address.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -289,7 +296,7 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            # check again after the slow hash: the account may have changed
+            # check again after the slow hash, because the account may have changed meanwhile
             if rows.find(Operator, known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})
@@ -301,10 +308,10 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        A new session of a person of an OpenID provider, and its secret. An operator who is not there is added.
+        Start a session for a person from an OpenID provider, and return its secret. An unknown operator is added.
 
-        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is that of another person of a
-        provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's own.
+        Raises NotAllowed if the operator is disabled. Raises AlreadyThere if the e-mail address belongs to
+        another person of a provider, or to an account of Tollhouse itself unless `takes_accounts`.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
@@ -331,9 +338,9 @@ class OperatorTable:
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
     ) -> Operator | None:
         """
-        The operator whom a provider's token names; None for somebody who is not among them.
+        Return the operator that a provider's token names, or None if there is none.
 
-        TokenEnded if the tokens of this sign-in, or the person's of that time, were ended.
+        Raises TokenEnded if the tokens of this sign-in, or the person's tokens of that time, were ended.
         """
 
         def work(rows: RegistryRows) -> Operator | None:
@@ -345,7 +352,10 @@ class OperatorTable:
         return await self._changes.read(work)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
-        """The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does."""
+        """
+        Return the operator of a person from a provider, and add it if it is unknown. Raises
+        as `sign_in_person` does.
+        """
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
@@ -356,7 +366,10 @@ class OperatorTable:
     async def end_tokens(
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
-        """End the tokens of one sign-in at a provider, or without one all of a person that were issued by then."""
+        """
+        End the tokens of one sign-in at a provider. Without `sign_in`, end all of the person's tokens
+        issued until `issued_by`.
+        """
 
         now = self._changes.now()
 
@@ -369,7 +382,7 @@ class OperatorTable:
         await self._changes.change(work)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """End every session that `is_meant`; how many. Nothing is written if there is none."""
+        """End every session that matches, and return the number. If none matches, nothing is written."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
@@ -383,9 +396,9 @@ class OperatorTable:
 
     async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
-        The secret of a link that signs its bearer in once, within ten minutes, under the actor's name.
+        Create a link and return its secret. It signs a person in once within ten minutes, under the actor's name.
 
-        It ends with `account`, which made it.
+        The link ends with `account`, which created it.
         """
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
@@ -406,7 +419,7 @@ class OperatorTable:
         return secret
 
     async def follow(self, secret: str, *, address: str) -> tuple[str, Session] | None:
-        """Use a link up; None if it is unknown, used or too old."""
+        """Use up a link and start its session. Return None if the link is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
         def work(rows: RegistryRows) -> Session | None:
@@ -423,7 +436,7 @@ class OperatorTable:
         return None if session is None else (begun, session)
 
     async def session(self, secret: str) -> Session | None:
-        """The session behind a cookie, kept alive by being asked for; None if there is none or it is over."""
+        """Return the session of a cookie, or None if it is unknown or expired. A call extends the session."""
         digest, now = self._digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
@@ -436,29 +449,29 @@ class OperatorTable:
         return session
 
     async def is_on(self, session: Session) -> bool:
-        """True if a session goes on; asking does not keep it alive."""
+        """Return True if the session is still valid. A call does not extend it."""
         now = self._changes.now()
         kept = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return kept is not None and not kept.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
-        """End a session: by its owner, or, without an actor, because it is over."""
+        """End a session. Without an actor it has expired, and there is no audit row."""
         await self._changes.change(lambda rows: self._end(rows, session, actor))
 
     async def sessions(self) -> Sequence[Session]:
-        """Return the sessions that have not ended."""
+        """Return the sessions that have not expired."""
         now = self._changes.now()
         return [
             one for one in await self._changes.read(lambda rows: rows.all(Session)) if not one.is_over(now)
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """Return for each session, by digest, until when a process has undertaken to ask its provider."""
+        """Return the time until which a process has claimed the provider check of each session, by digest."""
         kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
-        """Note that this process asks the provider about a session until then; False if it is over."""
+        """Claim the provider check of a session until a time. Return False if the session has ended."""
         own = session.digest.hex()
 
         def work(rows: RegistryRows) -> bool:
@@ -475,7 +488,7 @@ class OperatorTable:
         def work(rows: RegistryRows) -> None:
             found = next((session for session in rows.all(Session) if session.id == id), None)
             if found is None:
-                raise NotThere("there is no session with this id; it may be over")
+                raise NotThere("no session has this id; it may have expired")
             self._end(rows, found, actor)
 
         await self._changes.change(work)
@@ -498,7 +511,6 @@ class OperatorTable:
         )
 
     def _end(self, rows: RegistryRows, session: Session, actor: Actor | None) -> None:
-        """Delete a session; without an actor it was over, and has no audit row."""
         rows.delete(Session, session.digest)
         if actor is not None:
             before = {"role": session.role}
@@ -522,5 +534,5 @@ def _organizers(rows: RegistryRows) -> frozenset[str]:
 def _read(rows: RegistryRows, email: str) -> Operator:
     operator = rows.find(Operator, email)
     if operator is None:
-        raise NotThere("there is no operator with this e-mail address")
+        raise NotThere("no operator has this e-mail address")
     return operator

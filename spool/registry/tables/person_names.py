@@ -1,7 +1,7 @@
 """
-Names behind hashed people: a private table beside the records, which hold the hash alone.
+Names of hashed people, in a private table of the registry. Records hold only the hashes.
 
-A row is a small document by the hash; none is kept in memory.
+Each name is a document with the hash as its id. Memory holds none of them.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ from spool.registry.texts import check_text
 KIND = "person_name"
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
-_SHOWN = 100  # hashes of one audit row
+_SHOWN = 100  # hashes in one audit row
 
 
 class PersonNameTable:
-    """A method that raises (Invalid, NotAllowed) changes nothing. The audit list has hashes and no name."""
+    """
+    The table of names. A method that raises (Invalid, NotAllowed) changes nothing. The audit list has
+    hashes, never names.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def all(self) -> Mapping[str, str]:
-        """Each name by its hash."""
+        """Return the names by hash."""
         return await self._changes.read(_read)
 
     async def keep(self, names: Mapping[str, str], *, most: int, actor: Actor) -> int:
-        """Add names, or replace those that are there; how many there are then. NotAllowed above `most`."""
+        """Add or replace names and return the total number. Raises NotAllowed above `most`."""
         checked = {user: check_text("name", name, MAX_NAME) for user, name in names.items()}
         wrong = next((user for user in checked if not is_hash(user)), None)
         if wrong:
             raise Invalid(
-                f"{wrong[:MAX_NAME]!r} is no hash of an e-mail address, such as email:0123456789abcdef"
+                f"{wrong[:MAX_NAME]!r} is not the hash of an e-mail address, such as email:0123456789abcdef"
             )
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:
             count = len({*_read(rows), *checked})
             if count > most:
-                raise NotAllowed(f"there would be {count} names ({LIMIT} = {most}); forget some")
+                raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
             for user, name in checked.items():
                 rows.put_document(KIND, user, {"name": name})
             shown = {"count": len(checked), "users": list(checked)[:_SHOWN]}
@@ -54,7 +57,7 @@ class PersonNameTable:
         return await self._changes.change(work)
 
     async def forget(self, users: Collection[str] | None, *, actor: Actor) -> int:
-        """Forget these names, all of them with None; how many were there."""
+        """Delete these names, or all with None, and return how many existed."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:

@@ -1,8 +1,8 @@
 """
-The recommendations of a registry, their types and the comments on them; every change by a person with
-its audit row.
+The recommendations, their types and comments. Every change by a person has an audit row.
 
-Kept beside the keys: what people decided must survive a ledger that is rebuilt, repriced or lost.
+They are stored in the registry, because people's decisions must survive a ledger that is rebuilt,
+recalculated or lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spool.turns.threads import prepare
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
-KEPT_S = 90 * 86400.0  # one that nobody touched and that is closed stays this long
+KEPT_S = 90 * 86400.0  # how long a closed recommendation that nobody edited is stored
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enabled": bool,
@@ -52,7 +52,7 @@ prepare(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
-    """Take in, change and comment. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of recommendations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -61,7 +61,7 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of those that are there, by id."""
+        """Return the titles of the existing recommendations, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
             found = {id: rows.document(KIND, id) for id in ids}
@@ -80,10 +80,11 @@ class RecommendationTable:
         realized: Mapping[str, Realized] | None = None,
     ) -> Merged:
         """
-        Take in what one look found for the types `looked_for`, and by id what addressed ones have saved.
+        Store the savings of one run for the types `looked_for`. `realized` has what addressed recommendations
+        saved, by id.
 
-        Status, assignee and comments stay. An addressed one keeps its figures, and is new again when it is
-        found. What was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and counted.
+        Status, assignee and comments stay. An addressed recommendation that is found again is new again. Open
+        ones that were not found are closed. Above MAX_RECOMMENDATIONS, savings are left out and counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -125,11 +126,14 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """Set the status or the assignee of several; each by its id, None where there is none that is not hidden."""
+        """
+        Set the status or assignee of several recommendations. Return them by id, with None for unknown
+        or hidden ids.
+        """
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
-            raise Invalid("say what to change: status or assignee")
+            raise Invalid("nothing to change: give status or assignee")
         changes = {} if status is None else {"status": check_status(status)}
         if assignee is not None:
             changes["assignee"] = check_assignee(assignee)
@@ -144,22 +148,22 @@ class RecommendationTable:
         return await self._changes.change(work)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
-        """Oldest first; NotThere when there is no such recommendation."""
+        """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
         return await self._changes.read(lambda rows: _thread(rows, id).comments)
 
     async def comment(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
-        """Add comments, all of them or none; they are returned."""
+        """Add all of the comments or none, and return them."""
         checked = [check_comment(text) for text in texts]
         if not checked:
-            raise Invalid("there is no comment to add")
+            raise Invalid("give at least one comment")
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Sequence[RecommendationComment]:
             thread = _thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
-                raise NotAllowed(f"a recommendation has at most {MAX_COMMENTS} comments")
+                raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
             check_comments([each.author for each in thread.comments], len(checked), MAX_COMMENTS, actor)
             added = [
                 RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
@@ -204,7 +208,7 @@ class RecommendationTable:
         await self._changes.change(work)
 
     async def types(self) -> Mapping[str, TypeSettings]:
-        """The settings of the types that somebody changed, by type."""
+        """Return the settings of the types that somebody changed, by type."""
 
         def work(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
@@ -212,7 +216,7 @@ class RecommendationTable:
         return await self._changes.read(work)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its recommendations."""
+        """Set `enabled`, `least_savings` or `least_share`. Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 
@@ -250,7 +254,6 @@ def _fresh(saving: Saving, now: float) -> Recommendation:
 def _looked_at(
     before: Recommendation, found: Mapping[str, Saving], looked_for: Collection[str], now: float
 ) -> Recommendation:
-    """Update a stored recommendation from the latest run."""
     saving = found.get(before.saving.key)
     if saving is None:
         is_gone = before.is_open and before.saving.type in looked_for
@@ -306,11 +309,11 @@ def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
 
 
 def _restore(body: Mapping[str, Any], type: type[T]) -> T:
-    """The value that a document holds; RegistryDamaged if it holds none."""
+    """Decode a document. Raises RegistryDamaged if it does not fit."""
     try:
         return msgspec.convert(body, type)
     except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a recommendation cannot be read: {error}") from error
+        raise RegistryDamaged(f"a stored recommendation cannot be read: {error}") from error
 
 
 def _all(rows: RegistryRows) -> dict[str, Recommendation]:
@@ -320,5 +323,5 @@ def _all(rows: RegistryRows) -> dict[str, Recommendation]:
 def _read(rows: RegistryRows, id: str) -> Recommendation:
     body = rows.document(KIND, id)
     if body is None:
-        raise NotThere("there is no recommendation with this id")
+        raise NotThere("no recommendation has this id")
     return _restore(body, Recommendation)

@@ -1,8 +1,7 @@
 """
-The statements of a registry: a document for each day of a source and account, and one for each month
-that lists them.
+The provider bills: one document per day of a source and account, and one per month that lists its days.
 
-See `spool.statements.Statements`. A day whose rows are the same is not written again.
+See `spool.statements.Statements`. A day with unchanged rows is not written again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,10 @@ MAX_MONTHS = 5000
 
 
 class _Day(msgspec.Struct, kw_only=True):
-    """What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it."""
+    """
+    An entry for a day in its month's document. `until` is the latest end of its rows. `whole` means that a
+    statement covered the whole day.
+    """
 
     digest: str
     rows: int
@@ -65,7 +67,7 @@ class _Change:
     """A day that a statement changes."""
 
     day: int
-    rows: Sequence[StatementRow] | None  # None: they are as they were
+    rows: Sequence[StatementRow] | None  # None if the rows did not change
     entry: _Day
     revision: Revision | None
     is_new: bool
@@ -138,7 +140,7 @@ class StatementTable:
         def work(rows: RegistryRows) -> None:
             month = _read_month(rows.document(KIND, id))
             if month is None:
-                raise NotThere("there is no statement with this id")
+                raise NotThere("no statement has this id")
             for day in month.days:
                 rows.delete_document(DAY_KIND, f"{id}:{day}")
             rows.delete_document(KIND, id)
@@ -160,7 +162,7 @@ def _target(source: str, account: str) -> str:
 
 
 def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[StatementOutcome, list[_Change]]:
-    """Compare a statement with the stored rows; return the outcome and the days that it changes."""
+    """Compare a statement with the stored rows. Return the outcome and the days to change."""
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
@@ -179,9 +181,8 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
         after = statements.summed([*statements.outside(stored, statement.start, statement.end), *news])
         if len(after) > statements.MAX_DAY_ROWS:
             raise NotAllowed(
-                f"{text} has {len(after)} different rows; at most {statements.MAX_DAY_ROWS} of a day and account "
-                "are kept: "
-                "import it with fewer columns"
+                f"{text} has {len(after)} different rows, but the limit per day and account is "
+                f"{statements.MAX_DAY_ROWS}: import it with fewer columns"
             )
         count += len(after)
         change = _change(statement, day, before, stored, after, now)
@@ -207,7 +208,7 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """None if the day is as it was."""
+    """Return the change for a day, or None if the day stays as it is."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.digest(after),
@@ -262,7 +263,8 @@ def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change])
 def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
     if len(rows.documents(KIND)) >= MAX_MONTHS:
         raise NotAllowed(
-            f"there are {MAX_MONTHS} months of statements; delete some: tollhouse reconcile delete ID"
+            f"the limit of {MAX_MONTHS} months of statements is reached: delete some with tollhouse "
+            "reconcile delete ID"
         )
     return _Month(
         source=statement.source, account=statement.account, month=month, name=statement.name, days={}
@@ -284,11 +286,13 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
     try:
         return msgspec.convert(body, _Month)
     except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a statement cannot be read: {error}") from error
+        raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
 
 
 def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
-    """Consecutive days of a provider. A day without a row is of every provider that the source reports around it."""
+    """
+    Return the runs of consecutive days per provider. A day without rows belongs to every provider of the source.
+    """
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None

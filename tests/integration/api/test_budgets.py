@@ -202,14 +202,14 @@ REFUSED: Sequence[tuple[str, str, Any, int, str]] = [
         {"name": "x", "view": {"id": "V"}, "planned_limits": {"daily": {}, "monthly": {}}}, 400, "one granularity",
     ),
     ("POST", "", {"name": "search", "view": {"id": "V"}, "default_amount": "1"}, 409, "this view has a budget"),
-    ("PATCH", "/none", {"name": "x"}, 404, "no budget with this id"),
+    ("PATCH", "/none", {"name": "x"}, 404, "no budget has this id"),
     ("PATCH", "/B", {"silence": {"until": "soon"}}, 400, "silence.until"),
     ("PATCH", "/B", {"time_zone": "Asia/Kolkata"}, 400, "whole hours"),
     ("GET", "/B?expand=all", None, 400, "expand must be one of"),
     ("GET", "?expand=history", None, 400, "expand must be one of current"),
     ("GET", "/B?color=1", None, 400, "accepts only the parameters expand"),
     ("GET", "/B/owners?color=1", None, 400, "parameter"),
-    ("DELETE", "/none", None, 404, "no budget with this id"),
+    ("DELETE", "/none", None, 404, "no budget has this id"),
 ]  # fmt: skip
 
 

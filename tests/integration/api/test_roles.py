@@ -77,7 +77,7 @@ async def test_the_life_of_a_role(serving: Serving) -> None:
     assert {name: said["role"][name] for name in changes} == changes
     status, said = await manager.ask("DELETE", path)
     assert status == 409
-    assert "given to ada@example.com, the group finance" in said["error"]["message"]
+    assert "still has members: ada@example.com, the group finance" in said["error"]["message"]
     await manager.ask("PATCH", path, {"members": [], "groups": []})
     assert (200, {"role": {"id": made["id"]}}) == await manager.ask("DELETE", path)
     assert 404 == (await manager.ask("GET", path))[0]
@@ -145,7 +145,7 @@ async def test_built_in_roles_are_read_alone(serving: Serving) -> None:
 
 
 REFUSED: Sequence[tuple[dict[str, Any], str]] = [
-    ({"name": ""}, "name has"),
+    ({"name": ""}, "name must have"),
     ({"data_access": "some"}, "full, limited, none"),
     ({"filters": []}, "needs at least one filter"),
     ({"filters": [{"dimension": "colour", "values": ["red"]}]}, "Use one of: model"),
@@ -156,7 +156,7 @@ REFUSED: Sequence[tuple[dict[str, Any], str]] = [
     ({"cost_types": ["guessed_cost"]}, "billed_cost"),
     ({"members": ["ada"]}, "e-mail address"),
     ({"members": [7]}, "str"),
-    ({"groups": ["a\nb"]}, "groups has"),
+    ({"groups": ["a\nb"]}, "groups must have"),
     ({"colour": "red"}, "colour"),
 ]
 

@@ -121,7 +121,7 @@ async def test_views_are_listed(serving: Serving) -> None:
 
 
 NO_VIEW: Sequence[tuple[dict[str, Any], str]] = [
-    ({"name": ""}, "name has"),
+    ({"name": ""}, "name must have"),
     ({"filter": None}, "filter"),
     ({"filter": {"team": "search"}}, "array"),
     ({"filter": {"colour": ["red"]}}, "Use one of: model"),

@@ -316,7 +316,7 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     assert "evaluated 1, alerts sent: 0" in run("budgets", "evaluate").output
     assert [] == answer(run("budgets", "owners", id, "--json"))["owners"]
     assert [] == answer(run("budgets", "alerts", id, "--state", "fired", "--json"))["alerts"]
-    assert "hang on this view: Chat" in run("views", "delete", "all", code=2).stderr
+    assert "use this view: Chat" in run("views", "delete", "all", code=2).stderr
     assert "exact name" in run("budgets", "delete", id, "--confirm", "chat", code=2).stderr
     run("budgets", "delete", id, "--confirm", "Chat")
     assert [] == answer(run("budgets", "list", "--json"))["budgets"]

@@ -56,7 +56,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
         for name in ("a\tb\n ", "a\x00bc", "a\nbc", "a\x1b[31mbc", "a\u2028bc")
     ),
     ({"name": "x" * 201}, "at most 200 characters"),
-    ({"use_cases": [SEND_BILLING_DATA]}, "never both"),
+    ({"use_cases": [SEND_BILLING_DATA]}, "not both"),
     ({"scopes": []}, "at least one scope"),
     ({"scopes": ["budgets:read_budgetz"]}, "unknown scope"),
     ({"scopes": None, "use_cases": ["Send Everything"]}, "unknown use case"),

@@ -124,7 +124,7 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
     assert {"search", "Search "} == {row["team"] for row in found.payload["records"]}
     server.services.money.published.put(joined({}), version="2")
     broken = (await server.ask("GET", f"/views/{made['id']}")).payload["view"]["broken"]
-    assert f"does not know {OWNER}" in broken
+    assert f"no longer has {OWNER}" in broken
     assert 400 == (await server.ask("GET", "/report", view="Search")).status
 
 

@@ -203,7 +203,7 @@ async def test_no_more_than_the_limit(server: OperatorServer) -> None:
     await made(server, "/annotations", day="2026-09-12", text="first")
     answer = await server.ask("POST", "/annotations", {"day": "2026-09-12", "text": "second"})
     assert answer.status == 409
-    assert answer.error[2] == "there are 1 annotations (annotations.max); delete one"
+    assert answer.error[2] == "the limit of 1 annotations (annotations.max) is reached: delete one first"
 
 
 async def test_by_command(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_what_cannot_work_is_refused(console: Console) -> None:
         assert 400 == refused["http"] and refused["error"]["message"].startswith(message), refused
     taken = await add(console, name="one")
     assert taken["http"] == 409
-    assert taken["error"]["message"] == "there is a channel named 'one'"
+    assert taken["error"]["message"] == "a channel named 'one' already exists"
     changed = await console.ask("PATCH", f"{CHANNELS}/one", {"insights": "none"})
     assert (
         "one is a channel of the configuration: change it there, then reload" == changed["error"]["message"]

@@ -55,7 +55,7 @@ def test_what_was_found(terminal: Terminal) -> None:
     told = terminal.run("recommendations", "show", found[0]["id"]).output
     for words in (found[0]["title"], "What was seen: ", "What to do: ", "Calculated as: $", "Assumed: "):
         assert words in told
-    assert "no recommendation with this id" in terminal.run("recommendations", "show", "none", code=2).output
+    assert "no recommendation has this id" in terminal.run("recommendations", "show", "none", code=2).output
     assert '"team"' in json.dumps(terminal.json("dimensions"))
 
 

@@ -207,11 +207,11 @@ async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
         assert status in (400, 409)
         return str(message)
 
-    assert "channels: alerts takes alerts alone; name a channel of mail or chat, or a webhook" == (
+    assert "channels: alerts accepts only alerts. Use a mail channel, a chat channel or a webhook" == (
         await refused(channels=["alerts"])
     )
-    assert "there are: mail, chat, alerts" in await refused(channels=["nowhere"])
-    assert "view: there is no view with this id or name" == await refused(view="none")
+    assert "Use one of: mail, chat, alerts" in await refused(channels=["nowhere"])
+    assert "view: no view has this id or name" == await refused(view="none")
     assert "day is 1 to 7 for every week (1 is Monday)" == await refused(day=8)
     assert "day is 1 to 28 for every month" == await refused(every="month", day=29)
     assert 'at is a time of day such as "08:00"' == await refused(at="8")

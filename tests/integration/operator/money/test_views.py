@@ -145,7 +145,7 @@ def test_views_have_a_command(run: Run) -> None:
     assert changed["filter"] == {}
     assert changed["anomalies"]["enabled"] is False
     assert "view search deleted" in run("views", "delete", "search")
-    assert "there is no view" in run("views", "show", "search", code=2)
+    assert "no view has" in run("views", "show", "search", code=2)
 
 
 WRONG_VIEWS: Sequence[tuple[tuple[str, ...], str]] = [

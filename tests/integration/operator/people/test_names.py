@@ -88,7 +88,7 @@ async def test_what_is_no_person_is_refused(server: OperatorServer) -> None:
     """And one name more than `privacy.max_names`."""
     wrong = await server.ask("POST", "/people-names", {"names": [{"user": "ada", "name": "Ada"}]})
     assert wrong.status == 400
-    assert wrong.error[2] == "'ada' is no hash of an e-mail address, such as email:0123456789abcdef"
+    assert wrong.error[2] == "'ada' is not the hash of an e-mail address, such as email:0123456789abcdef"
     names = [{"user": f"u{number}@example.com"} for number in range(4)]
     most = await server.ask("POST", "/people-names", {"names": names})
     assert 409 == most.status and "privacy.max_names = 3" in most.error[2]

@@ -730,7 +730,7 @@ async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) 
     draft = {"name": "Finance", "data_access": "none", "members": [ADA]}
     refused = await house.server.over_http("POST", "/roles", draft, headers=headers)
     assert refused.status == 409
-    assert "own administration" in str(refused.payload)
+    assert "own right to administer" in str(refused.payload)
     assert 200 == (await house.get("/roles", cookie=cookie)).status
 
 

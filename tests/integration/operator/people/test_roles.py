@@ -337,10 +337,10 @@ def test_roles_have_a_command(run: Run) -> None:
     assert changed["data_access"] == "full"
     assert changed["filters"] == []
     assert changed["members"] == [BOB]
-    assert f"given to {BOB}" in run("roles", "delete", "Search", code=2)
+    assert f"has members: {BOB}" in run("roles", "delete", "Search", code=2)
     run("roles", "update", "Search", "--nobody")
     assert "role Search deleted" in run("roles", "delete", "Search")
-    assert "there is no role" in run("roles", "show", "Search", code=2)
+    assert "no role has" in run("roles", "show", "Search", code=2)
 
 
 WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [

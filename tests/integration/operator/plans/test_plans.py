@@ -434,8 +434,8 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
 
 
 WRONG_PLANS: Sequence[tuple[Any, str]] = [
-    ({"name": " "}, "name has 1 to 100"),
-    ({"view": "nowhere"}, "view: there is no view"),
+    ({"name": " "}, "name must have 1 to 100"),
+    ({"view": "nowhere"}, "view: no view has"),
     ({"fee": "-1"}, "fee must not be negative"),
     ({"cycle_day": 0}, "cycle_day must be the day of the month"),
     ({"cycle_day": 32}, "cycle_day must be the day of the month"),
@@ -451,7 +451,7 @@ WRONG_PLANS: Sequence[tuple[Any, str]] = [
         {"seats": [{"user": "ann", "since": "2026-08-02", "until": "2026-08-02"}]},
         "seats.until must be after since",
     ),
-    ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user has 1 to"),
+    ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user must have 1 to"),
     (
         {"seats": [{"user": "ann", "since": "2026-08-02"}, {"user": "ANN", "since": "2026-08-09"}]},
         "two seats",
@@ -484,7 +484,7 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
     assert ["25"] == [each.fee for each in server.registry.table(PlanTable).all()]
     kept = await server.ask("DELETE", f"/views/{plan['view']}")
     assert kept.status == 409
-    assert kept.error[2] == "plans hang on this view: Claude; delete or move them first"
+    assert kept.error[2] == "plans use this view: Claude. Delete them or move them to another view first"
     assert 200 == (await server.ask("DELETE", "/plans/Claude")).status
     assert 200 == (await server.ask("DELETE", f"/views/{plan['view']}")).status
 

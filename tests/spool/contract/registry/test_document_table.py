@@ -116,7 +116,7 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
         assert changed == each.find_any("a") == each.find_any(" POEMS ")
         assert each.count() == 1
         assert each.find("b") is None
-        with pytest.raises(NotThere, match="there is no rack with this id or name"):
+        with pytest.raises(NotThere, match="no rack has this id or name"):
             each.find_any("b")
 
 
@@ -135,7 +135,7 @@ async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: Re
     notes = racks.registry.table(NoteTable)
     for id in ("a", "b"):
         await notes.create(NoteDraft(text=id), id=id, most=NoteTable.most, actor=ADA)
-    with pytest.raises(NotAllowed, match=r"^there are 2 notes; delete one$"):
+    with pytest.raises(NotAllowed, match=r"^the limit of 2 notes is reached: delete one first$"):
         await notes.create(NoteDraft(text="c"), id="c", most=NoteTable.most, actor=ADA)
     assert racks.registry.fixed_bounds() == {"notes": 2}
 
@@ -183,12 +183,12 @@ async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: Regi
     with pytest.raises(AlreadyThere, match="named 'ONE'"):
         await racks.create("b", "ONE")
     await racks.create("b", "two")
-    with pytest.raises(NotAllowed, match=r"no key makes more than it leaves free of racks\.max = 3"):
+    with pytest.raises(NotAllowed, match=r"a key may not create more than it leaves free of racks\.max = 3"):
         await racks.create("c", "three", actor=FLEET)
     await racks.delete("a")
     await racks.create("c", "three", actor=FLEET)
     await racks.create("d", "four")
-    with pytest.raises(NotAllowed, match=r"there are 3 racks \(racks\.max\)"):
+    with pytest.raises(NotAllowed, match=r"limit of 3 racks \(racks\.max\)"):
         await racks.create("e", "five")
     with pytest.raises(AlreadyThere):
         await racks.change("b", name="Three")
@@ -204,7 +204,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
     made = await racks.create("a", "one", "x")
     clock.move(60)
     assert made == await racks.change("a", name="one")
-    with pytest.raises(NotAllowed, match="changed since you read it"):
+    with pytest.raises(NotAllowed, match="changed after you read it"):
         await racks.change("a", version="another", name="two")
     with pytest.raises(NotAllowed, match="not empty"):
         await racks.delete("a")
@@ -224,5 +224,5 @@ async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryO
     """It names what it should have been; nothing is served that is not what was kept."""
     changes = (await open_registry())._changes
     await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
-    with pytest.raises(RegistryDamaged, match="a rack cannot be read"):
+    with pytest.raises(RegistryDamaged, match="a stored rack cannot be read"):
         await Racks.of(open_registry)

@@ -195,7 +195,7 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
     insight = await insights.table.create(Draft(title="one"), actor=ADA)
     await insights.table.create(Draft(title="two"), actor=ADA)
-    with pytest.raises(NotAllowed, match="there are 2 insights"):
+    with pytest.raises(NotAllowed, match="limit of 2 insights"):
         await insights.table.create(Draft(title="three"), actor=ADA)
     assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(found("spike:a"))
     await insights.table.comment(insight.id, "first", actor=ADA)

@@ -96,7 +96,7 @@ async def test_too_many_that_wait(registry: Registry) -> None:
     assert over.channel == "mail"
     assert str(MAX_WAITING) == over.notice.id
     assert over.state == FAILED
-    assert "wait for this channel already" in over.error
+    assert "already wait for this channel" in over.error
 
 
 def test_words_that_others_chose_are_cut() -> None:
@@ -264,7 +264,7 @@ async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpen
         notices_of.check_channels("notify", ["chat"])
     notices_of.channels = ("chat", "mail")
     notices_of.check_channels("notify", ["mail", "chat"])
-    with pytest.raises(Invalid, match="there are: chat, mail"):
+    with pytest.raises(Invalid, match="Use one of: chat, mail"):
         notices_of.check_channels("notify", ["mail", "pager"])
 
 

@@ -81,7 +81,7 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
                 "budget", id, {"name": f"budget {id}", "view_id": view}
             )  # type: ignore[misc]
         )
-    with pytest.raises(NotAllowed, match=r"budget b-1; delete"):
+    with pytest.raises(NotAllowed, match=r"budget b-1. Delete"):
         await registry.views.delete(made.id, actor=ADA)
     await registry._changes.change(lambda rows: rows.delete_document("budget", "b-1"))
     await registry.views.delete(made.id, actor=ADA)
