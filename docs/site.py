@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-_SEARCH = {
+_SEARCH: dict[str, dict[str, object]] = {
     "decisions/": {"exclude": True},
     "connect/": {"boost": 0.4},
     "develop/": {"boost": 0.1},

@@ -14,7 +14,7 @@ from tests.faults.scenarios import SCENARIOS
 ROOT = Path(__file__).parents[1]
 DEVELOP = tuple(
     f"docs/develop/{name}.md"
-    for name in ("begin-reading", "where-to-add", "add-a-source", "compiled-module", "tests")
+    for name in ("begin-reading", "where-to-add", "add-a-source", "compiled-module", "tests", "evidence")
 )
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *DEVELOP)
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")
@@ -48,8 +48,8 @@ def test_make_targets_in_documents_exist() -> None:
 @pytest.mark.parametrize(
     ("page", "title"),
     [
-        ("threat-model", "Threats"),
-        ("reliability", "What an audit from outside found"),
+        ("develop/evidence", "Threats"),
+        ("develop/evidence", "Audit findings"),
         ("billed-costs", "What holds"),
     ],
 )
@@ -80,10 +80,14 @@ def test_every_document_is_in_the_navigation() -> None:
     assert there == pages(nav)
 
 
-def test_every_fault_scenario_is_in_the_reliability_statement() -> None:
-    """Under the name that the tests give it."""
-    rows = re.findall(r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
-    assert SCENARIOS == dict(rows)
+def test_every_fault_scenario_is_in_the_evidence() -> None:
+    """Under the name that the tests give it, and in the number that the first pages state."""
+    rows = re.findall(
+        r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "docs/develop/evidence.md").read_text(), re.MULTILINE
+    )
+    assert SCENARIOS == {name: words for name, words in rows if name in SCENARIOS}
+    for page in ("README.md", "docs/reliability.md"):
+        assert f"{len(SCENARIOS)} fault scenarios" in (ROOT / page).read_text(), page
 
 
 @pytest.mark.parametrize("lock", sorted(path.name for path in (ROOT / "deploy/locks").glob("*.lock")))
