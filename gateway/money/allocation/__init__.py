@@ -1,1 +1,3 @@
-"""Allocation: dimensions of an organization's own, made by rules from the ledger's. No sum changes by them."""
+"""
+Allocation: dimensions that an organization defines by rules over the dimensions of the totals. No total changes.
+"""

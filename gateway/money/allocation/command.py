@@ -1,4 +1,4 @@
-"""`tollhouse allocation`: dimensions of the organization's own, as definitions in YAML."""
+"""The command `tollhouse allocation`: define dimensions in YAML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import printable
 
-_MOST_SHOWN = 20  # elements of a dimension
+_MOST_SHOWN = 20  # elements per dimension
 _VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")
 _JOB_COLUMNS = ("id", "namespace", "state", "base_version", "version", "submitted", "submitted_by", "error")
 _NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_updated")
@@ -27,17 +27,22 @@ _NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_upd
 
 @click.group()
 def allocation() -> None:
-    """Dimensions of your own, by rules over what the ledger keeps."""
+    """Define your own dimensions by rules over the dimensions of the totals."""
 
 
 @allocation.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--month", metavar="YYYY-MM", default="", help="In UTC; default: the running one.")
-@click.option("--namespace", metavar="NAME", default="", help="The namespace that FILE belongs to.")
+@click.option("--month", metavar="YYYY-MM", default="", help="Month in UTC; default: the current month.")
+@click.option(
+    "--namespace", metavar="NAME", default="", help="Namespace of FILE; default: the default namespace."
+)
 @as_json
 @with_client
 def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json: bool) -> None:
-    """Show what a month would become under the definition in FILE. Nothing is published, and totals stay."""
+    """
+    Compare a month under the definition in FILE with the current state. Nothing is published, and totals
+    stay the same.
+    """
     body = {"definition": text_of(file), "month": month, "namespace": namespace}
     payload = asked(client, "POST", "/allocation/diff", body)
     if as_json:
@@ -50,7 +55,12 @@ def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json
 
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-_namespace = click.option("--namespace", metavar="ID", default="", help="Default: the default namespace.")
+_namespace = click.option(
+    "--namespace",
+    metavar="ID",
+    default="",
+    help="Namespace of the definition; default: the default namespace.",
+)
 
 
 @allocation.command()
@@ -59,7 +69,9 @@ _namespace = click.option("--namespace", metavar="ID", default="", help="Default
 @as_json
 @with_client
 def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) -> None:
-    """Say every fault of the definition in FILE, or which version it would become. Nothing is kept."""
+    """
+    Check the definition in FILE. Lists every fault, or the version that it would become. Nothing is stored.
+    """
     body = {"definition": text_of(file), "namespace": namespace}
     payload = asked(client, "POST", "/allocation/validate", body)
     if as_json:
@@ -67,7 +79,7 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
         return
     version = payload["version"]
     _show_border(version["border"])
-    click.echo(f"{file} is valid: {_dimensions(version)}; it would be version {version['version']}")
+    click.echo(f"{file} is valid: {_dimensions(version)}. It would become version {version['version']}.")
 
 
 @allocation.command()
@@ -77,12 +89,12 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
     "--base",
     type=click.IntRange(min=0),
     metavar="VERSION",
-    help="The version that FILE was made from, 0 for none; refused if another is in force.",
+    help="Version that FILE was made from, 0 for none. If another version is in force, nothing is published.",
 )
 @as_json
 @with_client
 def publish(client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool) -> None:
-    """Put the definition in FILE in force, for all that the ledger keeps."""
+    """Publish the definition in FILE. It applies at once to all stored totals."""
     body = {"definition": text_of(file), "namespace": namespace, "base": base}
     payload = asked(client, "POST", "/allocation/publish", body)
     if as_json:
@@ -94,19 +106,29 @@ def publish(client: OperatorClient, file: Path, namespace: str, base: int | None
 
 
 _of_namespaces = click.option(
-    "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
+    "--namespace",
+    multiple=True,
+    metavar="ID",
+    help="Only this namespace; may repeat. An empty ID is the default namespace.",
 )
 
 list_command(
     allocation,
     "versions",
     _of_namespaces,
-    click.option("--is-in-force", multiple=True, help="true or false."),
-    click.option("--last-updated-by", multiple=True, metavar="NAME", help="Who published it; may repeat."),
+    click.option(
+        "--is-in-force", multiple=True, help="Only versions in force (true), or only the others (false)."
+    ),
+    click.option(
+        "--last-updated-by",
+        multiple=True,
+        metavar="NAME",
+        help="Only versions that this person or key published; may repeat.",
+    ),
     root="versions",
     path="/allocation/versions",
     columns=_VERSION_COLUMNS,
-    help="List the versions of definitions that are kept.",
+    help="List the stored versions of definitions.",
 )
 
 list_command(
@@ -129,7 +151,7 @@ def _show_definition(payload: JsonObject) -> None:
 add_commands(
     allocation,
     command("show", "GET /allocation/versions/{version}",
-            "Print the definition of a VERSION, by default the one in force, as it was published.",
+            "Print the definition of VERSION as it was published; default: the version in force.",
             click.argument("version", default="latest"), _namespace, shows=_show_definition),
     command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
             "Cancel a publish job that is queued or being validated.", shows="job {job} cancelled"),
@@ -138,7 +160,7 @@ add_commands(
 
 @allocation.group()
 def namespaces() -> None:
-    """Namespaces own the dimensions of a definition of their own."""
+    """Manage namespaces. Each namespace has its own definition with its own dimensions."""
 
 
 @namespaces.command(name="list")
@@ -147,7 +169,7 @@ def namespaces() -> None:
 @paged
 @with_client
 def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the namespaces beside the default one."""
+    """List the namespaces, without the default namespace."""
     show_page(client, page, "namespaces", _NAMESPACE_COLUMNS, filters, path="/allocation/namespaces")
 
 
@@ -157,7 +179,7 @@ def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[
 @as_json
 @with_client
 def create(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Create a namespace. ID has small letters, digits, _ and -."""
+    """Create a namespace. ID has lowercase letters, digits, _ and -."""
     body = {"id": id, **body_of(NewNamespace, given)}
     payload = client.request("POST", "/allocation/namespaces", body=body)
     show_json(payload) if as_json else show_fields(payload["namespace"])
@@ -169,8 +191,8 @@ resource_commands(
     noun="namespace",
     path="/allocation/namespaces",
     help={
-        "edit": "Change what a namespace is called, or how it is described.",
-        "delete": "Delete a namespace that defines nothing, and its versions.",
+        "edit": "Change the name or the description of a namespace.",
+        "delete": "Delete a namespace and its versions. Its definition must have no dimensions.",
     },
 )
 
@@ -181,7 +203,7 @@ def _dimensions(version: JsonObject) -> str:
 
 
 def text_of(file: Path) -> str:
-    """The text of a definition; the command ends if it cannot be read."""
+    """Read the text of a definition. The command ends with an error if the file cannot be read."""
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError:
@@ -191,7 +213,9 @@ def text_of(file: Path) -> str:
 
 
 def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
-    """Make a call that takes a definition; the command ends with every fault of it, each with its place."""
+    """
+    Send a request with a definition. If the definition has faults, print each with its place and end the command.
+    """
     status, payload = asyncio.run(client.ask(method, path, body=body))
     faults = payload.get("errors")
     if faults:
@@ -207,11 +231,11 @@ def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonO
 
 def _show_border(border: JsonObject) -> None:
     if border["kept_since"] is None:
-        click.echo("the ledger has no sums yet", err=True)
+        click.echo("there are no totals yet", err=True)
         return
-    click.echo(f"sums are kept since {border['kept_since']}", err=True)
+    click.echo(f"totals are stored since {border['kept_since']}", err=True)
     for tag, since in border["tags"].items():
-        known = f"known since {since}" if since else "not known of any call yet"
+        known = f"known since {since}" if since else "not known for any call yet"
         click.echo(f"{tag} is {known}", err=True)
 
 

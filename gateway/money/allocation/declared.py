@@ -1,8 +1,8 @@
 """
-Namespaces of definitions, the versions of each, and the jobs that publish them.
+Namespaces of definitions, their versions, and the jobs that publish them.
 
-What a definition means is not known here: it is a text. All but the texts is kept in memory, too. A version and the
-end of the job that published it are one transaction: a process that is killed has kept both or neither.
+This module treats a definition as opaque text. Everything except the texts is also held in memory. A new version
+and the end of its job are stored in one transaction, so after a crash either both are stored or neither.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text, optional_text
 from spool.shares import Holdings, fullest_first, may_add
 
-# The kinds of texts, which are documents of their own: the others are read as a whole.
+# Texts are separate documents, because all other documents are loaded into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
 
-JOBS_LIMIT = "allocation.max_jobs"  # the setting that bounds the jobs that wait
+JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
-DEFAULT = ""  # the namespace that is always there
-DEFAULT_WORD = "default"  # how it is named where a word is needed; so no namespace has this id
+DEFAULT = ""  # the default namespace, which always exists
+DEFAULT_WORD = "default"  # its name in addresses and output, so no namespace may have this id
 MAX_NAME = 200
 MAX_DESCRIPTION = 1000
 
@@ -56,7 +56,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceDraft:
-    """What a person or a key states of a namespace."""
+    """The fields of a namespace that a person or a key sets."""
 
     name: str
     description: str
@@ -64,7 +64,7 @@ class NamespaceDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace(NamespaceDraft):
-    """Owns the dimensions of its definition. Times are epoch seconds."""
+    """A namespace, which owns the dimensions of its definition. Times are epoch seconds."""
 
     id: str
     created: float
@@ -74,12 +74,12 @@ class Namespace(NamespaceDraft):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionVersion:
     """
-    A definition that was published: `number` counts from 1 within its namespace. `bytes` is how long its text is.
+    A published definition. `number` counts from 1 within its namespace, and `bytes` is the length of its text.
     """
 
     namespace: str
     number: int
-    dimensions: tuple[str, ...]  # their ids
+    dimensions: tuple[str, ...]  # ids of the dimensions
     bytes: int
     created: float
     created_by: str
@@ -91,7 +91,7 @@ class DefinitionVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFault:
-    """As gateway.money.allocation.faults has it."""
+    """A stored form of gateway.money.allocation.faults.Fault."""
 
     error: str
     value: str
@@ -101,9 +101,10 @@ class JobFault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishJob:
     """
-    A definition on its way. `base` is the version that it replaces, 0 for none; `version` the one that it became.
+    A job that publishes a definition.
 
-    `number` is its place among all jobs. `border` says since when the ledger has what its rules look at.
+    `base` is the version that it replaces, 0 for none. `version` is the resulting version. `number` orders
+    all jobs. `border` states since when the totals have the values that the rules read.
     """
 
     id: str
@@ -119,11 +120,13 @@ class PublishJob:
     error: str = ""
     faults: tuple[JobFault, ...] = ()
     border: Mapping[str, Any] = field(default_factory=dict)
-    is_of_key: bool = False  # `submitted_by` is a key's name
+    is_of_key: bool = False  # `submitted_by` is the name of a key
 
     @property
     def submitter(self) -> tuple[str, bool]:
-        """Return the submitter's name and if it is a key's: a key and a person may have the same name."""
+        """
+        Return the submitter's name and whether it is a key, because a key and a person may have the same name.
+        """
         return self.submitted_by, self.is_of_key
 
 
@@ -139,14 +142,14 @@ def version_id(namespace: str, number: int) -> str:
 def check_namespace_id(id: str) -> str:
     if not _ID.fullmatch(id) or id == DEFAULT_WORD:
         raise Invalid(
-            "a namespace's id has 1 to 64 small letters, digits, _ and -, begins with a letter"
-            f" and is not {DEFAULT_WORD!r}"
+            "a namespace id has 1 to 64 lowercase letters, digits, _ and -, begins with a letter, "
+            f"and is not {DEFAULT_WORD!r}"
         )
     return id
 
 
 def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
-    """The draft in its stored form; Invalid names the field and the rule."""
+    """Return the draft in its stored form. Raises Invalid with the field and the rule."""
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -155,7 +158,7 @@ def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
 
 
 def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
-    """The newest version of each namespace, the default one first, then by their ids."""
+    """Return the newest version of each namespace, sorted by namespace. "" (the default one) comes first."""
     newest: dict[str, DefinitionVersion] = {}
     for each in versions:
         if each.namespace not in newest or newest[each.namespace].number < each.number:
@@ -164,29 +167,32 @@ def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVe
 
 
 class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`name` is the id where none is given."""
+    """A new namespace. Without a `name`, the id is the name."""
 
-    name: Annotated[str | None, words(f"What it is called, the id if null: 1 to {MAX_NAME} characters.")] = (
-        None
-    )
-    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = (
-        ""
-    )
+    name: Annotated[
+        str | None, words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id.")
+    ] = None
+    description: Annotated[
+        str, words(f"The purpose of the namespace, at most {MAX_DESCRIPTION} printable characters.")
+    ] = ""
 
 
 class NewNamespaceOfId(NewNamespace):
-    id: Annotated[str, words("1 to 64 small letters, digits, _ and -, a letter first; not `default`.")]
+    id: Annotated[
+        str, words("1 to 64 lowercase letters, digits, _ and -, beginning with a letter. Not `default`.")
+    ]
 
 
 NamespaceChanges = changes_of(
     NewNamespace,
-    "What is left out stays as it is.",
+    "Omitted fields stay as they are.",
     types={"name": str},
     has_version=False,
 )
 NamespaceItem = item_of(
     NewNamespace,
-    "A namespace as it is answered. `version` is its newest; `broken` says why that is not in force.",
+    "A namespace in a response. `version` is the newest version; `broken` is the reason why that "
+    "version is not in force.",
     types={"name": str},
     answered={
         "version": Annotated[str | None, words("The newest version of its definition.")],
@@ -195,7 +201,7 @@ NamespaceItem = item_of(
         "created": str,
         "last_updated": str,
         "definition": Annotated[
-            str | msgspec.UnsetType | None, words("The text of its newest version, when read.")
+            str | msgspec.UnsetType | None, words("The text of the newest version, if one namespace is read.")
         ],
     },
 )
@@ -204,7 +210,7 @@ OneNamespace = one_of(NewNamespace, NamespaceItem)
 
 @dataclass(frozen=True)
 class _Kept:
-    """Everything but the texts, each by its id."""
+    """All documents except the texts, by id."""
 
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     versions: Mapping[str, DefinitionVersion] = field(default_factory=dict)
@@ -213,9 +219,9 @@ class _Kept:
 
 class AllocationTable(ManagedTable[Namespace]):
     """
-    Namespaces are its documents, with the versions and jobs of each.
+    Namespaces with their versions and publish jobs.
 
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there.
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The namespace `DEFAULT` always exists.
     """
 
     kind = NAMESPACES
@@ -237,18 +243,20 @@ class AllocationTable(ManagedTable[Namespace]):
         self._remember_all(await self._changes.read(_all))
 
     async def changes(self) -> None:
-        """Wait until something was changed since the last call, here or by another process; for one reader."""
+        """
+        Wait for a change since the last call, by this or another process. Supports only one waiting reader.
+        """
         await self._news.wait()
         self._news.clear()
 
     def look_again(self) -> None:
-        """Let `changes` return once more."""
+        """Make `changes` return once more."""
         self._news.set()
 
     # -- namespaces ------------------------------------------------------------------------------------------
 
     def check_namespace(self, id: str) -> None:
-        """NotThere unless definitions can be published in it."""
+        """Raise NotThere if the namespace does not exist."""
         if id != DEFAULT:
             self.get(id)
 
@@ -259,7 +267,10 @@ class AllocationTable(ManagedTable[Namespace]):
         return await super().create(draft, id=check_namespace_id(id or ""), **how)
 
     def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
-        """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
+        """
+        Delete the versions of the namespace. Raises NotAllowed while its dimensions are in force or a
+        job is unfinished.
+        """
         kept = _all(rows)
         newest = in_force(list(kept.versions.values())).get(row.id)
         if newest is not None and newest.dimensions:
@@ -274,27 +285,26 @@ class AllocationTable(ManagedTable[Namespace]):
     # -- versions --------------------------------------------------------------------------------------------
 
     def versions(self, namespace: str | None = None) -> list[DefinitionVersion]:
-        """Return the stored versions of a namespace, or of all."""
         found = self._kept.versions.values()
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     def in_force(self) -> Mapping[str, DefinitionVersion]:
-        """Return the version in force of each namespace; a namespace that published none is left out."""
+        """Return the version in force of each namespace. Namespaces without a version are left out."""
         return in_force(self.versions())
 
     def latest(self, namespace: str) -> int:
-        """The number of the version that is in force, 0 if there is none."""
+        """Return the number of the version in force, or 0."""
         newest = self.in_force().get(namespace)
         return 0 if newest is None else newest.number
 
     def version(self, namespace: str, number: int) -> DefinitionVersion:
         found = self._kept.versions.get(version_id(namespace, number))
         if found is None:
-            raise NotThere("there is no such version of this definition; older ones may have been forgotten")
+            raise NotThere("this definition has no such version; old versions may have been deleted")
         return found
 
     async def text(self, version: DefinitionVersion) -> str:
-        """The definition, as it was sent."""
+        """Return the text of a definition as it was sent."""
         return await self._text(VERSION_TEXT_KIND, version.id)
 
     # -- jobs ------------------------------------------------------------------------------------------------
@@ -306,24 +316,26 @@ class AllocationTable(ManagedTable[Namespace]):
         return _job(self._kept, id)
 
     def unfinished(self) -> Sequence[PublishJob]:
-        """Return the jobs that have not ended, the oldest first."""
+        """Return the unfinished jobs, the oldest first."""
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
     def held_beside(self) -> Mapping[str, Mapping[str, int]]:
         return {JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished())}
 
     async def job_text(self, id: str) -> str:
-        """The definition of a job that is not over."""
+        """Return the text of an unfinished job."""
         return await self._text(JOB_TEXT_KIND, id)
 
     async def submit(
         self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor
     ) -> PublishJob:
         """
-        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most` wait.
+        Add a publish job to the queue.
 
-        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The oldest
-        jobs that are over are forgotten, of whoever has the most, so that no more than `most` are kept.
+        If `base` is None, it is the version in force. Raises NotAllowed for another base, or if `most` jobs
+        are waiting. Also raises NotAllowed if the submitter would have more waiting jobs than there are free
+        places. Finished jobs are deleted so that at most `most` jobs are stored: the oldest of the submitter
+        with the most jobs first.
         """
         now = self._changes.now()
         id = secrets.token_hex(16)
@@ -358,7 +370,7 @@ class AllocationTable(ManagedTable[Namespace]):
         return _job(await self._changes.change(work, self._remember_all), id)
 
     async def advance(self, id: str, state: str) -> PublishJob:
-        """Set the state of a job, unless another process has brought it further; NotAllowed if it is over."""
+        """Advance the state of a job, never backwards. Raises NotAllowed if the job is finished."""
         return await self._step(
             id,
             lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index)),
@@ -369,14 +381,15 @@ class AllocationTable(ManagedTable[Namespace]):
         return await self._step(id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults)))
 
     async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
-        """NotAllowed unless it is queued or validating."""
+        """Cancel a job. Raises NotAllowed unless it is queued or validating."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> _Kept:
             job = _job(_all(rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(
-                    f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled"
+                    f"this job is {job.state}; only jobs in the state {QUEUED} or {VALIDATING} can be "
+                    "cancelled"
                 )
             JOBS.put(rows, replace(job, state=CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
@@ -389,9 +402,10 @@ class AllocationTable(ManagedTable[Namespace]):
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
     ) -> DefinitionVersion:
         """
-        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is stale.
+        Store the version of a publishing job, put it in force, and return it. Raises NotAllowed if its
+        base is outdated.
 
-        The oldest versions of the namespace are forgotten, so that no more than `most` are kept.
+        The oldest versions of the namespace are deleted, so that at most `most` are stored.
         """
         now = self._changes.now()
 
@@ -440,7 +454,7 @@ class AllocationTable(ManagedTable[Namespace]):
             job = _job(documents, id)
             was_over = job.state in OVER
             if was_over:
-                return documents  # as another process has left it
+                return documents  # unchanged, because another process finished the job
             after = edited(job, change(job), last_updated=now)
             if after is job:
                 return documents
@@ -483,7 +497,7 @@ def _job(kept: _Kept, id: str) -> PublishJob:
 
 
 def _of(kept: _Kept, namespace: str) -> list[DefinitionVersion]:
-    """The versions of a namespace, the oldest first."""
+    """Return the versions of a namespace, the oldest first."""
     found = (each for each in kept.versions.values() if each.namespace == namespace)
     return sorted(found, key=lambda each: each.number)
 
@@ -495,9 +509,7 @@ def _latest(kept: _Kept, namespace: str) -> int:
 def _check_base(base: int, latest: int) -> None:
     if base != latest:
         now = f"version {latest} is in force" if latest else "nothing is published yet"
-        raise NotAllowed(
-            f"this definition was made from version {base}, and {now}: bring the changes together first"
-        )
+        raise NotAllowed(f"this definition is based on version {base}, but {now}; merge the changes first")
 
 
 def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor: Actor) -> None:
@@ -505,10 +517,13 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor:
     waiting = [job.submitter for job in kept if job.state not in OVER]
     own = waiting.count((actor.name, actor.is_key))
     if not may_add(own, len(waiting), 1, most):
-        wait = f"{len(waiting)} publish jobs wait (allocation.max_jobs)"
+        wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
         if len(waiting) < most:
-            wait = f"{own} of {wait} are yours, and nobody has more that wait than there is room for besides"
-        raise NotAllowed(f"{wait}; wait, or cancel one")
+            wait = (
+                f"{own} of {wait} are yours, and one submitter may not have more waiting jobs than there "
+                "are free places"
+            )
+        raise NotAllowed(f"{wait}; wait until a job has finished, or cancel one")
     over: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for job in kept:
         if job.state in OVER:
@@ -527,5 +542,5 @@ def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) 
 def _text(rows: RegistryRows, kind: str, id: str) -> str:
     body = rows.document(kind, id)
     if body is None:
-        raise NotThere("this definition is not kept any more")
+        raise NotThere("this definition is no longer stored")
     return str(body["text"])

@@ -1,4 +1,6 @@
-"""Definitions as values: dimensions, each with the rules that give its elements, in order; and rules in words."""
+"""
+Definitions as values: dimensions with ordered rules that give their elements. Also describes rules in words.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-PREFIX = "User:Defined:"  # before the key of a dimension: so it is named in queries and by rules
+PREFIX = "User:Defined:"  # prefix of the id of a defined dimension, in queries and in rules
 NORMALIZE, LOWER, UPPER, TRIM, SPLIT = "Normalize", "Lower", "Upper", "Trim", "Split"
 EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH = "Equals", "BeginsWith", "Contains", "EndsWith"
 _VERBS: Mapping[str, str] = {
@@ -20,8 +22,6 @@ _VERBS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A change to a value before conditions read it. Only SPLIT uses `delimiter` and `index`."""
-
     type: str
     delimiter: str = ""
     index: int = 0
@@ -30,7 +30,7 @@ class Transform:
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    The dimensions whose values a condition reads: names of ledger dimensions, or ids of earlier defined dimensions.
+    The dimensions that a condition reads: names of dimensions of the totals, or ids of earlier defined dimensions.
 
     If `first` is set, only the first dimension with a known value counts.
     """
@@ -42,7 +42,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ValueCondition:
-    """Passes if a source value equals, begins with, contains or ends with one of `values`, as `operator` says."""
+    """
+    Passes if one source value has the relation `operator` (equals, begins with, contains or ends with) to
+    one of `values`.
+    """
 
     source: Source
     operator: str
@@ -51,7 +54,7 @@ class ValueCondition:
 
 @dataclass(frozen=True, slots=True)
 class HasValue:
-    """Passes if the source has a known value, or, if `wanted` is false, none."""
+    """Passes if the source has a known value. If `wanted` is false, passes if it has none."""
 
     source: Source
     wanted: bool
@@ -77,7 +80,7 @@ Condition: TypeAlias = "ValueCondition | HasValue | AllOf | AnyOf | NoneOf"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What passes one of the conditions is the element `name`."""
+    """A rule that gives the element `name` if one of its conditions passes."""
 
     name: str
     condition: AnyOf
@@ -85,7 +88,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """What passes is the element that its source names; several sources are joined by `form`, {0} is the first."""
+    """
+    A rule that gives the value of its source as the element. `form` joins several values; {0} is the first.
+    """
 
     source: Source
     form: str = ""
@@ -97,40 +102,41 @@ Rule: TypeAlias = "Group | GroupBy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """The first rule that matches gives the element, else `default`; "" is unknown."""
+    """A defined dimension. The first matching rule gives the element, otherwise `default`. "" is unknown."""
 
-    id: str  # with PREFIX
+    id: str  # includes PREFIX
     name: str
     rules: tuple[Rule, ...]
     default: str = ""
 
     @property
     def sources(self) -> Sequence[str]:
-        """Every dimension that its rules look at, each once."""
+        """The dimensions that the rules read, without repeats."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in _sources_of_rule(rule)))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`owners` has the namespace of each dimension by its id, where several are joined; without one it is ""."""
+    """
+    Defined dimensions. `owners` maps the id of a dimension to its namespace if several definitions are joined.
+    """
 
     dimensions: Sequence[Dimension] = ()
     owners: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def equal_values(self) -> Iterator[str]:
-        """Yield every whole value that a condition looks for."""
+        """Yield the values of all `Equals` conditions."""
         for dimension in self.dimensions:
             for rule in dimension.rules:
                 if rule.condition is not None:
                     yield from _equal_values(rule.condition)
 
     def of_namespace(self, namespace: str) -> Definition:
-        """The dimensions that belong to a namespace."""
+        """Return the dimensions that belong to a namespace."""
         return Definition([each for each in self.dimensions if self._owner(each) == namespace])
 
     def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
-        """Return the dimensions that belong to other namespaces, by namespace."""
         names = dict.fromkeys(self._owner(each) for each in self.dimensions)
         return {name: self.of_namespace(name) for name in names if name != namespace}
 
@@ -162,7 +168,7 @@ def _sources_of(condition: Condition) -> Iterator[str]:
 
 
 def rule_text(rule: Rule) -> str:
-    """Describe the element that a rule gives, and when."""
+    """Describe a rule in words: the element, and the condition."""
     if not isinstance(rule, GroupBy):
         return f"{_quoted(rule.name)} if {condition_text(rule.condition)}"
     given = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
@@ -171,7 +177,7 @@ def rule_text(rule: Rule) -> str:
 
 
 def condition_text(condition: Condition) -> str:
-    """A condition that consists of others is put into parentheses inside another."""
+    """Describe a condition in words."""
     match condition:
         case ValueCondition():
             values = " or ".join(map(_quoted, condition.values))
@@ -193,7 +199,7 @@ def _all_text(conditions: Sequence[Condition], word: str) -> str:
 
 
 def _part_text(condition: Condition) -> str:
-    """Write several conditions within others in brackets."""
+    """Describe a nested condition, in parentheses if it has several parts."""
     text = condition_text(condition)
     is_several = isinstance(condition, AllOf | AnyOf) and len(condition.conditions) > 1
     return f"({text})" if is_several else text

@@ -1,4 +1,4 @@
-"""What a span would become under another definition: each element before and after. Sums never change. Pure."""
+"""Compares the elements of a time range under two definitions. Totals never change. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
 
 @dataclass(slots=True)
 class ElementSpend:
-    """In units of money, and calls."""
+    """Cost in units of money, and calls."""
 
     cost: int = 0
     calls: int = 0
@@ -31,7 +31,9 @@ class ElementSpend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementDifference:
-    """`element` is "" for what has none. `before` or `after` is None where the dimension is not there."""
+    """
+    The spend of one element. `element` is "" for calls without one. A side is None if it lacks the dimension.
+    """
 
     element: str
     before: ElementSpend | None
@@ -40,7 +42,10 @@ class ElementDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionDifference:
-    """`elements` may be fewer than `element_count`: those that cost least are one then, OTHER."""
+    """
+    The elements of one dimension. If there are too many, the cheapest are joined as OTHER;
+    `element_count` counts all.
+    """
 
     dimension: Dimension
     elements: Sequence[ElementDifference]
@@ -72,8 +77,11 @@ def difference(
     check: Callable[[], None] = lambda: None,
 ) -> Difference:
     """
-    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first,
-    and at most so many of a dimension. `check` is called between dimensions: it raises when the time is over.
+    Compare the two definitions over the rows, which are grouped by `sources`.
+
+    Dimensions have the order of the new definition, followed by deleted ones. Elements are sorted by cost,
+    the highest first, at most `most` per dimension. `check` is called between dimensions and may raise to
+    stop the work.
     """
     was = {each.dimension.id: each for each in decisions(before, people)}
     now = {each.dimension.id: each for each in decisions(after, people)}
@@ -134,7 +142,7 @@ def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
 
 
 def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
-    """None where the dimension is not there: of all elements, or of none."""
+    """Sum the spends. Return None if the dimension does not exist, because then all elements are None."""
     there = [each for each in spends if each is not None]
     if not there:
         return None

@@ -1,4 +1,4 @@
-"""Which element a combination of the ledger's values has in a dimension. Pure."""
+"""Finds the element of a combination of dimension values. Pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ from gateway.money.allocation.definition import (
 )
 from spool.people import People
 
-MAX_VALUE = 256  # characters of an element, as much as the ledger keeps of a value
-MOST_REMEMBERED = 100_000  # elements of combinations, of all dimensions of a definition: 10 to 30 MB
+MAX_VALUE = 256  # characters of an element, the same limit as for a value in the totals
+MOST_REMEMBERED = 100_000  # cached elements of all dimensions of a definition, 10 to 30 MB
 _NOT_WORD = re.compile(r"[\W_]+")
 
 Values = Mapping[str, str]  # by dimension; "" is unknown
 
 
 def element(dimension: Dimension, values: Values) -> str:
-    """The element of a combination, "" if unknown. `values` has every source, earlier dimensions included."""
+    """
+    Return the element of a combination, or "". `values` must include all sources, also earlier defined dimensions.
+    """
     for rule in dimension.rules:
         if rule.condition is not None and not passes(rule.condition, values):
             continue
@@ -81,7 +83,7 @@ def transformed(value: str, transforms: Sequence[Transform]) -> str:
 
 
 def joined_by(form: str, values: Sequence[str]) -> str:
-    """`form` with the values in place of {0}, {1} and so on; a value is never read as a form."""
+    """Replace {0}, {1} and so on in `form` by the values. Braces inside a value are not replaced."""
     return PLACE.sub(lambda place: values[int(place[1])], form)
 
 
@@ -89,7 +91,7 @@ PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
 class _Memory:
-    """What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it."""
+    """A cache of the elements of all dimensions of a definition. It is cleared as a whole when it is full."""
 
     def __init__(self) -> None:
         self._all: list[dict[tuple[str, ...], str]] = []
@@ -101,7 +103,7 @@ class _Memory:
         return self._all[-1]
 
     def keep(self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str) -> None:
-        """The same text is kept once: an engine makes new ones for each row."""
+        """Cache an element. Equal texts are stored once, because storage returns new strings for each row."""
         if self._count >= MOST_REMEMBERED:
             self._count = 0
             self._texts.clear()
@@ -116,7 +118,7 @@ class _Memory:
 
 class Decision:
     """
-    A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes values.
+    A defined dimension as a function of the dimensions of the totals. `sources` is the order of the arguments.
     """
 
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
@@ -129,7 +131,10 @@ class Decision:
         self._elements = memory.of_one()
 
     def element(self, values: tuple[str, ...]) -> str:
-        """Decided once for each combination. May be called by several threads: at worst one decides it again."""
+        """
+        Return the element of these values, cached per combination. Thread-safe; two threads may compute
+        the same element.
+        """
         found = self._elements.get(values)
         if found is None:
             known = dict(zip(self.sources, values, strict=True))
@@ -142,8 +147,7 @@ class Decision:
 
 def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
     """
-    Return one decision for each dimension, in their order. Conditions hold for every form of the `people`
-    that they name.
+    Return one decision per dimension, in order. `Equals` conditions also match the other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
     memory, found = _Memory(), []
@@ -171,7 +175,9 @@ def _matched(condition: Condition, people: People) -> Any:
 
 
 def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
-    """The dimension after all that it looks at, directly or not, in their order."""
+    """
+    Return the dimension after all earlier ones that it depends on, directly or indirectly, in their order.
+    """
     needed = {dimension.id}
     for each in (dimension, *reversed(earlier.values())):
         if each.id in needed:

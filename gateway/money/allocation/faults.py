@@ -1,4 +1,4 @@
-"""What is wrong with a definition: every fault at once, each with its value and its place."""
+"""Faults of a definition, collected to report all of them at once, each with its value and its place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 Path: TypeAlias = "tuple[str | int, ...]"
-MAX_FAULTS = 100  # of one definition; whoever mends these sees the others
+MAX_FAULTS = 100  # per definition; after repairing these, the user sees the remaining ones
 _SHOWN = 100  # characters of a value
 
 
 class Fault(NamedTuple):
     """
-    `error` says what to do, `value` is what stands there, `path` leads to it: keys, and places of lists from
-    0.
+    One fault. `error` says how to repair it, `value` is the wrong value, and `path` has its keys and list
+    indexes from 0.
     """
 
     error: str
@@ -22,7 +22,7 @@ class Fault(NamedTuple):
 
 
 class InvalidDefinition(Exception):
-    """The text is not a definition that this Tollhouse can carry out."""
+    """The text is not a valid definition for this Tollhouse."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         first = faults[0]
@@ -33,8 +33,6 @@ class InvalidDefinition(Exception):
 
 
 class Faults:
-    """Collects the faults of one definition, up to MAX_FAULTS."""
-
     def __init__(self) -> None:
         self._found: list[Fault] = []
 
@@ -43,7 +41,7 @@ class Faults:
             self._found.append(Fault(error, _describe(value), list(path)))
 
     def check(self) -> None:
-        """InvalidDefinition if there are any."""
+        """Raise InvalidDefinition if there are faults."""
         if self._found:
             raise InvalidDefinition(self._found)
 

@@ -1,8 +1,9 @@
 """
-Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the language.
+Parses definitions from YAML into dimensions, or reports every fault with its place. docs/allocation.md
+describes the language.
 
-A condition takes the source of its rule and a rule that of its dimension, unless it names its own. Transforms
-belong to a source: whoever names one starts without any.
+A condition inherits the source of its rule, and a rule that of its dimension, unless it has its own source.
+Transforms belong to a source, so a condition or rule with its own source does not inherit transforms.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "j
 MAX_KEY = 64  # characters of a dimension's key
 MAX_SOURCES = 10
 MAX_TRANSFORMS = 10
-MAX_INDEX = 99  # of Split
+MAX_INDEX = 99  # for Split
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SOURCE_FIELDS = ("Source", "Sources", "CoalesceSources", "Transforms")
@@ -66,14 +67,14 @@ _OPERATORS = (*_COMPARISONS, "HasValue", *_NESTED)
 _TRANSFORMS = (NORMALIZE, LOWER, UPPER, TRIM, SPLIT)
 _RECORD_FIELDS = frozenset(each.name for each in msgspec.structs.fields(Inference))
 _NO_ALLOCATION = (
-    "Type Allocation divides costs among elements; here a cost has one element in each dimension: "
-    "write Type: Grouping"
+    "Type Allocation would split a cost among elements, but here each cost has exactly one element "
+    "per dimension; write Type: Grouping"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How large a definition may be; rules are those of all its dimensions."""
+    """Maximum size of a definition. `max_rules` counts the rules of all dimensions."""
 
     max_bytes: int = 128 << 10
     max_dimensions: int = 100
@@ -81,14 +82,16 @@ class Limits:
 
 
 def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
-    """Read a YAML text, or InvalidDefinition. `known` are the ledger's dimensions, which rules may name."""
+    """
+    Parse a definition. `known` are the dimensions of the totals, which rules may name. Raises InvalidDefinition.
+    """
     limits = limits or Limits()
     faults = Faults()
     if len(text) > limits.max_bytes:
         most = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
-        faults.add(f"a definition may have {most}, this has {len(text)}", "", ())
+        faults.add(f"a definition may have at most {most}, but this one has {len(text)}", "", ())
         faults.check()
-    # It brings the library for YAML, which nobody needs before the first definition.
+    # imported late, because it loads the YAML library, which most runs do not need
     from gateway.money.allocation.reading import read
 
     root = read(text, faults)
@@ -99,9 +102,9 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
-    Join the definitions of namespaces in their order; InvalidDefinition if two define the same dimension.
+    Join the definitions of all namespaces in order. Raises InvalidDefinition if two define the same dimension.
 
-    "" is the default namespace. The limit on dimensions is for all of them.
+    "" is the default namespace. The limit on dimensions applies to the sum.
     """
     limits = limits or Limits()
     owners: dict[str, str] = {}
@@ -112,7 +115,7 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
             if owner != namespace:
                 key = dimension.id.removeprefix(PREFIX)
                 whose = f"the namespace {owner}" if owner else "the default namespace"
-                error = f"the dimension {key} belongs to {whose}: choose another key"
+                error = f"the dimension {key} belongs to {whose}; choose another key"
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
     faults.check()
@@ -123,31 +126,36 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
 def _check_count(count: int, limits: Limits, faults: Faults) -> None:
     most = limits.max_dimensions
     if count > most:
-        error = f"there may be {most} dimensions (allocation.max_dimensions), with these there are {count}"
+        error = (
+            f"at most {most} dimensions are allowed (allocation.max_dimensions), but with this definition "
+            f"there are {count}"
+        )
         faults.add(error, str(count), ("Dimensions",))
 
 
 class _Parser:
-    """Collects faults and goes on, with what stands in for the broken part."""
+    """
+    Parses a definition and collects its faults. After a fault, it goes on with a placeholder for the faulty part.
+    """
 
     def __init__(self, faults: Faults, known: Collection[str], limits: Limits) -> None:
         self._faults = faults
         self._limits = limits
         self._sources = {name.lower(): name for name in known if not name.startswith((TAG, PREFIX))}
         self._tags = {name.removeprefix(TAG): name for name in known if name.startswith(TAG)}
-        self._earlier: dict[str, str] = {}  # ids of dimensions, by themselves
+        self._earlier: dict[str, str] = {}  # ids of the dimensions above the current one
         self._later: set[str] = set()
         self._rules = 0
 
     def definition(self, root: Node) -> Definition:
         if not isinstance(root, dict):
-            self._faults.add("a definition is a mapping with the key Dimensions", root, ())
+            self._faults.add("a definition must be a mapping with the key Dimensions", root, ())
             return Definition()
         self._check_fields(root, ("Dimensions",), ())
         path: Path = ("Dimensions",)
         nodes = root.get("Dimensions")
         if not isinstance(nodes, dict):
-            error = "Dimensions must be a mapping: the key of a dimension, then its fields"
+            error = "Dimensions must be a mapping from the key of a dimension to its fields"
             self._faults.add(error, nodes, path)
             return Definition()
         _check_count(len(nodes), self._limits, self._faults)
@@ -159,19 +167,25 @@ class _Parser:
             dimension = self._dimension(key, node, (*path, key))
             other = names.setdefault(dimension.name, key)
             if other != key:
-                self._faults.add(f"the dimension {other} has this name", dimension.name, (*path, key, "Name"))
+                self._faults.add(
+                    f"the dimension {other} already has this name", dimension.name, (*path, key, "Name")
+                )
             dimensions.append(dimension)
             self._earlier[dimension.id] = dimension.id
         if self._rules > self._limits.max_rules:
             most = self._limits.max_rules
-            error = f"a definition may have {most} rules (allocation.max_rules), this has {self._rules}"
+            error = (
+                f"a definition may have at most {most} rules (allocation.max_rules), but this one has "
+                f"{self._rules}"
+            )
             self._faults.add(error, str(self._rules), path)
         return Definition(tuple(dimensions))
 
     def _dimension(self, key: str, node: Node, path: Path) -> Dimension:
         if not _KEY.fullmatch(key) or len(key) > MAX_KEY:
             error = (
-                f"a dimension's key has up to {MAX_KEY} letters, digits, _ and -, and begins with a letter"
+                f"a dimension's key must have 1 to {MAX_KEY} letters, digits, _ and -, and begin with "
+                "a letter"
             )
             self._faults.add(error, key, path)
         fields = self._mapping(node, _DIMENSION_FIELDS, path)
@@ -202,7 +216,7 @@ class _Parser:
         if isinstance(node, dict):
             self._faults.add("Type must be Group or GroupBy", type_, (*path, "Type"))
         else:
-            self._faults.add("a rule is a mapping with the key Type", node, path)
+            self._faults.add("a rule must be a mapping with the key Type", node, path)
         return None
 
     def _group_by(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Rule | None:
@@ -211,7 +225,7 @@ class _Parser:
         if "Conditions" in given:
             condition = AnyOf(self._conditions(given, "Conditions", source, path))
         if source is None:
-            self._faults.add("GroupBy needs a Source, of its own or of its dimension", None, path)
+            self._faults.add("GroupBy needs a Source, in the rule or in its dimension", None, path)
             return None
         form = self._text(given, "Format", path)
         count = 1 if source.first else len(source.names)
@@ -220,7 +234,10 @@ class _Parser:
             error = "Format must name a source: {0}" + (f", up to {{{count - 1}}}" if count > 1 else "")
             self._faults.add(error, form, (*path, "Format"))
         if count > 1 and not form:
-            error = "GroupBy of several Sources takes the first known (CoalesceSources: true) or joins them (Format)"
+            error = (
+                "GroupBy with several Sources needs CoalesceSources: true (the first known value) or "
+                "Format (to join the values)"
+            )
             self._faults.add(error, None, path)
         return GroupBy(source, form, condition)
 
@@ -235,12 +252,12 @@ class _Parser:
 
     def _condition(self, node: Node, inherited: Source | None, path: Path) -> Condition | None:
         if not isinstance(node, dict):
-            self._faults.add(f"a condition is a mapping with one of {', '.join(_OPERATORS)}", node, path)
+            self._faults.add(f"a condition must be a mapping with one of {', '.join(_OPERATORS)}", node, path)
             return None
         operators = [name for name in node if name in _OPERATORS]
         if len(operators) != 1:
             self._check_fields(node, (*_OPERATORS, *_SOURCE_FIELDS), path)
-            error = f"a condition has one of {', '.join(_OPERATORS)}"
+            error = f"a condition must have exactly one of {', '.join(_OPERATORS)}"
             self._faults.add(error, ", ".join(operators), path)
             return None
         [operator] = operators
@@ -249,7 +266,7 @@ class _Parser:
         if operator in _NESTED:
             return _NESTED[operator](self._conditions(fields, operator, source, path))
         if source is None:
-            error = f"{operator} needs a Source, of its own, of its rule or of its dimension"
+            error = f"{operator} needs a Source, in the condition, in its rule or in its dimension"
             self._faults.add(error, None, path)
             return None
         if operator == "HasValue":
@@ -267,11 +284,13 @@ class _Parser:
             parsed = [self._transform(node, (*path, "Transforms", place)) for place, node in enumerate(nodes)]
             transforms = tuple(each for each in parsed if each is not None)
         if "Source" in given and "Sources" in given:
-            self._faults.add("Source and Sources exclude each other: choose one", None, (*path, "Sources"))
+            self._faults.add("use either Source or Sources, not both", None, (*path, "Sources"))
         field = next((name for name in ("Source", "Sources") if name in given), None)
         if field is None:
             if "CoalesceSources" in given:
-                self._faults.add("CoalesceSources belongs to Sources", None, (*path, "CoalesceSources"))
+                self._faults.add(
+                    "CoalesceSources is only allowed with Sources", None, (*path, "CoalesceSources")
+                )
             if inherited is None:
                 if transforms is not None:
                     self._faults.add("Transforms needs a Source", None, (*path, "Transforms"))
@@ -283,7 +302,7 @@ class _Parser:
         return Source(tuple(name for name in names if name), first, transforms or ())
 
     def _name_of(self, node: Node, path: Path) -> str:
-        """The name of a source as the ledger or an earlier dimension has it, "" if there is none."""
+        """Return the name of a source as in the totals or in an earlier dimension, or "" if it is unknown."""
         text = self._value(node, path)
         if not text:
             return ""
@@ -291,9 +310,9 @@ class _Parser:
             if text not in self._earlier:
                 is_later = text in self._later or path[:2] == ("Dimensions", text.removeprefix(PREFIX))
                 error = (
-                    "a rule may look at dimensions that stand before its own; move it up"
+                    "a rule can read only dimensions above its own; move that dimension up"
                     if is_later
-                    else (f"there is no dimension {text.removeprefix(PREFIX)} in this definition")
+                    else (f"this definition has no dimension {text.removeprefix(PREFIX)}")
                 )
                 self._faults.add(error, text, path)
                 return ""
@@ -301,7 +320,7 @@ class _Parser:
         if text[: len(TAG)].lower() == TAG:
             tag = text[len(TAG) :]
             if tag not in self._tags:
-                self._faults.add(f"the ledger does not keep the tag {tag}: add it to ledger.tags", text, path)
+                self._faults.add(f"the totals do not have the tag {tag}; add it to ledger.tags", text, path)
             return self._tags.get(tag, "")
         if text.lower() not in self._sources:
             self._faults.add(self._unknown_source(text), text, path)
@@ -310,8 +329,8 @@ class _Parser:
     def _unknown_source(self, text: str) -> str:
         known = [*self._sources.values(), *self._tags.values(), *self._earlier]
         if text in _RECORD_FIELDS:
-            problem = f"{text} is a field of records, but the ledger does not keep it"
-            return f"{problem}: let [[attribution]] put it into a tag of ledger.tags"
+            problem = f"{text} is a field of records, but not a dimension of the totals"
+            return f"{problem}; copy it into a tag of ledger.tags with [[attribution]]"
         near = difflib.get_close_matches(text, known, n=1)
         told = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
         return f"there is no such source{told}"
@@ -326,7 +345,7 @@ class _Parser:
         if type_ != SPLIT:
             for field in ("Delimiter", "Index"):
                 if field in fields:
-                    self._faults.add(f"{field} belongs to {SPLIT}", fields[field], (*path, field))
+                    self._faults.add(f"{field} is only allowed with {SPLIT}", fields[field], (*path, field))
             return Transform(type_)
         delimiter = fields.get("Delimiter")
         if not isinstance(delimiter, str) or not delimiter:
@@ -334,7 +353,7 @@ class _Parser:
             return None
         index = fields.get("Index", "0")
         if not isinstance(index, str) or not re.fullmatch("[0-9]{1,2}", index):
-            error = f"Index is the place of the part, from 0 to {MAX_INDEX}"
+            error = f"Index must be the position of the part, from 0 to {MAX_INDEX}"
             self._faults.add(error, index, (*path, "Index"))
             return None
         return Transform(SPLIT, delimiter, int(index))
@@ -343,7 +362,7 @@ class _Parser:
 
     def _mapping(self, node: Node, allowed: Sequence[str], path: Path) -> Mapping[str, Node]:
         if not isinstance(node, dict):
-            self._faults.add(f"this must be a mapping, with {', '.join(allowed)}", node, path)
+            self._faults.add(f"this must be a mapping with the keys {', '.join(allowed)}", node, path)
             return {}
         self._check_fields(node, allowed, path)
         return node
@@ -352,23 +371,23 @@ class _Parser:
         for name in given:
             if name not in allowed:
                 near = difflib.get_close_matches(name, allowed, n=1)
-                told = f"did you mean {near[0]}?" if near else f"known here: {', '.join(allowed)}"
-                self._faults.add(f"this key is not known here; {told}", name, (*path, name))
+                told = f"did you mean {near[0]}?" if near else f"allowed keys: {', '.join(allowed)}"
+                self._faults.add(f"this key is not allowed here; {told}", name, (*path, name))
 
     def _list(self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
         node = given.get(field)
         if not isinstance(node, list) or not node:
-            self._faults.add(f"{field} must be a list of at least one", node, (*path, field))
+            self._faults.add(f"{field} must be a list with at least one item", node, (*path, field))
             return []
         if most and len(node) > most:
-            self._faults.add(f"{field} may have {most}", str(len(node)), (*path, field))
+            self._faults.add(f"{field} may have at most {most} items", str(len(node)), (*path, field))
             return node[:most]
         return node
 
     def _one_or_more(
         self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0
     ) -> Sequence[tuple[Node, Path]]:
-        """A value or a list of them, each with its path."""
+        """Return the value, or each value of a list, with its path."""
         node = given[field]
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]
@@ -382,17 +401,17 @@ class _Parser:
 
     def _value(self, node: Node, path: Path) -> str:
         if not isinstance(node, str) or not node.strip():
-            self._faults.add("this must be text that is not empty", node, path)
+            self._faults.add("this must be a text that is not empty", node, path)
             return ""
         if len(node) > MAX_VALUE:
-            self._faults.add(f"this may have {MAX_VALUE} characters", node, path)
+            self._faults.add(f"this may have at most {MAX_VALUE} characters", node, path)
         if not node.isprintable():
-            self._faults.add("this must be printable text, without line breaks", node, path)
+            self._faults.add("this must be printable text without line breaks", node, path)
         return node
 
     def _flag(self, given: Mapping[str, Node], field: str, path: Path) -> bool:
         node = given.get(field)
         word = node.lower() if isinstance(node, str) else ""
         if word not in ("true", "false"):
-            self._faults.add(f"{field} is true or false", node, (*path, field))
+            self._faults.add(f"{field} must be true or false", node, (*path, field))
         return word == "true"

@@ -1,6 +1,7 @@
 """
-The definition that is in force, which the ledger asks for dimensions beside its own; and since when a definition has
-something to look at: sums are as old as the ledger, a tag as old as its setting.
+The definition in force, as dimensions that the totals derive, and the date since when its sources have values.
+
+Totals are as old as the ledger, and a tag is as old as its setting.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from spool.people import People
 
 
 class Published:
-    """`put` takes effect at once: questions that are being answered keep the definition that they began with."""
+    """
+    The definition in force. A new one applies to the next query; running queries finish with the old one.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         ledger.derive(BUILT_IN)
         self.definition = Definition()
-        self.version = ""  # "" while there is none
+        self.version = ""  # "" if nothing is published
 
     def put(self, definition: Definition, *, version: str) -> None:
-        """Replace what is in force."""
         self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
@@ -37,7 +39,7 @@ class Published:
 
 
 def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
-    """Return the dimensions that the ledger can derive from a definition."""
+    """Return the dimensions of a definition in the form that the totals derive."""
     return [
         Derived(name=each.dimension.id, label=each.dimension.name, sources=each.sources, value=each.element)
         for each in decisions(definition, people)
@@ -46,14 +48,16 @@ def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionBorder:
-    """`kept_since` is where the first sum begins; `tags`, where each tag has its first value. None: there is none."""
+    """
+    Since when values exist: `kept_since` for the totals, `tags` for each tag. None means that there are none yet.
+    """
 
     kept_since: datetime | None
     tags: Mapping[str, datetime | None]
 
 
 async def border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
-    """Return the span that the ledger has of a definition's sources (`difference.sources_of`)."""
+    """Find since when the sources of a definition (`difference.sources_of`) have values."""
     span = await ledger.known_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)

@@ -1,8 +1,9 @@
 """
-Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force already.
+Publishes definitions. Jobs run one after the other; each is validated and then put in force.
 
-A job is kept before it is begun. One that was under way when a process ended is carried out by the next that may:
-of several on one storage one carries out jobs at a time, and each puts in force what any of them published.
+A job is stored before it starts. If a process ends during a job, the next process that may run jobs
+carries it out. Of several gateways on one storage, one runs jobs at a time, and each puts the published
+definitions in force.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from spool.registry.operators import Actor
 
 _log = logging.getLogger(__name__)
 
-_Version = tuple[int, float]  # a version's number, and when it was published
+_Version = tuple[int, float]  # number of a version, and its creation time
 
 RETRY_S = 5.0  # after the registry could not be written
-# What was published stays in force when the limits are made smaller.
+# Published definitions stay in force even if the limits become smaller.
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
 class Publishing:
-    """`load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits for."""
+    """
+    Puts published definitions in force, and runs publish jobs.
+
+    Call `load` before the first query. `follow` then applies changes by any process, and `run` runs queued jobs.
+    """
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class Publishing:
         max_jobs: Callable[[], int],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when other dimensions are in force."""
+        """Initialize. `changed` is called when the dimensions in force have changed."""
         self._table = table
         self._ledger = ledger
         self._published = published
@@ -63,14 +68,13 @@ class Publishing:
         self._broken: dict[str, InvalidDefinition] = {}
         self._taken: dict[
             str, _Version
-        ] = {}  # of each namespace, the version that was put in force or is broken
+        ] = {}  # per namespace, the version that was last put in force or found broken
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 
     async def load(self) -> None:
         """
-        Put in force what was published, here before or by another process. What the ledger cannot carry out
-        any more is left out, and logged.
+        Put the published definitions in force. Definitions with unknown dimensions are logged and left out.
         """
         async with self._turn:
             versions = self._table.in_force()
@@ -86,31 +90,37 @@ class Publishing:
                 self._put()
 
     async def follow(self) -> None:
-        """Put in force what any process publishes, and have `run` look for jobs. Runs until cancelled."""
+        """Apply what any process publishes, and wake `run`. Runs until cancelled."""
         while True:
             await self._table.changes()
             self._woken.set()
             try:
                 await self.load()
             except (SpoolError, InvalidDefinition) as error:
-                _log.error("a published definition waits: %s", error, extra={"action": "definition_waits"})
+                _log.error(
+                    "a published definition could not be put in force yet; trying again: %s",
+                    error,
+                    extra={"action": "definition_waits"},
+                )
                 await asyncio.sleep(RETRY_S)
                 self._table.look_again()
 
     def broken(self, namespace: str) -> str | None:
-        """Why the newest version of a namespace is not in force; None if it is, or if there is none."""
+        """Return why the newest version of a namespace is not in force, or None."""
         error = self._broken.get(namespace)
         return None if error is None else f"its newest version is not in force: {error}"
 
     async def definition_of(self, version: DefinitionVersion) -> Definition:
-        """Return the definition of a version; InvalidDefinition if the ledger could not carry it out any more."""
+        """
+        Parse the definition of a version. Raises InvalidDefinition if it names dimensions that no longer exist.
+        """
         if self._table.latest(version.namespace) == version.number and version.namespace in self._definitions:
             return self._definitions[version.namespace]
         text = await self._table.text(version)
         return await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
 
     async def validated(self, text: bytes, namespace: str) -> Definition:
-        """The definition of a text that could be published now; InvalidDefinition with every fault."""
+        """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
         drafted = await asyncio.to_thread(parse, text, self._ledger.own_dimensions(), limits)
         try:
@@ -123,7 +133,8 @@ class Publishing:
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
         """
-        A job that `run` carries out. InvalidDefinition for a text that cannot be kept; NotAllowed for a stale base.
+        Queue a job for `run`. Raises InvalidDefinition if the text is too large, and NotAllowed if the
+        base is outdated.
         """
         job = await self._table.submit(
             self._storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
@@ -135,9 +146,10 @@ class Publishing:
         self, text: bytes, *, namespace: str, base: int | None, actor: Actor
     ) -> tuple[PublishJob, DefinitionVersion]:
         """
-        Publish now, after the jobs that wait. InvalidDefinition, NotAllowed for a stale base or a cancelled job.
+        Publish now, after the jobs that are already waiting.
 
-        Faults are found before a job is made: a definition that cannot be published leaves none.
+        Raises InvalidDefinition, or NotAllowed if the base is outdated or the job was cancelled. Faults are
+        found before a job is created, so an invalid definition leaves no job.
         """
         self._table.check_namespace(namespace)
         await self.validated(text, namespace)
@@ -158,20 +170,25 @@ class Publishing:
         return job, self._table.version(namespace, job.version)
 
     async def run(self) -> None:
-        """Carry out what waits, now and whenever a job comes. Runs until cancelled."""
+        """Run all waiting jobs, now and after each wake-up. Runs until cancelled."""
         while True:
             self._woken.clear()
             try:
                 for job in self._table.unfinished():
                     await self._carry_out(job.id)
             except (SpoolError, OSError):
-                _log.exception("publish jobs wait", extra={"action": "publish_jobs_wait"})
+                _log.exception(
+                    "publish jobs could not be run; trying again", extra={"action": "publish_jobs_wait"}
+                )
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._woken.wait()
 
     async def _carry_out(self, id: str) -> PublishJob:
-        """The job when it is over; one at a time. SpoolError while the registry cannot be written."""
+        """
+        Run a job if it is unfinished, and return it. One job runs at a time. Raises SpoolError if the
+        registry is not writable.
+        """
         async with self._turn:
             if (job := self._table.job(id)).state in OVER:
                 return job
@@ -188,14 +205,16 @@ class Publishing:
             except (SpoolError, OSError):
                 raise
             except Exception:  # noqa: BLE001 - the supervised loop: one job fails, the others go on
-                _log.exception("a publish job failed", extra={"action": "publish_job_failed", "job": id})
-                return await self._end(id, "Tollhouse made a mistake; its log says why")
+                _log.exception(
+                    "a publish job failed because of a bug", extra={"action": "publish_job_failed", "job": id}
+                )
+                return await self._end(id, "this is a bug in Tollhouse; the log has the details")
 
     async def _steps(self, job: PublishJob) -> PublishJob:
         await self._table.advance(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
         definition = await self.validated(text.encode(), job.namespace)
-        from gateway.money.allocation.difference import sources_of  # no start needs it
+        from gateway.money.allocation.difference import sources_of  # imported late to keep the start fast
 
         found = describe(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)
@@ -226,12 +245,12 @@ class Publishing:
         self._taken.pop(namespace, None)
 
     async def _end(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
-        """End a job without a version, unless it was cancelled."""
+        """Mark a job as failed, unless it is already finished."""
         if (job := self._table.job(id)).state in OVER:
             return job
         try:
             return await self._table.fail(id, error, faults)
-        except NotAllowed:  # another process ended it meanwhile
+        except NotAllowed:  # another process finished the job
             return self._table.job(id)
 
     def _put(self) -> None:
@@ -243,7 +262,7 @@ class Publishing:
         self._changed()
 
     def _owned(self) -> Mapping[str, Definition]:
-        """Return the dimensions of each namespace, also of those that are not in force."""
+        """Return the dimensions of each namespace, including namespaces that are not in force."""
         versions = self._table.in_force()
         waiting = {
             name: Definition(
@@ -258,17 +277,18 @@ class Publishing:
         most = self._limits().max_bytes
         if len(text) > most:
             error = (
-                f"a definition may have {most} bytes (allocation.max_definition_bytes), this has {len(text)}"
+                f"a definition may have at most {most} bytes (allocation.max_definition_bytes), but "
+                f"this one has {len(text)}"
             )
             raise InvalidDefinition([Fault(error, "", [])])
         try:
             return text.decode()
         except UnicodeDecodeError as error:
             raise InvalidDefinition(
-                [Fault(f"the text must be UTF-8; byte {error.start} is not", "", [])]
+                [Fault(f"the text must be UTF-8, but byte {error.start} is not", "", [])]
             ) from None
 
 
 def _names_of(version: DefinitionVersion) -> Definition:
-    """The dimensions of a version without their rules: enough to see whose they are."""
+    """Return the dimensions of a version without their rules, which is enough to find their owners."""
     return Definition([Dimension(id=id, name=id.removeprefix(PREFIX), rules=()) for id in version.dimensions])

@@ -1,7 +1,7 @@
 """
-YAML as plain values: mappings, lists and texts. What no definition needs is refused: aliases, tags, documents.
+Reads YAML as plain mappings, lists and texts. Aliases, tags and several documents are rejected.
 
-Every scalar is text, whatever YAML would make of it: a team named `on`, `1e3` or `2026-11-01` is that text.
+Every scalar is text, whatever its YAML type: a team named `on`, `1e3` or `2026-11-01` keeps its name.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import yaml
 from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
-MAX_DEPTH = 24  # mappings and lists within each other
+MAX_DEPTH = 24  # nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def read(text: bytes, faults: Faults) -> Node:
     """
-    The one document of a text; twice the same key is a fault. InvalidDefinition where it cannot be read further.
+    Read the only document of a text. Repeated keys are faults. Raises InvalidDefinition if the text
+    is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
         return _document(events, faults)
     except UnicodeDecodeError as error:
-        raise _unreadable(f"the text must be UTF-8; byte {error.start} is not") from None
+        raise _unreadable(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
         raise _unreadable(f"this is not YAML: {_reason(error)}") from None
 
@@ -35,12 +36,14 @@ def read(text: bytes, faults: Faults) -> Node:
 def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
     root: list[Node] = []
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []  # from the root down, with their paths
-    keys: list[str | None] = []  # of each open mapping, the key whose value comes next
+    keys: list[str | None] = []  # per open node, the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
-            raise _unreadable("there must be one YAML document", event)
+            raise _unreadable("only one YAML document is allowed", event)
         if isinstance(event, yaml.AliasEvent):
-            raise _unreadable(f"aliases such as *{event.anchor} are not taken: write the value out", event)
+            raise _unreadable(
+                f"aliases such as *{event.anchor} are not allowed; write the value in full", event
+            )
         if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             open_nodes.pop()
             keys.pop()
@@ -55,14 +58,14 @@ def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
             parent, path = open_nodes[-1]
             assert isinstance(parent, dict)
             if event.value in parent:
-                faults.add(f"{_named(event.value)} stands here twice", event.value, (*path, event.value))
+                faults.add(f"{_named(event.value)} appears twice here", event.value, (*path, event.value))
             keys[-1] = event.value
             continue
         node = _node(event)
         path = _place(node, root, open_nodes, keys)
         if isinstance(node, dict | list):
             if len(open_nodes) == MAX_DEPTH:
-                raise _unreadable(f"lists and mappings may be nested {MAX_DEPTH} deep", event)
+                raise _unreadable(f"lists and mappings may be nested at most {MAX_DEPTH} deep", event)
             open_nodes.append((node, path))
             keys.append(None)
     return root[0] if root else None
@@ -74,7 +77,7 @@ def _place(
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
     keys: list[str | None],
 ) -> Path:
-    """Put a node where it belongs; returns its path."""
+    """Add a node to its parent and return its path."""
     if not open_nodes:
         root.append(node)
         return ()
@@ -102,9 +105,9 @@ def _node(event: yaml.NodeEvent) -> Node:
 def _check_plain(event: yaml.NodeEvent) -> None:
     tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
     if event.anchor is not None:
-        raise _unreadable(f"anchors such as &{event.anchor} are not taken: write the value out", event)
+        raise _unreadable(f"anchors such as &{event.anchor} are not allowed; write the value in full", event)
     if tag is not None:
-        raise _unreadable(f"YAML tags such as {tag} are not taken", event)
+        raise _unreadable(f"YAML tags such as {tag} are not allowed", event)
 
 
 def _unreadable(error: str, event: yaml.Event | None = None) -> InvalidDefinition:

@@ -1,4 +1,4 @@
-"""The calls of the operator API for definitions: what a month would become, versions, namespaces and jobs."""
+"""Operator API of allocation: compare a month, and manage versions, namespaces and jobs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_questio
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
-DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
-LEAST_ELEMENTS = 20  # of a dimension, however many there are
+DECISIONS_OF_A_ROW = 10  # limits the work per row to a few seconds
+LEAST_ELEMENTS = 20  # elements of each dimension that are always shown
 
 
 class DefinitionDraft(RequestBody):
     """
-    `definition` is the YAML text. `namespace` is whose dimensions it replaces, "" the default one; `month` is
-    YYYY-MM in UTC, by default the running one.
+    A definition to compare. `definition` is the YAML text, and `namespace` the namespace to replace (""
+    is the default).
+
+    `month` is YYYY-MM in UTC, by default the running month.
     """
 
     definition: str
@@ -49,14 +51,13 @@ class DefinitionDraft(RequestBody):
     month: str = ""
 
 
-@call("POST", "/allocation/diff", VIEW_COSTS, "What a month would become under a definition", in_turn=True)
+@call("POST", "/allocation/diff", VIEW_COSTS, "Compare a month with a definition", in_turn=True)
 async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
     """
-    Compare a draft with the definition in force over all records closed by now: the ledger catches up first.
-    Nothing is stored or published.
+    Compare a draft with the definition in force, over all records that are closed by now. Nothing is stored.
 
-    Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that
-    cost least. `border` says since when there is something to look at.
+    The elements of a dimension add up to `total`, before and after. If there are too many elements, the last
+    one is OTHER, the sum of the cheapest. `border` states since when the sources have values.
     """
     services = request.services
     draft = request.body
@@ -77,10 +78,9 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
     if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
         raise AskedTooMuch(
-            f"{len(rows)} combinations of values in this month for {len(drafted.dimensions)} dimensions are "
-            "more than "
-            f"{DECISIONS_OF_A_ROW} times answers.max_summed_rows: try fewer dimensions at once, or an "
-            "earlier month"
+            f"this month has {len(rows)} combinations of values, which for {len(drafted.dimensions)} "
+            f"dimensions is more than {DECISIONS_OF_A_ROW} times answers.max_summed_rows; compare "
+            "fewer dimensions at once, or an earlier month"
         )
     most = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
     limit = limit_of_question()
@@ -135,38 +135,38 @@ def _spend(spend: ElementSpend) -> Mapping[str, object]:
 
 
 def _month(text: str, now: float) -> tuple[datetime, datetime]:
-    """Its begin, and its end or that of the running hour, whichever is earlier."""
+    """Return the start of the month, and its end or the end of the running hour, whichever is earlier."""
     running = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     try:
         since = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else running
     except ValueError:
-        raise Invalid("month must be written YYYY-MM, such as 2026-11") from None
+        raise Invalid("month must be YYYY-MM, such as 2026-11") from None
     if not 2000 <= since.year < 2200 or (text and len(text) != len("2026-11")):
-        raise Invalid(
-            "month must be written YYYY-MM, such as 2026-11, and lie between the years 2000 and 2200"
-        )
+        raise Invalid("month must be YYYY-MM, such as 2026-11, between the years 2000 and 2200")
     if since > running:
-        raise Invalid(f"month is not begun; the running one is {running:%Y-%m}")
+        raise Invalid(f"month is in the future; the running month is {running:%Y-%m}")
     end = (since + timedelta(days=32)).replace(day=1)
     return since, min(end, end_of_hour(now))
 
 
 class DraftToValidate(RequestBody):
-    """`definition` is the YAML text; `namespace` "" is the default one."""
+    """A definition to check. `definition` is the YAML text, and the `namespace` "" is the default one."""
 
     definition: str
     namespace: str = DEFAULT
 
 
 class DraftToPublish(DraftToValidate):
-    """`base` is the version that it was made from: null for whichever is in force, 0 where nothing was published."""
+    """
+    A definition to publish. `base` is the version that it was made from: null for the version in force,
+    0 for none.
+    """
 
     base: int | None = None
 
 
-@call("POST", "/allocation/validate", VIEW_COSTS, "What version a definition would become", in_turn=True)
+@call("POST", "/allocation/validate", VIEW_COSTS, "Validate a definition", in_turn=True)
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
-    """Return the version that a definition would become; nothing is stored."""
     given = request.body
     text = given.definition.encode("utf-8", "replace")
     return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}
@@ -199,7 +199,7 @@ async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result
 )
 async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show a version with its text. `namespace` is the one that the definition belongs to, by default the default one.
+    Show a version with its text. `namespace` is that of the definition, by default the default namespace.
     """
     namespace = request.http.query.get("namespace", DEFAULT)
     version = find_version(request.services, namespace, request.word("version"))
@@ -219,7 +219,12 @@ async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"publish_job": describe_job(request.registry.table(AllocationTable).job(request.word("id")))}
 
 
-@call("POST", "/allocation/jobs/{id}/cancel", MODIFY_DIMENSIONS, "Cancel a publish job that is not begun")
+@call(
+    "POST",
+    "/allocation/jobs/{id}/cancel",
+    MODIFY_DIMENSIONS,
+    "Cancel a publish job that has not started publishing",
+)
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.table(AllocationTable).cancel(request.word("id"), actor=request.actor)
     return {"publish_job": describe_job(job)}

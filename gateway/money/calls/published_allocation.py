@@ -1,10 +1,10 @@
 """
-Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope for each call; and
-their lists, as people see them, too.
+API of definitions for keys: versions, namespaces and publish jobs. Each call has its own scope. Also defines
+the lists that people see.
 
-A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with
-422, each fault with its value and its path. Of a version `version`, `last_updated`, `last_updated_by` and `uri` are
-the published interface's; the other fields are Tollhouse's own.
+A definition is sent as YAML in the body, or as the only file of a form. Faults are answered with 422, each
+with its value and its path. The fields `version`, `last_updated`, `last_updated_by` and `uri` of a version
+belong to the published interface. The other fields are Tollhouse's own.
 """
 
 from __future__ import annotations
@@ -54,15 +54,13 @@ from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 LATEST = "latest"
 FORM = "multipart/form-data"
 YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
-SLACK_BYTES = (
-    16 * 1024
-)  # of a body beside its definition: the envelope of a form, or a text that is a little too long
+SLACK_BYTES = 16 * 1024  # extra bytes of a body: the envelope of a form, or a text slightly over the limit
 _MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownVersion:
-    """`uri` is where its text can be read, None where that is not an address of its own."""
+    """A version in a list. `uri` is the address of its text, or None without an address of its own."""
 
     version: DefinitionVersion
     uri: str | None
@@ -71,7 +69,10 @@ class ShownVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNamespace:
-    """`newest` is its newest version, None before the first; `broken` says why that is not in force."""
+    """
+    A namespace in a list. `newest` is its newest version, or None; `broken` says why that version is
+    not in force.
+    """
 
     namespace: Namespace
     newest: DefinitionVersion | None
@@ -132,7 +133,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
-# Of the default namespace alone.
+# Only the default namespace.
 VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -142,7 +143,7 @@ VERSIONS: List[ShownVersion] = List(
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
 
-# Of every namespace.
+# All namespaces.
 ALL_VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -199,7 +200,7 @@ def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None 
 def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
 ) -> MemoryRows[ShownVersion]:
-    """The versions of a namespace, None for those of all. `place` is the path under which they have addresses."""
+    """Return the versions of a namespace, or of all if None. `place` is the base path of their addresses."""
     versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
         [add_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
@@ -223,7 +224,9 @@ def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
-    """A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read."""
+    """
+    A version in a response. Times are epoch seconds as text. `definition` is its text, if one version is read.
+    """
 
     version: str
     namespace: str | None
@@ -248,7 +251,9 @@ class JobFaultItem(msgspec.Struct, kw_only=True):
 
 
 class PublishJobItem(msgspec.Struct, kw_only=True):
-    """A publish job as it is answered. `border` says since when the ledger has what its rules look at."""
+    """
+    A publish job in a response. `border` states since when the totals have the values that the rules read.
+    """
 
     id: str
     namespace: str | None
@@ -289,7 +294,7 @@ def _faults_as_422(
 # -- namespaces ----------------------------------------------------------------------------------------------
 
 
-# The service's own clients name the group by its older word.
+# The service's own clients use the older name of the group.
 _BASE = "/v2/{group:allocation|costformation}"
 _VERSIONS = _BASE + "/definition/versions"
 _VERSION = _VERSIONS + "/{version}"
@@ -300,13 +305,13 @@ _call = partial(key_call, endpoint="allocation")
 
 
 def check_definition(request: web.Request) -> None:
-    """Refusal 415 for a body that comes neither as text nor as a form."""
+    """Raise Refusal 415 if the body is neither text nor a form."""
     if request.content_type not in (*YAML, FORM):
         raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
 
 
 def _publish(path: str, summary: str, status: int, gives: type, *optional: str) -> Callable[[Served], Served]:
-    """Give a handler the row of a call that publishes a definition; the scope has the handler's name."""
+    """Register a handler that publishes a definition. The scope is the handler's name."""
 
     def give(handler: Served) -> Served:
         row = Address(
@@ -346,7 +351,7 @@ async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> 
 @_publish(_VERSIONS, "Publish the default definition, or only validate it", 200, OneVersion, "validate_only")
 @_faults_as_422
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
-    """Publish a definition, or with `validate_only` say what version it would become."""
+    """Publish a definition. With `validate_only`, only return the version that it would become."""
     money = request.services
     given = request.http.query
     is_dry, base, text = (
@@ -367,7 +372,7 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
     "GET",
     _VERSION,
     "allocation:read_definition_version",
-    "A version of the default definition, or the latest",
+    "Show a version of the default definition, or the latest",
     gives={JSON: OneVersion},
 )
 async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -381,7 +386,7 @@ async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> R
     "GET",
     _VERSION + "/definition",
     "allocation:read_definition_version",
-    "The text of a version, as it was sent",
+    "Show the text of a version as it was sent",
     gives={"text/plain": TEXT},
 )
 async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -391,7 +396,7 @@ async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Resu
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
-@_publish(_BASE + "/definitions", "Let a job publish the default definition", 202, OnePublishJob)
+@_publish(_BASE + "/definitions", "Publish the default definition with a job", 202, OnePublishJob)
 @_faults_as_422
 async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, DEFAULT)
@@ -406,12 +411,16 @@ class NamespaceResource(ManagedResource[Namespace]):
     item = NamespaceItem
     one = OneNamespace
     keys = ByKeys(
-        path="/v2/{group:allocation|costformation}/namespaces",  # clients name the group by its older word
+        # the service's own clients use the older name of the group
+        path="/v2/{group:allocation|costformation}/namespaces",
         id="namespace",
         group="allocation",
         endpoint="allocation",
         names={LIST: "read_all_namespaces"},
-        words={SHOW: "A namespace and its definition", DELETE: "Delete a namespace that defines nothing"},
+        words={
+            SHOW: "Show a namespace and its definition",
+            DELETE: "Delete a namespace that defines nothing",
+        },
         by_hand=(CREATE,),
     )
     people = ByPeople(
@@ -456,12 +465,12 @@ NAMESPACE = NamespaceResource()
     may_be_empty=True,
 )
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
-    """Its id is in the path."""
+    """Create the namespace whose id is in the path."""
     given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
     return await NAMESPACE.create(asking_key(request), given)
 
 
-@_publish(_NAMESPACE + "/definitions", "Let a job publish the definition of a namespace", 202, OnePublishJob)
+@_publish(_NAMESPACE + "/definitions", "Publish the definition of a namespace with a job", 202, OnePublishJob)
 @_faults_as_422
 async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, request.word("namespace"))
@@ -477,7 +486,7 @@ async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
-@_call("GET", _JOB, "allocation:read_publish_job", "A publish job", gives={JSON: OnePublishJob})
+@_call("GET", _JOB, "allocation:read_publish_job", "Show a publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().table(AllocationTable)
     return {"publish_job": describe_job(table.job(request.word("job")))}
@@ -487,7 +496,7 @@ async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     "POST",
     _JOB + "/cancel",
     "allocation:cancel_publish_job",
-    "Cancel a publish job that is not begun",
+    "Cancel a publish job that has not started publishing",
     gives={JSON: OnePublishJob},
 )
 async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -495,17 +504,17 @@ async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result
     return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
-# -- what operators share ------------------------------------------------------------------------------------
+# -- shared with the operator API ----------------------------------------------------------------------------
 
 
 def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
-    """The version of a number or LATEST. NotThere if there is none."""
+    """Return the version with a number, or LATEST. Raises NotThere."""
     table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
     if word == LATEST:
         newest = table.in_force().get(namespace)
         if newest is None:
-            raise NotThere("no definition was published yet")
+            raise NotThere("no definition is published yet")
         return newest
     is_number = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
     return table.version(namespace, int(word) if is_number else 0)
@@ -521,7 +530,9 @@ async def with_text(
 async def what_it_would_be(
     money: MoneyServices, text: bytes, namespace: str, actor: Actor
 ) -> Mapping[str, object]:
-    """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
+    """
+    Return the version that a definition would become. Stores nothing. Raises InvalidDefinition with every fault.
+    """
     table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
     definition = await money.require_publishing().validated(text, namespace)
@@ -538,13 +549,11 @@ async def what_it_would_be(
 
 
 def base_of(text: str | None) -> int | None:
-    """The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400."""
+    """Parse the base version: None for the version in force, 0 for none. Raises Refusal 400."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise Refusal(
-            400, "invalid_parameter", "base_version is the number of a version, 0 where there was none"
-        )
+        raise Refusal(400, "invalid_parameter", "base_version must be the number of a version, or 0 for none")
     return int(text)
 
 
@@ -565,12 +574,12 @@ def _uri(place: str, version: DefinitionVersion) -> str:
 
 def _flag(text: str) -> bool:
     if text not in ("true", "false"):
-        raise Refusal(400, "invalid_parameter", "validate_only is true or false")
+        raise Refusal(400, "invalid_parameter", "validate_only must be true or false")
     return text == "true"
 
 
 def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
-    """The definition in the body. Refusal 400 for a form that does not hold exactly one."""
+    """Return the definition in the body. Raises Refusal 400 if a form does not hold exactly one."""
     if request.http.content_type != FORM:
         return request.body
     head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"
@@ -582,6 +591,6 @@ def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
         or not isinstance(parts[0], Message)
         or parts[0].is_multipart()
     ):
-        raise Refusal(400, "bad_payload", f"A form of {FORM} holds the definition as its only part.")
+        raise Refusal(400, "bad_payload", f"A form of {FORM} must hold the definition as its only part.")
     text = parts[0].get_payload(decode=True)
     return text if isinstance(text, bytes) else b""

@@ -133,7 +133,7 @@ def test_limits() -> None:
 
 def test_depth() -> None:
     """Conditions within conditions end before the parser's own stack does."""
-    assert ["a definition is a mapping with the key Dimensions"] == [
+    assert ["a definition must be a mapping with the key Dimensions"] == [
         each.error for each in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     ]
     for text in ("[" * (MAX_DEPTH + 1), "[" * 100_000, "a: " + "{a: " * 30_000):

@@ -178,7 +178,7 @@ async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
     for month, words in (
         ("2026-13", "YYYY-MM"),
         ("2026-9", "YYYY-MM"),
-        ("2026-10", "not begun"),
+        ("2026-10", "in the future"),
         ("1999-01", "2000"),
     ):
         status, _, message = (

@@ -52,7 +52,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
     assert [["Dimensions", "D", "Rules", 0, "Source"]] == [each["path"] for each in answer.payload["errors"]]
     stale = await server.ask("POST", "/allocation/publish", {"definition": OWNER, "base": 3})
     assert stale.status == 409
-    assert "made from version 3" in stale.error[2]
+    assert "based on version 3" in stale.error[2]
     for path in ("publish", "validate"):
         body = {"definition": OWNER, "namespace": "none"}
         assert 404 == (await server.ask("POST", f"/allocation/{path}", body)).status
@@ -75,10 +75,10 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert code == done.exit_code, done.output
         return done.output
 
-    assert "it would be version 1" in run("validate", "owner.yaml")
+    assert "It would become version 1" in run("validate", "owner.yaml")
     assert "Dimensions.D.Rules.0.Source" in run("publish", "wrong.yaml", code=2)
     assert "version 1 is in force: 1 dimension" in run("publish", "owner.yaml", "--base", "0")
-    assert "made from version 0" in run("publish", "region.yaml", "--base", "0", code=2)
+    assert "based on version 0" in run("publish", "region.yaml", "--base", "0", code=2)
     assert OWNER == run("show").strip()
     assert "models" in run("namespaces", "create", "ml", "--name", "models")
     assert "description" in run("namespaces", "edit", "ml", "--description", "Whose models")

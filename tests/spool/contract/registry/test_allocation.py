@@ -90,7 +90,7 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
     await table.publish(first.id, dimensions=[], border={}, most=9)
     with pytest.raises(NotAllowed, match="version 1 is in force"):
         await table.publish(second.id, dimensions=[], border={}, most=9)
-    with pytest.raises(NotAllowed, match="made from version 0"):
+    with pytest.raises(NotAllowed, match="based on version 0"):
         await submit(table, base=0)
     assert table.job(second.id).state == PUBLISHING
     assert table.latest("") == 1
@@ -129,7 +129,7 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
     assert 3 == len(table.jobs())
     await submit(table, most=3)
     await submit(table, most=3, actor=BOB)
-    with pytest.raises(NotAllowed, match=r"3 publish jobs wait \(allocation.max_jobs\)"):
+    with pytest.raises(NotAllowed, match=r"3 publish jobs are waiting \(limit: allocation.max_jobs\)"):
         await submit(table, most=3, actor=FLEET)
     assert waiting.id in {job.id for job in table.jobs()}
 
@@ -145,7 +145,7 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
     for _ in range(2):
         await submit(table, actor=FLEET, most=4)
     with pytest.raises(
-        NotAllowed, match=r"2 of 2 publish jobs wait \(allocation.max_jobs\) are yours, and nobody has"
+        NotAllowed, match=r"2 of 2 publish jobs are waiting \(limit: allocation.max_jobs\) are yours"
     ):
         await submit(table, actor=FLEET, most=4)
     await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person of that name
