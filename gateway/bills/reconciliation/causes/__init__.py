@@ -1,1 +1,1 @@
-"""Tests that name the cause of a difference, in the order in which they claim their share of it."""
+"""Checks that find the causes of a difference. Each claims its share of the difference in turn."""

@@ -1,4 +1,4 @@
-"""Calls that stand on another day: a clock or a time zone that differs."""
+"""Calls that are on another day, because a clock or a time zone differs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from gateway.bills.reconciliation.sides import DAY_S
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_SHARE = 0.01  # of all tokens that are on another day
-EXCHANGED = 0.15  # what the whole time may be apart, of what the days are
-SOLVED = 0.2  # what may stay of it after the shift
-FEW = 4  # days may be one in so many of all, where something else is apart as well
-BESIDE = 0.1  # of a day's tokens that a shift leaves: another cause has them
-TIERS_APART = 0.03  # of all tokens: less is of the first and the last day
-LACKING = 0.03  # of all tokens that a shift leaves: calls are missing as well
-HINTS = 0.83  # of what days differ by: more is chance,
-CLEAR_HINTS = 0.8  # also where calls came without tokens, which makes days differ
-FAR = 3  # so many times as much as a shift usually leaves
-BY_TOKENS = "; the times of the ledger differ as well, and hours tell tokens alone"
+LEAST_SHARE = 0.01  # least share of all tokens that must be on another day
+EXCHANGED = 0.15  # the month may differ by this share of the sum of the daily differences
+SOLVED = 0.2  # share of the daily differences that may remain after the shift
+FEW = 4  # at most 1/FEW of the days may have another difference as well
+BESIDE = 0.1  # share of a day's tokens; if a shift leaves more, another cause has them
+TIERS_APART = 0.03  # share of all tokens; smaller amounts come from the first and the last day
+LACKING = 0.03  # share of all tokens; if a shift leaves more, calls are missing as well
+HINTS = 0.83  # a shift that leaves more of the daily differences than this is chance
+CLEAR_HINTS = 0.8  # the same if some calls came without tokens, because such calls make days differ
+FAR = 3  # multiple of what a shift usually leaves
+BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
     """
-    Hours by which the ledger's times are ahead of the statement's days; by day, the tokens that it moves, and
-    what it leaves.
+    Hours by which the ledger's times are ahead of the bill's days. By day: tokens that the shift moves, and
+    the remaining difference.
     """
 
     hours: int
@@ -40,11 +40,11 @@ class Shift:
     left: Mapping[int, int]
 
     def from_day(self, day: int) -> int:
-        """The day of the ledger from which a day of the statement gets tokens."""
+        """Return the day in the ledger from which tokens of a day in the bill come."""
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
-        """The few days on which something else is apart."""
+        """Return the few days with another difference."""
         usual = median(map(abs, self.left.values()))
         days = [
             day
@@ -56,8 +56,9 @@ class Shift:
 
 def time_edge(case: Case) -> Iterator[Claim]:
     """
-    Days disagree while the whole time agrees, or a shift of the ledger's hours makes them agree; but for a
-    few days, of which it has as many tokens as the shift moves.
+    Claim a shift if days differ while the month agrees, or if shifting the ledger's hours makes days agree.
+
+    A few days may have another difference as well. For them, claim as many tokens as the shift moves.
     """
     left = case.left
     by_day, counted = _days(case)
@@ -69,46 +70,50 @@ def time_edge(case: Case) -> Iterator[Claim]:
         abs(sum(by_day.values())) <= EXCHANGED * apart and _is_carried(by_day, counted)
     ):
         return
-    evidence = f"days are {apart:,} tokens apart, the whole time {abs(sum(by_day.values())):,}"
+    evidence = f"days differ by {apart:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
     portions: dict[Entry, Portion] = {}
     beside: list[str] = []
     if shift is not None:
         left.shift = shift.hours
         later = "later" if shift.hours < 0 else "earlier"
-        evidence += f"; with the ledger's times {abs(shift.hours)} h {later} the days agree"
+        evidence += f"; with the times of the records {abs(shift.hours)} h {later}, the days agree"
         others = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
         silent = [
             day for day in others if shift.from_day(day) in case.days and not counted[shift.from_day(day)]
         ]
         if silent:
             days = named([day_text(day) for day in silent])
-            evidence += f", but for {days}: there hours of days without telemetry are missing"
+            evidence += f", except {days}, which would need hours of days without telemetry"
             beside.append("no_telemetry")
         others = [day for day in others if day not in silent]
         if others:
             portions = of_shift(case, shift, others)
             days = named([day_text(day) for day in others])
-            evidence += f", but for {days}: there it is as many tokens as were moved, at the mean price"
+            evidence += (
+                f", except {days}, for which as many tokens as were moved are counted at the mean price"
+            )
             beside.append(OTHERS)
         usual = shift.left.keys() - {*others, *silent}
         within = [tokens for day, tokens in sorted(shift.left.items()) if day in usual][1:-1]
         if sum(within) > LACKING * sum(counted.values()):
-            evidence += "; all days together lack tokens"
+            evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
     if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * apart:
-        evidence += "; the whole time does not agree in money: tokens of another tier or kind are among them"
+        evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
     if left.untold_tiers or _are_tiers_apart(case, counted):
-        evidence += "; tokens whose tier is not told are among them"
+        evidence += "; tokens with an unreported tier are among them"
         beside.append("tier_unknown")
     claim = left.take(
         "time_edge",
         left.with_rates(left.volume()),
         sure=WEAK if shift is None else STRONG,
         evidence=evidence,
-        advice="Look whether a source reports local time as UTC, or the statement is in another zone than UTC.",
+        advice=(
+            "Check whether a source reports local time as UTC, or the bill is in a time zone other than UTC."
+        ),
         exchange=True,
         portions=portions,
         beside=beside,
@@ -118,7 +123,9 @@ def time_edge(case: Case) -> Iterator[Claim]:
 
 
 def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
-    """True if one tier has too many tokens over the whole time, and another as many too few."""
+    """
+    Return whether one tier has too many tokens over the whole month and another tier about as many too few.
+    """
     by_tier: dict[str, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         by_tier[cell.tier] += extra
@@ -129,8 +136,8 @@ def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     """
-    True if each day's surplus is its neighbour's lack: since the first day the sum is always too high, or
-    always too low, and never by more than a day has. Otherwise calls are missing here and too many there.
+    Return whether each day's surplus is missing on its neighbor. Then the running sum has the same sign
+    throughout and never exceeds a day's tokens. Otherwise calls are missing on some days and surplus on others.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
     most = max(*sums, 0)
@@ -140,7 +147,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
 
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
-    """Return as many tokens of some days' entries as a shift moves, at the mean price of what was billed."""
+    """Return portions of some days' entries for the tokens that a shift moves, at the mean billed price."""
     left = case.left
     entries = [entry for entry in left.volume() if entry[1].day in days]
     said: dict[int, int] = defaultdict(int)
@@ -156,7 +163,7 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
 
 
 def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
-    """Return by day the tokens that differ, and the counted ones."""
+    """Return by day the token difference and the counted tokens."""
     by_day: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         by_day[cell.day] += extra
@@ -168,8 +175,8 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
 
 def hints_at_shift(case: Case) -> bool:
     """
-    True if, beside a share that all days lack, a shift of the ledger's hours would explain clearly more of
-    the days' differences.
+    Return whether a shift of hours would clearly explain the days' differences better, beyond a share that
+    all days lack.
     """
     by_day, counted = _days(case)
     billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
@@ -193,7 +200,7 @@ def hints_at_shift(case: Case) -> bool:
 
 
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
-    """Return by day the tokens that a shift by so many hours moves into it."""
+    """Return the tokens that a shift by `hours` moves into each day."""
     moved = {}
     for day in case.days:
         start = day + hours * HOUR_S
@@ -203,7 +210,9 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
 
 
 def shift_of(case: Case) -> Shift | None:
-    """Find the hours by which the ledger's times are ahead; None if no shift explains the days, or most of them."""
+    """
+    Return the hours by which the ledger's times are ahead, or None if no shift explains all or most days.
+    """
     by_day, counted = _days(case)
     if not case.hours or sum(map(abs, by_day.values())) <= LEAST_SHARE * sum(counted.values()):
         return None

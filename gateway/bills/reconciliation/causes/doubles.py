@@ -1,4 +1,4 @@
-"""Calls that were counted twice, as two sources report them."""
+"""Calls that were counted twice, because two sources report them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ NEAR = 0.05
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
-    """Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike."""
+    """
+    Claim keys and models for which two sources report the same calls, so that exactly twice as much was
+    counted as billed on every day.
+    """
     split = case.split
     left = case.left
     twice = split.repeats.counted
@@ -27,8 +30,11 @@ def counted_twice(case: Case) -> Iterator[Claim]:
         "double_report",
         portions,
         sure=STRONG,
-        evidence=f"exactly twice as much was counted as was billed, on each day, as much by {' as by '.join(names)}",
-        advice=f"Count one of them: `count = false` in [sources.{names[-1] if names else ''}].",
+        evidence=(
+            "exactly twice as much was counted as billed, on each day, half of it by "
+            f"{' and half by '.join(names)}"
+        ),
+        advice=f"Count only one of them: set `count = false` in [sources.{names[-1] if names else ''}].",
         portions=portions,
     )
     if claim is not None:
@@ -36,7 +42,10 @@ def counted_twice(case: Case) -> Iterator[Claim]:
 
 
 def double_report(case: Case) -> Iterator[Claim]:
-    """More was counted than billed: as much as one source reports, or twice as much."""
+    """
+    Claim counted tokens in excess of the bill, if they match one source's tokens or if twice the billed
+    tokens were counted.
+    """
     left = case.left
     counted = case.split.counted
     over = [entry for entry in left.volume() if left.extra[entry[1], entry[2]] < 0]
@@ -56,7 +65,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     billed = total - sum(gap.values())
     case.left.counted_again |= models
     others = [entry for entry in left.volume() if entry[1].model in models and entry not in over]
-    over += others  # the few with too few tokens: both together are what is too many
+    over += others  # the few places with too few tokens belong to the same excess
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:
         beside = named([source for source in sorted(by_source) if source != twice[0]])
@@ -64,17 +73,16 @@ def double_report(case: Case) -> Iterator[Claim]:
             "double_report",
             over,
             STRONG,
-            f"{percent(total, billed)} of what was billed was counted: day by day as much too much as "
-            f"{twice[0]} "
-            f"reports beside {beside}",
-            f"Count one of them: `count = false` in [sources.{twice[0]}].",
+            f"{percent(total, billed)} of the billed tokens were counted; on each day, the excess is "
+            f"as much as {twice[0]} reports in addition to {beside}",
+            f"Count only one of them: set `count = false` in [sources.{twice[0]}].",
         )
     elif billed > 0 and abs(total / billed - 2) <= NEAR:
         yield from case.taken(
             "double_report",
             over,
             WEAK,
-            f"{total / billed:.2f} times what was billed was counted, by {named(sorted(by_source))}",
-            "Look which two report the same calls (`tollhouse report --by source`), and set `count = false` "
-            "for one.",
+            f"{total / billed:.2f} times the billed tokens were counted, by {named(sorted(by_source))}",
+            "Check which two of them report the same calls (`tollhouse report --by source`), and set "
+            "`count = false` for one.",
         )

@@ -1,4 +1,6 @@
-"""The same tokens under another kind: another tier, or cached and uncached input divided differently."""
+"""
+Tokens that are under another tier, or input that is divided differently into cached and uncached tokens.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,29 @@ from gateway.bills.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WE
 from gateway.bills.reconciliation.sides import INPUT_METERS, METERS, VOLUME, WRITE_1H, WRITE_5M, Cell, Place
 from gateway.bills.reconciliation.wording import named
 
-ONE_OF = 4  # days at least they are, where they are not as many
-LEAST_DAYS = 5  # on which one side has too few tokens beside too many, where they are not as many
-MOST_OF = 0.9  # of these days the same are too many
-LEAST_OF = 4  # what is exchanged is one in so many of what is apart at least
+ONE_OF = 4  # an inexact exchange must occur on at least 1/ONE_OF of the days
+LEAST_DAYS = 5  # minimum number of days for an inexact exchange
+MOST_OF = 0.9  # share of these days that must exchange in the same direction
+LEAST_OF = 4  # the exchange must be at least 1/LEAST_OF of the difference
 LEAST_MIXED = (
-    0.1  # of a cell's input that is under another kind, where tokens are missing or too many as well
+    0.1  # least share of a cell's input under another kind, if tokens are missing or surplus as well
 )
 AGREES = 0.01
 DIFFERS = 0.02
 
-_MORE = "; others are missing or too many there as well"
-_LARGE = "; kinds of their input are apart as well, and which of them are dearer large inputs is not told"
+_MORE = "; other tokens are missing or surplus there as well"
+_LARGE = (
+    "; kinds of their input differ as well, and it is unknown which of them are large inputs with a "
+    "higher price"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Places of one day with too many tokens and others with too few, so many apart in all of what was billed."""
+    """
+    Places of one day with too many and too few tokens. `apart` is their net difference as a share of
+    the billed tokens.
+    """
 
     places: list[Place]
     apart: float
@@ -45,7 +53,9 @@ class _Exchange:
 
 
 def tier_unknown(case: Case) -> Iterator[Claim]:
-    """The tiers of a model disagree, their sum does not: reports lack batch, flex or priority."""
+    """
+    Claim tokens whose tiers differ while their sum agrees, because reports lack the tier batch, flex or priority.
+    """
     groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.left.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -53,7 +63,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     found: dict[Cell, _Exchange] = {}
-    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
+    is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for place in places:
@@ -66,7 +76,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
             found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
     found = _lasting(found, len(case.days), is_enough=not is_shifted)
     portions: dict[Entry, Portion] = {}
-    is_mixed = False  # large inputs have changed their tier or their kind
+    is_mixed = False  # whether large inputs changed their tier or their kind
     for group, each in found.items():
         case.left.untold_tiers.add((group.key, group.model))
         if each.is_whole:
@@ -83,10 +93,12 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         "tier_unknown",
         case.left.with_rates(entries) if is_mixed else entries,
         sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
-        evidence=f"the statement has these tokens under {named(sorted(tiers))}, the ledger under another tier"
+        evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(each.is_whole for each in found.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
-        advice="Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
+        advice=(
+            "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
+        ),
         portions=portions,
         beside=[
             *([] if all(each.is_whole for each in found.values()) else [OTHERS]),
@@ -99,8 +111,8 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
 
 def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True) -> dict[Cell, _Exchange]:
     """
-    Without those of a key and model that are not exact and go now this way, now that, or are of few of the days:
-    chance, and no cause. `is_enough`: an exact one needs no others.
+    Drop inexact exchanges that change direction or occur on few days, because they are chance. With
+    `is_enough`, exact ones always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, each in found.items():
@@ -119,13 +131,13 @@ def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = Tr
 
 
 def _exchanged(extras: Iterable[int]) -> int:
-    """Tokens that are too many in some places and too few in others."""
+    """Return the tokens that are surplus in some places and missing in others."""
     extras = list(extras)
     return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
 
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
-    """Exchange tokens between places, as many from those with too many as to those with too few."""
+    """Return portions that exchange the same number of tokens between surplus and missing places."""
     extras = {place: case.left.extra[place] for place in places}
     more = sum(each for each in extras.values() if each > 0)
     fewer = -sum(each for each in extras.values() if each < 0)
@@ -141,8 +153,8 @@ def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
-    Claim for tiers, over all tiers, if kinds of tokens differ as well: those tiers under which the ledger has
-    tokens of the kinds that are too few.
+    Return portions for tiers if kinds of tokens differ as well. The missing kinds are taken from the tiers
+    under which the ledger has them.
     """
     extra = case.left.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -165,7 +177,10 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 
 def cache_split(case: Case) -> Iterator[Claim]:
-    """All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept."""
+    """
+    Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
+    claim their lifetime instead.
+    """
     found: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
     for cell, meter in case.left.extra:
@@ -175,7 +190,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     exchanges: dict[Cell, _Exchange] = {}
     untold = _untold_kinds(case)
     whole = dict[Entry, Portion]()
-    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
+    is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
         places = [(cell, meter) for meter in meters]
@@ -202,16 +217,19 @@ def cache_split(case: Case) -> Iterator[Claim]:
     for cause, places in found.items():
         lacking = sorted({meter for cell, meter in places if case.left.extra.get((cell, meter), 0) > 0})
         advice = (
-            "Report how long cache writes are kept: `cache_creation` as the provider answers it."
+            "Report the lifetime of cache writes: the provider's answer states it in `cache_creation`."
             if cause == "cache_ttl_1h"
-            else "Look with `tollhouse explain --why` how the source's cache counts are read."
+            else "Check with `tollhouse explain --why` how the source's cache counts are read."
         )
         claim = case.left.take(
             cause,
             [(VOLUME, cell, meter) for cell, meter in places],
             sure=EXACT if is_exact else WEAK,
-            evidence=f"{'the input agrees as a whole; ' if is_exact else ''}the ledger has too few tokens under "
-            f"{named(lacking)}, and as many too many under other kinds" + ("" if is_exact else _MORE),
+            evidence=(
+                f"{'the input agrees in total; ' if is_exact else ''}Tollhouse has too few tokens under "
+                f"{named(lacking)}, and as many too many under other kinds"
+            )
+            + ("" if is_exact else _MORE),
             advice=advice,
             portions=portions,
             beside=() if is_exact else [OTHERS],
@@ -222,8 +240,8 @@ def cache_split(case: Case) -> Iterator[Claim]:
 
 def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
     """
-    Find the kinds of input of a model that the ledger has and the statement never, with the kind that has as
-    many tokens too many.
+    Find kinds of input that the ledger has for a model but the bill never has. Map each to the kind with
+    about as many surplus tokens.
     """
     split = case.split
     said: dict[tuple[str, str], int] = defaultdict(int)
@@ -244,7 +262,7 @@ def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
 
 def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
     """
-    Claim all tokens of a cell that are of kinds which the statement lacks, and as many of the kinds that hold them.
+    Claim all tokens of a cell under kinds that the bill lacks, and as many under the kinds that contain them.
     """
     found: dict[Entry, Portion] = {}
     for (model, meter), target in untold.items():

@@ -1,4 +1,4 @@
-"""The tests, in the order in which they claim; each takes its share out of what the next ones see."""
+"""All checks, in the order in which they claim. Each check sees only what earlier ones have left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHE
 from gateway.bills.reconciliation.wording import spaced
 from spool.ledger.money import UNIT
 
-ANY_PRICE = "another_price"  # where nothing tells which
+ANY_PRICE = "another_price"  # stands for an unknown price cause
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
@@ -54,7 +54,7 @@ _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 def claims(case: Case) -> list[Claim]:
     """
-    Return the claims of every test, the largest first, each with the causes that cannot be distinguished from it.
+    Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts.
     """
     found = [claim for test in TESTS for claim in test(case)]
     found = [_named(claim, found, case) for claim in found]
@@ -62,7 +62,7 @@ def claims(case: Case) -> list[Claim]:
 
 
 def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
-    """The claim with the names of what holds in its place as well, in its evidence, too."""
+    """Replace placeholders in `beside` by the names of causes, and add them to the evidence."""
     names: list[str] = []
     for each in claim.beside:
         if each in (OTHERS, KINDS):
@@ -76,16 +76,15 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
     if not beside:
         return replace(claim, beside=())
     words = " and ".join(spaced(name) for name in (claim.cause, *beside))
-    return replace(claim, beside=beside, evidence=f"{claim.evidence}; {words} cannot be told apart here")
+    return replace(claim, beside=beside, evidence=f"{claim.evidence}; {words} cannot be distinguished here")
 
 
 def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     """
-    Name the causes among prices of the same models, or, where calls have their own price, of any model; if there
-    are none, what else is claimed of such calls, or any price if no call has one.
+    Return the price causes of the same models. If calls have their own price, causes of other claims and
+    models count as well. If there are none, return ANY_PRICE.
 
-    None of models without a counted call: all that was billed for them is of calls that nobody told,
-    whatever the price.
+    Return nothing for models without a counted call, because everything billed for them is due to unreported calls.
     """
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
     if not models:
@@ -94,12 +93,12 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     names = [other.cause for other in priced if any(cell.model in models for cell in other.by_cell)]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]
-    # What tokens are missing hides a price that other models show.
+    # missing tokens may hide a price that other models show
     of_calls = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
     return [*of_calls, *(other.cause for other in priced)]
 
 
 def _overlap(claim: Claim, other: Claim) -> bool:
-    """True if both are about tokens of the same days and models."""
+    """Return whether both claims are about tokens of the same days and models."""
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other.is_of_tokens and any((cell.day, cell.model) in places for cell in other.by_cell)

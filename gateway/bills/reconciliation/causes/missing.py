@@ -1,4 +1,4 @@
-"""Calls that the ledger lacks, or whose tokens it lacks, of keys and models that both sides know."""
+"""Calls that the ledger lacks, or calls without their tokens, for keys and models that both sides know."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from gateway.bills.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK,
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
 from gateway.bills.reconciliation.wording import day_text, named
 
-LEAST_SHARE = 0.01  # of the tokens: less is not a gap
+LEAST_SHARE = 0.01  # share of the tokens; a smaller difference is not a gap
 MEAN_ALIKE = 0.2
-# times the mean size and the root of their number some calls may be off, and most are not: few large ones are
-# many tokens
+# Some calls may deviate by this multiple of the mean size times the square root of their number, because a
+# few large calls have many tokens. LIKELY is the limit for most of them.
 CHANCE, LIKELY = 6, 3
-LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
-FEW = 10  # days may be one in so many of all
-LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half,
-LEAST_CALLS = 10  # but not if the day has so many calls, and
-MOST_USUAL = 0.2  # other days lack so much of their tokens at most
-UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
+LEAST_KIND = 0.001  # share of a model's tokens below which a kind's share is not significant
+FEW = 10  # at most 1/FEW of the days may be unusual
+LEAST_KINDS = 4  # kinds of tokens that a day needs, because fewer may lack half by chance
+LEAST_CALLS = 10  # calls that a day needs instead
+MOST_USUAL = 0.2  # largest share of tokens that other days may lack in that case
+UNEVEN = 2  # factor by which a kind's share may differ from the share of all tokens
 _ASK_FOR_USAGE = (
-    'Ask for usage in streams (`stream_options: {"include_usage": true}`); aborted streams tell none.'
+    'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
-# A place, the tokens that the ledger lacks there, and those that were billed.
+# cell, meter, tokens that the ledger lacks there, and billed tokens
 _Said = tuple[Cell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
-    """What else may hold in the place of a cause: in words, and by name."""
+    """Other possible causes: as words for the evidence, and by name."""
 
     words: str = ""
     beside: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class _UnsizedCalls:
 
     `gap` is the number of billed tokens that the ledger lacks at the `entries`. `mean` is the mean size of the model's
     other calls, in tokens. `missing` is the number of billed calls that the ledger lacks: 0 if it is within
-    LEAST_SHARE, None if the statement does not count calls.
+    LEAST_SHARE, None if the bill does not state the number of calls.
     """
 
     model: str
@@ -79,8 +79,8 @@ class _UnsizedCalls:
     @property
     def evidence(self) -> str:
         return (
-            f"{self.number:,} calls of {named([self.model])} came without their tokens: at the mean of the others "
-            f"they are {self.number * self.mean:,} of the {self.gap:,} that are missing"
+            f"{self.number:,} calls of {named([self.model])} came without tokens; at the mean size of "
+            f"the other calls, they are {self.number * self.mean:,} of the {self.gap:,} missing tokens"
         )
 
     def _apart(self, calls: int) -> int:
@@ -103,15 +103,15 @@ def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
     """
     Claim all missing tokens: gap = number x mean, apart from random variation (see `is_explained_by`).
 
-    If the statement counts calls and the ledger has all of them, the whole gap belongs to these calls. If the statement
-    counts no calls, the ledger may lack some calls as well.
+    If the bill states the number of calls and the ledger has all of them, the whole gap belongs to these calls. If the bill
+    states no number of calls, the ledger may lack some calls as well.
     """
     if calls.missing is None and not calls.is_explained_by(calls.number):
         return
     evidence = calls.evidence
     beside: tuple[str, ...] = ()
     if calls.missing is None and calls.may_lack_calls:
-        evidence += "; the statement does not tell calls, and some may be missing as well"
+        evidence += "; the bill does not state the number of calls, so some calls may be missing as well"
         beside = ("unreported_calls",)
     sure = STRONG if calls.is_close_to(calls.number) else WEAK
     yield from case.taken("usage_missing", calls.entries, sure, evidence, _ASK_FOR_USAGE, beside=beside)
@@ -119,8 +119,10 @@ def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
 
 def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> Iterator[Claim]:
     """
-    Claim the part of the missing tokens that calls without tokens have, if the ledger lacks calls as well:
-    gap = (number + missing) x mean, but for chance, of which the part is number / (number + missing).
+    Claim part of the missing tokens for calls without tokens, if the ledger lacks calls as well.
+
+    The check is gap = (number + missing) x mean, apart from random variation. The part is number /
+    (number + missing).
     """
     lacking = calls.number + missing
     if missing < 0 or not calls.is_explained_by(lacking):
@@ -130,7 +132,8 @@ def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> 
         "usage_missing",
         calls.entries,
         WEAK,
-        f"{calls.evidence}, and {missing:,} calls are missing: both are divided by their number",
+        f"{calls.evidence}; {missing:,} calls are missing as well, and the tokens are divided by the "
+        "numbers of calls",
         _ASK_FOR_USAGE,
         portions={entry: case.left.portion(entry, share) for entry in calls.entries},
         beside=("unreported_calls",),
@@ -138,7 +141,10 @@ def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> 
 
 
 def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
-    """Return the calls of a model without tokens; None without such calls, without others, or without a gap."""
+    """
+    Return a model's calls without tokens. Return None if there are none, if all calls lack tokens, or if no
+    tokens are missing.
+    """
     if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
         return None
     unusual = _unusual_days(case)
@@ -164,7 +170,7 @@ def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
-    """Claim missing tokens that ran as a batch, whose results nobody reports."""
+    """Claim missing batch tokens of models whose batch results nobody reports."""
     told = {
         (cell.key, cell.model)
         for cell, sums in case.split.counted.items()
@@ -182,13 +188,16 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
         "batch_unreported",
         entries,
         STRONG,
-        "the statement has batch tokens of a model, and the ledger has no batch call of it",
-        "Report results of batches when they are fetched, with the tag `processing` = `batch`.",
+        "the bill has batch tokens of a model, but Tollhouse has no batch call of it",
+        "Report batch results when they are fetched, with the tag `processing` = `batch`.",
     )
 
 
 def unreported_calls(case: Case) -> Iterator[Claim]:
-    """More calls were billed, of the same mean size: retries within an SDK, evaluations, a second gateway."""
+    """
+    Claim missing calls if the bill has more calls with the same mean size. Typical are retries within an SDK,
+    evaluations, and a second gateway.
+    """
     may_be_shifted = hints_at_shift(case)
     for model in case.models():
         entries = _missing(case, model)
@@ -209,16 +218,17 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             entries,
             STRONG,
-            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} of them "
-            f"failed; the missing ones have the same mean size{doubts.words}",
-            "Look for retries within an SDK, evaluations and other programs with the same key.",
+            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, of which "
+            f"{ours.errors:,} failed; the missing calls have the same mean size{doubts.words}",
+            "Look for retries within an SDK, evaluations, and other programs with the same key.",
             beside=doubts.beside,
         )
 
 
 def missing_share(case: Case) -> Iterator[Claim]:
     """
-    Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many days.
+    Claim missing calls if the bill states no calls, but all kinds of a model's tokens lack about the same
+    share on many days.
     """
     may_be_shifted = hints_at_shift(case)
     for model in case.models():
@@ -238,7 +248,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.left.counted_again:
             continue
         if ours.unsized and may_be_shifted:
-            continue  # calls without their tokens, at other times, lack a share on many days as well
+            continue  # calls without tokens and shifted times together also lack a share on many days
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
         is_even = all(share / UNEVEN <= each <= share * UNEVEN for each in shares)
@@ -252,22 +262,22 @@ def missing_share(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             [entry for entry in entries if entry[1].day not in unusual],
             WEAK,
-            f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
-            f"statement does not tell how many calls that were{doubts.words}",
-            "Look for retries within an SDK, evaluations and other programs with the same key.",
+            f"all kinds of tokens of {named([model])} lack about {share:.1%} of the billed amount; "
+            f"the bill does not state the number of calls{doubts.words}",
+            "Look for retries within an SDK, evaluations, and other programs with the same key.",
             beside=doubts.beside,
         )
 
 
 def _meter(meter: str) -> str:
-    """Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum."""
+    """Treat all kinds of input as one, because their shares vary from call to call but even out in total."""
     return meter if meter == OUTPUT else INPUT
 
 
 def _missing(case: Case, model: str) -> list[Entry]:
     """
-    Entries of a model with too few tokens, and the few with too many; none where about as many are too many,
-    which no missing call explains.
+    Return a model's volume entries. Return nothing if about as many tokens are surplus as missing, because
+    missing calls do not explain that.
     """
     extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
     found: list[Entry] = [(VOLUME, *place) for place in extras]
@@ -279,8 +289,8 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case) -> set[int]:
     """
-    The few days that lack half of everything where the others lack some: rows of them may stand in the report
-    twice, or calls of half a day be missing.
+    Return the few days that lack at least half of everything. The report may repeat their rows, or calls of
+    half a day may be missing. Return nothing unless the other days lack some tokens as well.
     """
     said = list(_said(case))
     halves, lacking = _days_lacking_half(case, said), _lacking(said)
@@ -290,7 +300,7 @@ def _unusual_days(case: Case) -> set[int]:
 
 
 def _lacking(said: Iterable[_Said]) -> dict[int, tuple[int, int]]:
-    """Return the tokens that days lack, and those that were billed."""
+    """Return missing and billed tokens by day."""
     found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in said:
         found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
@@ -298,7 +308,7 @@ def _lacking(said: Iterable[_Said]) -> dict[int, tuple[int, int]]:
 
 
 def _said(case: Case) -> Iterator[_Said]:
-    """Yield the places of billed tokens."""
+    """Yield all cells and meters with billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.left.extra.keys():
         tokens = case.left.said_tokens(cell, meter)
@@ -308,8 +318,8 @@ def _said(case: Case) -> Iterator[_Said]:
 
 def days_lacking_half(case: Case) -> set[int]:
     """
-    Return the days that lack at least half of every kind of token of every key and model, and of every tier
-    unless the others lack little.
+    Return the days that lack at least half of every kind of token of every key and model. Tiers are compared
+    separately unless the other days lack little.
     """
     return _days_lacking_half(case, list(_said(case)))
 
@@ -335,35 +345,36 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
 
 
 def _unsized(ours: CountedSums) -> Doubts:
-    """Some of what is missing may be of calls that the ledger has without their tokens."""
+    """Return the doubt that missing tokens belong to calls without tokens."""
     if not ours.unsized:
         return Doubts()
     return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
 
 
 def _silent(case: Case) -> Doubts:
-    """Some of what is missing may be of hours in which the ledger has nothing."""
+    """Return the doubt that missing tokens belong to hours without records."""
     if not case.left.may_be_silent:
         return Doubts()
     days = named([day_text(day) for day in case.left.may_be_silent])
-    return Doubts(words=f"; hours without a call on {days} may be a gap as well", beside=("no_telemetry",))
+    return Doubts(words=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
 
 
 def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
-    """A model has tokens too many in other places, or of other days: some of what is missing may be these."""
+    """Return the doubt that missing tokens are surplus in other places or on other days."""
     extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
     over = -sum(extra for extra in extras if extra < 0)
     is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
-    words = f"; {over:,} tokens are too many in other places" if is_much else ""
+    words = f"; {over:,} tokens are surplus in other places" if is_much else ""
     if may_be_shifted:
-        return Doubts(words=f"{words}; times that differ would explain how days do", beside=("time_edge",))
+        return Doubts(
+            words=f"{words}; shifted times would also explain the differences of days", beside=("time_edge",)
+        )
     return Doubts(words=words, beside=(OTHERS,) if is_much else ())
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
     """
-    Return the counted sums of a model and the number of billed calls (None: not stated), where they are
-    not explained yet.
+    Return a model's counted sums and its number of billed calls (None if not stated), without explained cells.
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():

@@ -1,4 +1,4 @@
-"""Keys and models that one side has and the other has not."""
+"""Keys and models that only one side has."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
 
-# names of one side alone are not told apart for sure while none has so many times the other's tokens
+# a name may match a name of the other side if their tokens differ by less than this factor
 SAME_SIZE = 2.5
 
 _POINT = (
-    "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
+    "Let the program that uses it report to Tollhouse: point its base URL at the gateway, or send "
+    "its OpenTelemetry here."
 )
 
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
-    """Keys and models that are billed and that the ledger has no call of; then keys that are as large as the gap."""
+    """
+    Claim keys and models that are billed but have no counted call, and then provider keys whose tokens
+    match the gap.
+    """
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
             entries = _entries(case, name, value)
@@ -34,7 +38,7 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 else STRONG
                 if shares
                 else EXACT,
-                evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it{alike}",
+                evidence=f"the bill has the {name} {named([value])}, but Tollhouse has no call of it{alike}",
                 advice=_POINT,
                 tells_calls=True,
             )
@@ -44,7 +48,9 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
 
 
 def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
-    """Keys of the provider that no key of ours is like, and whose tokens are, day by day, what is missing."""
+    """
+    Claim the gap for provider keys that match none of ours, if their tokens match the missing tokens by day.
+    """
     alone = {
         key: tokens
         for key, tokens in case.key_tokens.items()
@@ -68,7 +74,7 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
                 "unreported_traffic",
                 case.left.with_rates(entries),
                 sure=STRONG,
-                evidence=f"the tokens of the provider's key {named(keys)} are, day by day, those that are missing",
+                evidence=f"the tokens of the provider's key {named(keys)} match the missing tokens day by day",
                 advice=_POINT,
             )
             if claim is not None:
@@ -77,15 +83,19 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
 
 
 def other_account(case: Case) -> Iterator[Claim]:
-    """Keys and models that the ledger has and the statement has not: another account, or no bill at all."""
+    """
+    Claim keys and models that have counted calls but are not billed: another account pays for them, or nobody does.
+    """
     for name in ("key", "model"):
         for value in _only(case, name, billed=False):
             claim = case.left.take(
                 "other_account",
                 _entries(case, name, value),
                 sure=WEAK if (alike := _may_be(case, name, value, billed=False)) else STRONG,
-                evidence=f"the ledger has calls of the {name} {named([value])}, the statement has none{alike}",
-                advice="Import the statement of the account that pays; a subscription or a local server has none.",
+                evidence=f"Tollhouse has calls of the {name} {named([value])}, but the bill has none{alike}",
+                advice=(
+                    "Import the bill of the account that pays. Subscriptions and local servers have no bill."
+                ),
                 tells_calls=True,
             )
             if claim is not None:
@@ -93,7 +103,7 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
-    """The values of a field of cells that only the statement has, or only the ledger, in the whole time."""
+    """Return the keys or models that only the bill or only the ledger has over the whole month."""
     place = attrgetter(name)
     theirs = {
         place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
@@ -102,14 +112,14 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     ours = {
         place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
-    is_silent = billed and name == "model" and not ours  # a provider of which nothing reports
+    is_silent = billed and name == "model" and not ours  # a provider for which nothing reports
     return (
         sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
     )
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    """Words about a name that only the other side has, with about as many tokens: it may be the same; else ""."""
+    """Return words about names that only the other side has and that have about as many tokens, or ""."""
     place = attrgetter(name)
     sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
 

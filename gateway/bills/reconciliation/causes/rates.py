@@ -1,4 +1,7 @@
-"""Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that changed."""
+"""
+Tokens that agree but have another price: tiers, discounts, regions, large inputs, expensive cache writes,
+or changed prices.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
-FEW_DAYS = 3  # at a price of their own: it may be that of tokens that one side has alone
-NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
+FEW_DAYS = 3  # a price on this few days may belong to tokens that only one side has
+NOTHING = Decimal("0.0005")  # share of a price; smaller differences are rounding
 _ONE = Decimal(1)
-_OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the report has the lines to paste."
+_OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
-# Factors that price lists publish: what the provider calls each.
+# Factors that price lists publish, with the provider's names for them.
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
     (Decimal("1.1"), REGION, "1.1 times the price, as for a region that is chosen"),
@@ -37,11 +40,12 @@ _FACTORS = (
     (Decimal(2), "tier", "twice the price: priority or fast"),
     (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
 )
-_OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")  # a discount of a fifth at most beside it
+# a discount of at most a fifth together with half the price
+_OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")
 
 
 def reported_cost(case: Case) -> Iterator[Claim]:
-    """Sources report costs that agree with the bill where the price book does not: the two undo each other."""
+    """Claim costs that sources report if they agree with the bill, while list prices differ from both."""
     left, levels = case.left, case.split.levels
     own: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
@@ -59,7 +63,10 @@ def reported_cost(case: Case) -> Iterator[Claim]:
         "reported_cost",
         entries,
         sure=STRONG,
-        evidence=f"what sources report agrees with the bill; list prices are {dollars(apart)} apart from both",
+        evidence=(
+            "the costs that sources report agree with the bill; list prices differ from both by "
+            f"{dollars(apart)}"
+        ),
         advice=_OVERRIDE,
     )
     if claim is not None:
@@ -68,11 +75,12 @@ def reported_cost(case: Case) -> Iterator[Claim]:
 
 def rates(case: Case) -> Iterator[Claim]:
     """
-    One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or
-    was of days.
+    Claim price differences: one factor for everything, surcharges for large inputs, expensive cache writes, a
+    changed price, or prices of certain days.
 
-    Of each model as a whole; where that has no such shape, of its keys, tiers and regions, as far as the
-    statement of money tells them, no tokens are apart there, and what is left is more than it rounds.
+    Each model is checked as a whole first. If that shows no clear price, its keys, tiers and regions are
+    checked, as far as the bill's amounts state them. Only places with equal tokens and more than a
+    rounding difference count.
     """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
@@ -93,8 +101,8 @@ def rates(case: Case) -> Iterator[Claim]:
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
     """
-    One factor of every kind of token on most days, or on all before a price changed, where other days have
-    another price: what those have beside it is left.
+    Claim one factor for all kinds of tokens on most days, or on all days before a price change. Other days
+    may have another price on top of it, which stays unclaimed.
     """
     entries = case.left.rates(model)
     left = {meter for _, _, meter in entries}
@@ -108,7 +116,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     known = known_factor(ratios, are_told(case.split, model, usual))
     off = _ratios_on(others, meters)
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
-        return None  # the others have our price: what is off is of the days
+        return None  # the other days have our price, so the difference belongs to the usual days only
     cause, sure, words = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -120,8 +128,10 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         cause,
         [entry for entry in entries if entry[1].day in usual | others],
         sure=sure,
-        evidence=f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {words}, and on "
-        f"{len(others):,} days another price beside it",
+        evidence=(
+            f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {words}, and on {len(others):,} "
+            "days another price in addition"
+        ),
         advice=_ADVICE.get(cause, _OVERRIDE),
         portions=portions,
         beside=beside_factor(cause, factor),
@@ -129,15 +139,15 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
 
 
 def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
-    """Return the ratios of the kinds of tokens that have a worth on these days."""
+    """Return the ratios of kinds of tokens with a value on these days."""
     chosen = {meter: set(days) & each.worth.keys() for meter, each in meters.items()}
     return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
 
 
 def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
-    Days on which every kind of token has one and the same ratio, which is none of our price, and the others;
-    none unless they are most, or all before the first other one.
+    Return the days on which all kinds of tokens have the same ratio other than 1, and the remaining days. The
+    first group must be most days, or all days before the first remaining one. Otherwise return nothing.
     """
     days = sorted(days_of(meters))
     of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
@@ -167,7 +177,9 @@ def _within(place: tuple[str, str, str], apart: Collection[Cell]) -> Callable[[C
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
-    """The first shape that what is left of some cells of a model has."""
+    """
+    Yield a claim for the first kind of price difference that fits the remaining rates of some cells of a model.
+    """
     entries = [entry for entry in case.left.rates(model) if is_of(entry[1])]
     left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
@@ -177,7 +189,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     told = days_of(meters)
     if len(told) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
-        return  # on most days tokens are apart: the few that are left show no price
+        return  # most days have different tokens, and the few others do not show a price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
     name = _name(model, {_place(cell) for _, cell, _ in entries})
@@ -186,7 +198,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         yield from _on_days(case, name, entries, meters)
         return
     constant = all(each is not None and len(each) == 1 for each in steps.values())
-    # Regions were looked at before, but not each where tokens are apart.
+    # Regions were checked before, but not each of them where tokens differ.
     is_told = are_told(case.split, model, days) and not all(cell.region for _, cell, _ in entries)
     known = known_factor(ratios, is_told, is_rest=_are_taken(case, cells, ratios)) if constant else None
     cause, sure, evidence = (
@@ -201,12 +213,12 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(off) < 2 <= len(meters) and sum(day >= since for day in told) < 2:
-        return  # one kind of token on the last day alone: of calls that have another price, and no change
+        return  # one kind of token on the last day only: calls with another price, not a change
     before = {day for day in days if day < since}
     is_ours = all(abs(each[-1][1] - _ONE) <= NOTHING for each in steps.values() if each)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
-        return  # the first days have calls of one side alone, and show no price
+        return  # the first days have one-sided calls and do not show a price
     claim = case.left.take(
         cause,
         [entry for entry in entries if entry[2] in off],
@@ -221,7 +233,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 
 
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
-    """True if these cells have other kinds of tokens as well, and claims have taken the price of them all."""
+    """Return whether the cells have other kinds of tokens and claims have taken the prices of all of them."""
     paid = [
         case.left.paid(*place)
         for place in case.split.worth
@@ -233,13 +245,15 @@ def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> boo
 def _on_days(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
+    """
+    Yield a claim for each set of days with its own price. A price that lasts to the end is a price change.
+    """
     every = sorted(days_of(meters))
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if others == set(every) else ()
-    # A price that stays holds on later days with another price, too, and is taken out of theirs first.
+    # A lasting price also applies to later days that have another price as well, so it is claimed first.
     for days, off in sorted(sets, key=lambda each: not _stays(each[0], every, others)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
@@ -254,7 +268,7 @@ def _on_days(
             meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in apart and cell.day in days for _, cell, _ in entries):
-            continue  # tokens of another tier or size, whose price is of their kinds and not of the days
+            continue  # these are tokens of another tier or size, so the price belongs to them and not to the days
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
         what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off]
@@ -274,7 +288,9 @@ def _on_days(
 
 
 def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
-    """True if a price holds on most days from its first one to the end, and no day since has our price."""
+    """
+    Return whether a price applies to most days from its first one to the end, and no day in between has our price.
+    """
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
@@ -286,7 +302,9 @@ def _begin(
     every: list[int],
     sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
-    """The first day of a price that stays: days just before it may have it beside the price of another set."""
+    """
+    Return the first day of a lasting price. Days just before it may have it together with the price of another set.
+    """
     both = {
         day
         for others, known in sets
@@ -314,7 +332,7 @@ def _is_product(
 def _later_too(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
-    """Claim a lasting price on later days, too, which have another price as well."""
+    """Return portions of a lasting price on later days that have another price as well."""
     return {
         entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
@@ -325,13 +343,18 @@ def _later_too(
 def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
-    """Most days at a factor that is known: it may be that of all, which the other days undo."""
+    """
+    Return the cause of a known factor on most days. It may apply to all days, with the other days canceling it.
+    """
     known = known_factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
 def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    """No day has our price: the known factor of all kinds that holds on most days may be that of all."""
+    """
+    Return the cause of the known factor that applies on most days. No day has our price, so the factor may
+    apply to all days.
+    """
     found = []
     for days, off in sets:
         if len(off) > 1 and (known := known_factor(off, regions_told=True)) is not None:
@@ -341,8 +364,8 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """
-    True if tokens differ on all of these few days, and not on others, or if the ledger has no call on any of
-    them: a price of these days is about those tokens.
+    Return whether tokens differ on all of these few days and on no others, or whether none of the days has a
+    counted call. Then a price on these days belongs to those tokens.
     """
     model, coarse = entries[0][1].model, case.split.levels.coarse
     if days.isdisjoint(
@@ -355,7 +378,7 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
 
 
 def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    """True if these are few days, on each of which tokens differ: our price holds on the others."""
+    """Return whether these are few days and tokens differ on each of them."""
     apart = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
     return len(days) <= FEW_DAYS and days <= apart
 
@@ -367,7 +390,7 @@ def _when(days: list[int], *, stays: bool) -> str:
 
 
 def _name(model: str, places: set[tuple[str, str, str]]) -> str:
-    """Describe in a sentence what the cells have in common."""
+    """Describe in words what the cells have in common."""
     words = [named([model]) if model else "all tokens"]
     if len(places) == 1:
         [(key, tier, region)] = places
@@ -378,11 +401,14 @@ def _name(model: str, places: set[tuple[str, str, str]]) -> str:
 
 
 _ADVICE = {
-    REGION: "Let the source report where calls are processed, so that the ledger can tell which they are.",
-    "price_on_days": "Look whether the report has the rows of these days twice, or a promotion held then.",
-    "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
-    "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
-    "long_context": "The model has a dearer price for large inputs: list prices have tiers for it.",
+    REGION: "Let the source report the region that processed each call, so that Tollhouse can match it.",
+    "price_on_days": "Check whether the report repeats the rows of these days, or whether a promotion applied.",
+    "tier": (
+        "Let the source report the tier that served the call (`service_tier`), so that Tollhouse uses "
+        "its price."
+    ),
+    "cache_ttl_1h": "Report the lifetime of cache writes: the provider's answer states it in `cache_creation`.",
+    "long_context": "The model costs more for large inputs; list prices have tiers for them.",
 }
 
 
@@ -409,21 +435,21 @@ def known_factor(
     ratios: Mapping[str, Decimal], regions_told: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return cause, certainty and words of one factor of all kinds; None if there is none that is known.
+    Return cause, confidence and words if one known factor applies to all kinds of tokens, else None.
 
-    `is_rest`: claims of tokens have taken the prices of the other kinds. One kind alone then shows a tier.
+    `is_rest`: other claims have taken the prices of the other kinds. Then a single kind is enough to show a tier.
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios
     if (is_one and not is_rest) or not all(is_near(each, factor) for each in ratios.values()):
         return None
     for known, cause, words in _FACTORS:
-        # what is told was looked at before
+        # regions that the ledger knows were checked before
         if is_near(factor, known) and not (cause == REGION and (regions_told or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"
             if is_one:
-                kinds = f"{next(iter(ratios))}, of which alone no other claim has the price,"
+                kinds = f"{next(iter(ratios))}, the only kind whose price no other claim explains,"
             return cause, sure, f"{kinds} was billed at {words}"
     if factor < 1 and not is_one:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
@@ -431,12 +457,14 @@ def known_factor(
 
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """A discount beside a tier at half the price is one factor, too."""
+    """Return "tier" for discounts that may be half the price plus a discount."""
     return ("tier",) if cause == "discount" and _LEAST_OF_TIER <= factor < _OF_TIER else ()
 
 
 def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """Return the claim of large inputs, whose tokens cost 2 and 1.5 times as much; None if it is not so."""
+    """
+    Return a claim for large inputs, which cost 2 times as much for input and 1.5 times for output, or None.
+    """
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
     given = ratios[INPUT] - 1
@@ -446,23 +474,25 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:
         return None
     words = (
-        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold "
-        f"they cost 2 and 1.5 times as much, here {given:.0%} of them"
+        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price; large inputs "
+        f"above a threshold cost 2 and 1.5 times as much, and they are {given:.0%} of these tokens"
     )
     return "long_context", WEAK, words
 
 
 def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """Return the claim of cache writes that alone are dearer, as if kept for an hour; else None."""
+    """Return a claim if only cache writes cost more, as if stored for an hour, or None."""
     off = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
     if not off or not off <= _WRITES or not all(1 < ratios[meter] <= Decimal("1.61") for meter in off):
         return None
     ratio = max(ratios[meter] for meter in off)
     share = (ratio - 1) / Decimal("0.6")
-    words = f"cache writes alone at {ratio:.3f} of our price, as if {share:.0%} were kept for an hour"
+    words = (
+        f"only cache writes differ, at {ratio:.3f} of our price, as if {share:.0%} were stored for an hour"
+    )
     return "cache_ttl_1h", WEAK, words
 
 
 def is_near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:
-    """True if a ratio is this factor, but for a share of it."""
+    """Return whether a ratio equals the factor within a relative tolerance."""
     return abs(ratio - factor) <= tolerance * factor

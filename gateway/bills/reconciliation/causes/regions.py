@@ -1,4 +1,4 @@
-"""Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed."""
+"""Tokens that agree but cost more in a region. Regions are those of the ledger, or else those of the bill."""
 
 from __future__ import annotations
 
@@ -15,30 +15,28 @@ from gateway.bills.reconciliation.sides import ANYWHERE, RATE, Cell
 from gateway.bills.reconciliation.wording import named
 
 REGION = "region"
-_PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # by which price lists make a region dearer
-_LEAST = Decimal("0.005")  # a smaller difference of prices is none
-_LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a region explains
-# The same of what a statement tells at a published price: it divides tokens, and large inputs are dearer.
+_PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # regional surcharges that price lists publish
+_LEAST = Decimal("0.005")  # smaller price differences are ignored
+_LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
+# The same for a bill's regions at a published surcharge. It is larger because a bill divides tokens, and
+# large inputs cost more.
 _LEFT_UNTOLD = Decimal("0.1")
 _SHAPELESS = Decimal(
     "0.1"
-)  # of the difference: what one factor for all leaves at least, where regions tell them apart
-_MOST = 20  # regions that are looked at by themselves
-_MOST_APART = 6  # regions that may each have a price of its own
+)  # share of the difference that one factor for everything must leave, if regions explain it better
+_MOST = 20  # regions that are checked one by one
+_MOST_APART = 6  # regions that may each have their own price
 
 _ADVICE = (
-    "Nothing is missing: list prices are of calls that are processed anywhere. Ask for these where the data"
-    " may leave the region."
+    "Nothing is missing. List prices apply to global processing; use it where the data may leave the region."
 )
-_TOLD_DAYS = "ledger, on the days of which it tells regions"
-_ADVICE_UNTOLD = (
-    "Let the source report where calls are processed, so that the ledger can tell which they are."
-)
+_TOLD_DAYS = "Tollhouse, on the days for which it knows regions"
+_ADVICE_UNTOLD = "Let the source report the region that processed each call, so that Tollhouse can match it."
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a region."""
+    """The remaining rate of a cell and meter, the value of its tokens, and this value by region."""
 
     cell: Cell
     meter: str
@@ -55,11 +53,11 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """By how much of our price each region is dearer."""
+    """The surcharge of each region, as a share of our price."""
 
     factors: Mapping[str, Decimal]
     is_published: bool
-    left: Decimal  # what it does not explain, of the difference
+    left: Decimal  # unexplained share of the difference
 
     @property
     def regions(self) -> list[str]:
@@ -78,18 +76,18 @@ class _Fit:
 
 def regional_price(case: Case) -> Iterator[Claim]:
     """
-    Claim a regional price: the rest of a model's rates is a share of what was processed in some regions, the
-    same on each day.
+    Claim a regional price, if a model's remaining rates are a constant share of the value processed
+    in some regions.
     """
     for model in case.models():
         ledger, statement = (
             _left(case, model, case.split.counted_in),
             _left(case, model, case.split.billed_in),
         )
-        # At last the days of which the ledger tells it alone: records of before did not.
+        # Last, try only the days for which the ledger knows regions, because earlier records lack them.
         found = None
-        for told_by, rates in (("ledger", ledger), ("statement", statement), (_TOLD_DAYS, _told(ledger))):
-            is_counted = told_by != "statement"
+        for told_by, rates in (("Tollhouse", ledger), ("the bill", statement), (_TOLD_DAYS, _told(ledger))):
+            is_counted = told_by != "the bill"
             fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
             if fit is None:
                 continue
@@ -100,8 +98,10 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 REGION,
                 [(RATE, each.cell, each.meter) for each in rates],
                 sure=STRONG if fit.left <= _LEFT else WEAK,
-                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} by value was "
-                f"processed in {fit.words}",
+                evidence=(
+                    f"{named([model]) if model else 'all tokens'}: according to {told_by}, {share:.1%} by "
+                    f"value was processed in {fit.words}"
+                ),
                 advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
                 regions=fit.regions,
             )
@@ -110,8 +110,8 @@ def regional_price(case: Case) -> Iterator[Claim]:
             break
         found = (
             found
-            or _beside_a_price(case, model, ledger, "ledger")
-            or _beside_a_price(case, model, statement, "statement")
+            or _beside_a_price(case, model, ledger, "Tollhouse")
+            or _beside_a_price(case, model, statement, "the bill")
         )
         if found is not None:
             yield found
@@ -119,8 +119,8 @@ def regional_price(case: Case) -> Iterator[Claim]:
 
 def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -> Claim | None:
     """
-    Regions at a published price where another price holds as well: without what they add, each kind of token
-    has the same price on all days, or a few prices; with it none.
+    Claim regions with a published surcharge in addition to another price. Without the surcharge, each kind of
+    token must have one or few prices over all days; with it, it has none.
     """
     worth: dict[str, int] = defaultdict(int)
     for each in rates:
@@ -147,11 +147,12 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
-                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {float(share):.1%} by value "
-                f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the "
-                "other price "
-                "is the same from day to day",
-                advice=_ADVICE if told_by == "ledger" else _ADVICE_UNTOLD,
+                evidence=(
+                    f"{named([model]) if model else 'all tokens'}: according to {told_by}, "
+                    f"{float(share):.1%} by value was processed in {named(list(regions))}; without the "
+                    f"factor {1 + dearer} there, the other price is the same on all days"
+                ),
+                advice=_ADVICE if told_by == "Tollhouse" else _ADVICE_UNTOLD,
                 regions=regions,
                 portions=portions,
             )
@@ -159,7 +160,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
 
 
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
-    """True if each kind of token has few prices, where regions are dearer by this share of our price."""
+    """Return whether each kind of token has few prices, if the regions cost more by the share `dearer`."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for each in rates:
         paid, worth = sums.setdefault(each.meter, (defaultdict(int), defaultdict(int)))
@@ -170,7 +171,7 @@ def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -
 
 
 def are_told(split: Split, model: str, days: Collection[int]) -> bool:
-    """True if the ledger knows where calls of a model were processed on one of the days."""
+    """Return whether the ledger knows the region of any call of a model on these days."""
     return any(
         cell.model == model and cell.day in days and any(regions.values())
         for (cell, _), regions in split.counted_in.items()
@@ -178,14 +179,14 @@ def are_told(split: Split, model: str, days: Collection[int]) -> bool:
 
 
 def _told(rates: list[_Rates]) -> list[_Rates]:
-    """Return the rates of days on which a region is known; none if that is every day."""
+    """Return the rates of days with a known region, or nothing if all days have one."""
     days = {each.cell.day for each in rates if any(each.regional.values())}
     found = [each for each in rates if each.cell.day in days]
     return found if len(found) < len(rates) else []
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """Return the rest of a model's rates that no test has claimed, where a statement bills them."""
+    """Return the unclaimed rest of a model's rates where a bill has amounts for them."""
     split = case.split
     left = case.left.amounts
     return [
@@ -199,7 +200,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
 
 
 def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
-    """The regions that explain the most; None if none explain nearly all."""
+    """Return the regions that explain the most, or None if nothing explains nearly all."""
     worth: dict[str, int] = defaultdict(int)
     for each in rates:
         for region, amount in each.regional.items():
@@ -212,7 +213,7 @@ def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
 
 
 def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
-    """Regions with one factor."""
+    """Fit regions that share one factor."""
     inside = sum(each.within(regions) for each in rates)
     if not inside:
         return None
@@ -221,7 +222,7 @@ def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit
 
 
 def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | None:
-    """Regions with a factor each, by least squares, where far more is told than factors are asked for."""
+    """Fit a factor per region by least squares, if there are at least four times as many rates as regions."""
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[each.regional.get(region, 0) for each in rates] for region in regions]
@@ -241,7 +242,9 @@ def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | Non
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
-    """The unknowns of linear equations, whose last column is the right side; None if there is no one solution."""
+    """
+    Solve linear equations whose last column is the right side. Return None if there is no unique solution.
+    """
     size = len(equations)
     for place in range(size):
         pivot = next((row for row in range(place, size) if equations[row][place]), None)
@@ -258,7 +261,10 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
 
 
 def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> _Fit | None:
-    """None unless regions are dearer, that leaves next to nothing, and one factor for all would not do."""
+    """
+    Return the fit if all regions cost more, almost nothing is left, and one factor for everything would be
+    worse. Otherwise return None.
+    """
     size = sum(abs(each.amount) for each in rates)
     if not size or not factors or min(factors.values()) < _LEAST:
         return None

@@ -1,4 +1,4 @@
-"""What is not a token, what the ledger itself adds, and the rounding of bills."""
+"""Lines other than tokens, costs that differ from list prices in the ledger, and the rounding of bills."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
-LEAST_SHARE = 10_000  # one in so many dollars of a bill may be rounding
+LEAST_SHARE = 10_000  # 1/LEAST_SHARE of a bill may be rounding
 COARSEST, FINEST = (
     UNIT // 100,
     UNIT // 10**9,
-)  # the last digit of amounts: a cent, and the noise of binary numbers
+)  # last digit of amounts: at most a cent, at least the noise of binary floating point
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:
     """
-    Lines of a bill beside tokens: web searches, storage, tax, credits. Each kind is one claim; of a kind that
-    calls tell as well, what is left is the difference of the two.
+    Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
+    claim. If calls report a kind as well, only the difference is left to claim.
     """
     for kind in sorted({meter for _, _, meter in case.left.of(OTHER)}):
         entries = [entry for entry in case.left.of(OTHER) if entry[2] == kind]
@@ -31,30 +31,34 @@ def not_tokens(case: Case) -> Iterator[Claim]:
                 "meter_differs",
                 entries,
                 sure=EXACT,
-                evidence=f"the bill has lines of {named([kind])}, of which calls tell {dollars(fee)} at list prices",
-                advice="Look at which calls tell their `meters`, and at the price of the unit.",
+                evidence=(
+                    f"the bill has lines of {named([kind])}; calls report {dollars(fee)} of it at list prices"
+                ),
+                advice="Check which calls report their `meters`, and the price per unit.",
             )
         else:
             claim = case.left.take(
                 kind if kind in NAMED else "not_tokens",
                 entries,
                 sure=EXACT,
-                evidence=f"the bill has lines of {named([kind])}, which no record of a call tells",
-                advice="Nothing is wrong: add it where a budget has to hold it.",
+                evidence=f"the bill has lines of {named([kind])}, which no call reports",
+                advice="Nothing is wrong. Include it in a budget if it should count there.",
             )
         if claim is not None:
             yield claim
 
 
 def own_price(case: Case) -> Iterator[Claim]:
-    """The ledger's cost is not its tokens at the price book: calls without a price, or costs that sources report."""
+    """
+    Claim the difference between the ledger's cost and the list prices of its tokens. It comes from calls
+    without a price and costs that sources report.
+    """
     claim = case.left.take(
         "own_price",
         case.left.of(OWN),
         sure=STRONG,
-        evidence="some calls have no list price, and some carry a cost from the gateway that differs from list "
-        "prices",
-        advice="Price again with `tollhouse ledger reprice` after a change of prices, and look at `cost_source`.",
+        evidence="some calls have no list price, or a cost from their gateway that differs from list prices",
+        advice="After a change of prices, recalculate with `tollhouse ledger reprice`; check `cost_source`.",
     )
     if claim is not None:
         yield claim
@@ -62,10 +66,10 @@ def own_price(case: Case) -> Iterator[Claim]:
 
 def rounding(case: Case) -> Iterator[Claim]:
     """
-    Rates that are as small as the last digit of the amounts that were billed, where no tokens are apart.
+    Claim rates as small as the last digit of the billed amounts, where tokens agree.
 
-    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it grows
-    with the root of the lines alone: what is more has another cause, but for a small share of a large bill.
+    Each rate is at most half of that digit per line. Rounding goes both ways, so its sum grows only with the
+    square root of the number of lines. A larger sum has another cause, unless it is a tiny share of the bill.
     """
     left = case.left
     split = case.split
@@ -87,8 +91,10 @@ def rounding(case: Case) -> Iterator[Claim]:
         "rounding",
         entries,
         sure=WEAK,
-        evidence=f"the tokens agree, and no amount is further apart than half of the last digit, {dollars(last)}, of "
-        f"each of its lines: {lines:,} in all",
+        evidence=(
+            "the tokens agree, and each amount differs by at most half of the last digit, "
+            f"{dollars(last)}, per line ({lines:,} lines in all)"
+        ),
         advice="Nothing is wrong.",
     )
     if claim is not None:
@@ -96,7 +102,7 @@ def rounding(case: Case) -> Iterator[Claim]:
 
 
 def last_digit(amounts: Iterable[int]) -> int:
-    """The last digit in which all these amounts are written, in units: of a cent at most."""
+    """Return the last digit in which all amounts are written, in money units, at most a cent."""
     digit: int = COARSEST
     for amount in amounts:
         while digit > FINEST and amount % digit:

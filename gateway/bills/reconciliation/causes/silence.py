@@ -1,4 +1,4 @@
-"""Days and hours of which one side has nothing, or the bill has all a second time."""
+"""Days and hours for which one side has nothing, and days that are billed twice."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance,
-LEAST_BESIDE = 7  # and so many where other days lack calls as well, so that few are left in a day
-FARTHEST = 14  # hours by which zones differ at most
-LEAST_SHARE = 0.1  # of a day's tokens: less is not part of a day
-LEAST_CALLS = 10  # of a day that were billed twice: of fewer it may be chance
-LEAST_GAP = 0.01  # of a day's tokens: less is not a gap
-LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
-FAR = 3  # times what days usually lack more or less than others: less is chance
-ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack
+LEAST_HOURS = 5  # silent hours with calls on other days; fewer are chance
+LEAST_BESIDE = 7  # the same if other days lack calls as well, so that a day has few calls
+FARTHEST = 14  # largest difference of time zones, in hours
+LEAST_SHARE = 0.1  # share of a day's tokens that silent hours must explain
+LEAST_CALLS = 10  # calls of a day that was billed twice; fewer may match by chance
+LEAST_GAP = 0.01  # share of a day's tokens; smaller differences are not a gap
+LEAST_USUAL = 0.2  # share of a day's tokens that the silent hours must have on other days
+FAR = 3  # multiple of the usual deviation of days; less is chance
+ALIKE = 3  # factor by which the missing tokens may differ from the hours' usual tokens
 
-_POINT = "Look whether the gateway, or what reports to it, stood still or was not in use yet."
+_POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 
 def no_telemetry(case: Case) -> Iterator[Claim]:
-    """Days with a bill and without a call, while there are calls on others."""
+    """Claim days with a bill but without any call, while other days have calls."""
     counted, billed = _days(case)
     silent = sorted((billed - counted) & _open(case))
     if not silent or not counted:
@@ -42,8 +42,10 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         "no_telemetry",
         _entries(case, silent),
         sure=EXACT,
-        evidence=f"{_named(silent)}: the statement has tokens or money, the ledger has no call, as it has on "
-        f"{len(counted):,} other days{BY_TOKENS if moved else ''}",
+        evidence=(
+            f"{_named(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
+            f"{len(counted):,} other days{BY_TOKENS if moved else ''}"
+        ),
         advice=_POINT,
         portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
         tells_calls=not moved,
@@ -54,7 +56,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
-    """Days with calls of which a statement says that nothing was billed, as it does of others."""
+    """Claim days with calls for which a bill states that nothing was billed, while it has other days."""
     counted, billed = _days(case)
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
@@ -63,8 +65,8 @@ def no_bill(case: Case) -> Iterator[Claim]:
         "no_bill",
         _entries(case, free),
         sure=EXACT,
-        evidence=f"{_named(free)}: the ledger has calls, and the statement, which is about these days, has nothing",
-        advice="Import the statement of these days again, whole; or look which account paid them.",
+        evidence=f"{_named(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
+        advice="Import the complete bill of these days again, or check which account paid them.",
         tells_calls=True,
     )
     if claim is not None:
@@ -73,8 +75,8 @@ def no_bill(case: Case) -> Iterator[Claim]:
 
 def billed_twice(case: Case) -> Iterator[Claim]:
     """
-    Days of which the statement has the tokens of each model exactly twice, or more often: rows that came
-    again. Else those with exactly twice the calls, or twice what the hours have that a shift gives them.
+    Claim days that are billed two or more times because the report repeats rows. All tokens, or all calls,
+    must be an exact multiple. With shifted times, the tokens of the shifted hours count.
     """
     split = case.split
     left = case.left
@@ -88,14 +90,16 @@ def billed_twice(case: Case) -> Iterator[Claim]:
             worth, tokens = left.said((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
     is_of_hours = not again.keys() <= {*in_calls, *split.repeats.billed}
-    what = "input and output of each model" if split.repeats.billed else "the calls of each key and model"
+    what = "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
     claim = left.take(
         "billed_twice",
         portions,
         sure=STRONG,
-        evidence=f"{_named(sorted(again))}: the statement has "
-        f"{'what the hours of the ledger have' if is_of_hours else what} exactly twice, or more",
-        advice="Look whether rows of these days stand in the report more than once, and import it again.",
+        evidence=(
+            f"{_named(sorted(again))}: the bill has "
+            f"{'the tokens of the shifted hours' if is_of_hours else what} exactly twice, or more often"
+        ),
+        advice="Check whether the report repeats the rows of these days, and import it again.",
         portions=portions,
         tells_calls=True,
         beside=("time_edge",) if is_of_hours else (),
@@ -106,8 +110,8 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 def _twice_in_calls(case: Case) -> dict[int, int]:
     """
-    Days with a multiple of the calls of each key and model, some of which have no tokens; none if most
-    days are so.
+    Return days with a multiple of the calls of each key and model, some of which have no tokens. Return
+    nothing if that is most days.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -129,8 +133,8 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
     """
-    Days with a multiple of the tokens that the ledger has in the hours that the other days show to be theirs,
-    unless hours of them are without a call: then those may be what is missing.
+    Return days with a multiple of the tokens that the ledger has in their shifted hours. Days with silent
+    hours are omitted, because those hours may explain the difference.
     """
     shift = shift_of(case)
     if shift is None:
@@ -154,7 +158,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
 
 
 def _has_gap(case: Case, day: int, shift: int) -> bool:
-    """True if the longest time of a day without a call has a good part of the tokens on other days."""
+    """Return whether the longest silence of a day has a considerable share of the tokens on other days."""
     first, hours = _longest_silence(case, day, shift)
 
     def usual(begin: int, end: int) -> int:
@@ -170,11 +174,11 @@ def _has_gap(case: Case, day: int, shift: int) -> bool:
 
 def silent_hours(case: Case) -> Iterator[Claim]:
     """
-    Hours in a row without a call, on a day that lacks about as much as these hours have on other days; beside
-    what those lack themselves.
+    Claim consecutive hours without a call, on days that lack about as many tokens as these hours have
+    on other days.
     """
     lacking: dict[int, int] = defaultdict(int)
-    lacks: dict[tuple[int, str], int] = defaultdict(int)  # the same by model
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # by day and model
     for (cell, _), extra in case.left.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
@@ -192,7 +196,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words = [], []
-    large = set()  # days whose gap is more than the silence explains: they may be billed twice
+    large = set()  # days whose gap exceeds the silence, so that they may be billed twice
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -215,19 +219,20 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             date = day_text(day + begin // 24 * DAY_S)
             hour = begin % 24
             if is_edge and hours < FARTHEST:
-                continue  # a clock that differs does the same; with more hours it is not that alone
+                continue  # a shifted clock has the same effect; more hours than that are a real silence
             if gaps[day] <= chance:
                 case.left.may_be_silent.append(day)
                 continue
             days.append(day)
-            once = gaps[day] - billed[day] / 2  # what the day would lack if all of it was billed twice
+            once = gaps[day] - billed[day] / 2  # what the day would lack if everything was billed twice
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
     evidence = (
-        f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then"
+        f"{named(words)} (UTC): Tollhouse has no call, and the day lacks about as much as other days "
+        "have at that time"
     )
     if is_beside:
         evidence += "; other days lack tokens as well"
@@ -256,8 +261,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
 
 def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
     """
-    The first hour of the longest time of a day without a counted token, and how many hours that is; the
-    ledger's times are so many hours ahead.
+    Return the start and the length of a day's longest silence, in hours. `shift` is the number of hours by
+    which the ledger's times are ahead.
     """
     best = (0, 0)
     begun = 0
@@ -279,14 +284,13 @@ def _days(case: Case) -> tuple[set[int], set[int]]:
 
 
 def _open(case: Case) -> set[int]:
-    """Days of which no other test has taken the tokens, or that have none."""
+    """Return days with unclaimed tokens, and days for which the bill states no tokens."""
     return {cell.day for _, cell, _ in case.left.volume()} | (set(case.days) - case.split.metered)
 
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     """
-    Return the rest of the tokens on some days, with the rates there unless the model has them on other
-    days as well.
+    Return the unclaimed volume on some days. Rates are included unless the model has the same rate on other days.
     """
     left = case.left
     chosen = set(days)
@@ -305,8 +309,8 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
 
 def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     """
-    Return the rates on some days without the price that other days show: it holds for what the ledger has of
-    these days as well.
+    Return the rates on some days without the price difference that other days show. That difference also
+    applies to the counted part of these days.
     """
     left = case.left
     split = case.split

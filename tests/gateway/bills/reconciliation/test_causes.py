@@ -281,7 +281,7 @@ def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str)
     assert tuple(sorted(regions)) == claim.regions
     assert all(name in claim.evidence for name in regions)
     assert f"billed at {at / 10:.3f} of our price" in claim.evidence
-    assert ("by the ledger" in claim.evidence) == (told == "ledger")
+    assert ("according to Tollhouse" in claim.evidence) == (told == "ledger")
 
 
 def test_one_region_of_several_that_is_dearer() -> None:
@@ -338,7 +338,7 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     )
     assert left == 0
     assert claimed[0].amount == claimed[1].amount
-    assert "on the days of which it tells regions, 100.0% by value" in claimed[0].evidence
+    assert "on the days for which it knows regions, 100.0% by value" in claimed[0].evidence
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
     [claim], left, difference = found((tokens, money, told))
@@ -422,7 +422,7 @@ def test_searches_that_calls_tell_as_well() -> None:
     money[-1] = replace(money[-1], amount=5 * UNIT)
     claim = the_one((tokens, money, searching), "meter_differs")
     assert claim.amount == 2 * UNIT
-    assert "of which calls tell $3" in claim.evidence
+    assert "calls report $3" in claim.evidence
 
 
 def test_calls_without_a_price() -> None:

@@ -147,7 +147,7 @@ async def test_what_cannot_be_told_apart_is_said() -> None:
     [claim] = [each for each in found.claims if each.cause != "rounding"]
     assert "unreported_calls" == claim.cause
     assert ("another_price",) == claim.beside
-    assert claim.evidence.endswith("unreported calls and another price cannot be told apart here")
+    assert claim.evidence.endswith("unreported calls and another price cannot be distinguished here")
 
 
 async def test_a_price_of_others_is_none_of_the_missing_calls() -> None:
