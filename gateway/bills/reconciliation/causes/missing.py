@@ -103,8 +103,8 @@ def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
     """
     Claim all missing tokens: gap = number x mean, apart from random variation (see `is_explained_by`).
 
-    If the bill states the number of calls and the ledger has all of them, the whole gap belongs to these calls. If the bill
-    states no number of calls, the ledger may lack some calls as well.
+    If the bill states the number of calls and the ledger has all of them, the whole gap belongs to these calls.
+    If the bill does not state the number, the ledger may lack some calls as well.
     """
     if calls.missing is None and not calls.is_explained_by(calls.number):
         return

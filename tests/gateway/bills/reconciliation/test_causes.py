@@ -348,7 +348,7 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     assert claim.amount + left == difference
     assert left > 0
     by_bill, _, _ = dearer_in({"us": 10}, "bill")
-    assert "by the statement" in the_one((by_bill, money, told), "region").evidence
+    assert "according to the bill" in the_one((by_bill, money, told), "region").evidence
 
 
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
