@@ -1,8 +1,8 @@
 """
-The routes' side of the log as a protocol: numbered requests with their own progress.
+Protocol of deliveries: numbered requests of each route, with the route's progress through the log.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
-in one transaction; when it returns, a power cut takes nothing of it away (SQLite in memory excepted).
+Every storage engine implements it and passes one contract suite (tests/spool/contract). Each method makes all
+its changes in one transaction. When it returns, the changes survive a power cut, except in SQLite in memory.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from spool.statements import Statements
 
 class Deliveries(Protocol):
     """
-    The routes' side of the log: numbered requests with their own progress.
+    Deliveries of all routes: numbered requests with their own progress.
 
-    Each time a delivery is taken (`due`, `probe`) its fence grows. What `settle`, `split`, `set_aside`,
-    `retry` and `unknown` say under an older fence changes nothing and is counted in `fenced`.
+    `due` and `probe` increase the fence of the delivery that they return. Calls of `settle`, `split`,
+    `set_aside`, `retry` and `unknown` with an older fence change nothing. `fenced` counts them.
     """
 
-    version: int  # grows with every change of a route or a delivery
-    dead_version: int  # grows with every change of the dead letters
-    fenced: int  # how often what somebody said of a delivery came after another one had taken it
+    version: int  # increases with every change of a route or a delivery
+    dead_version: int  # increases with every change of the dead letters
+    fenced: int  # number of results that were ignored, because another worker had taken the delivery
 
     async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
-        The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
+        Set the configured routes. New routes begin where `start` says. Missing routes become orphaned.
 
-        At a start nothing is being sent afterwards, and everything that waited is due. What was being sent may have
-        been taken: it is ambiguous, unless it has a mark. Later, deliveries stay as they are.
+        `at_start`: no delivery is being sent, and all waiting deliveries are due at once. A delivery that
+        was being sent when the process ended becomes ambiguous, unless it has a mark. Otherwise
+        deliveries stay unchanged.
         """
         ...
 
@@ -52,17 +53,19 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        The oldest delivery of a route that may be sent now and is not being sent, else a new one; None: nothing due.
+        Return the next delivery to send, or None if none is due. It is marked as being sent.
 
-        A new one is cut of what is closed; with `below`, of lower numbers only.
+        The oldest waiting delivery of the route comes first, then a new one from closed records. With
+        `below`, a new delivery only has lower numbers.
         """
         ...
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        Choose a single record for a route that refuses: one that was never refused alone while fewer than
-        `max_suspects` were, cut from the backlog if needed; else the oldest refused one that is due. None if
-        there is neither.
+        Return a single record to try on a route whose destination rejects everything, or None.
+
+        While fewer than `max_suspects` records have been rejected alone, it is a record that was never
+        rejected alone, split off if needed. Otherwise it is the oldest rejected record that is due.
         """
         ...
 
@@ -72,23 +75,27 @@ class Deliveries(Protocol):
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         """
-        Keep what a file destination needs to undo a half-written delivery, before it writes.
+        Store what a file destination needs to undo a half-written delivery. Call it before writing.
 
-        TakenOver when somebody else has the delivery by now, or has settled it: it must not be sent.
+        Raises TakenOver if another worker has taken or settled the delivery. It must not be sent then.
         """
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """Count every number of it where it went. ValueError when the settlement does not add up to its count."""
+        """
+        Count where each record of a delivery went, and delete the delivery. Raises ValueError if the counts
+        do not add up.
+        """
         ...
 
     async def split(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
+        Replace a delivery by two halves with new keys. `at` is the first number of the second half, by
+        default the middle.
 
-        `refused`: the destination refused the parent, which is the first refusal of every record in it.
+        `refused`: the destination rejected the delivery, which is the first rejection of each of its records.
         """
         ...
 
@@ -109,127 +116,147 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        Make a delivery due again at `not_before`, under a new idempotency key or the same one:
-        `transitions.retry` decides which.
+        Make a delivery due again at `not_before`. `transitions.retry` decides if it keeps its idempotency key.
 
-        `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same.
-        `definite`: the answer says that it was not, now or before. `refused_at`: the single record in it was
-        refused then. `server_error`: the answer was a 5xx.
+        `answer`: the response, None if there was none. `ambiguous`: the destination may have accepted the
+        delivery nevertheless. `definite`: the response proves that it has not been accepted, now or before.
+        `refused_at`: when its single record was rejected. `server_error`: the response was a 5xx.
         """
         ...
 
     async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         """
-        Make a delivery due again at `not_before` whose outcome is unknown: it may have been taken.
+        Make a delivery with unknown outcome due again at `not_before`. It becomes ambiguous.
 
-        Nothing when something was said of it already.
+        Does nothing if its outcome was reported meanwhile.
         """
         ...
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
         """
-        The data is a copy from a backup: what waits may have been sent since, by the installation that it is of.
+        Reopen the deliveries of a restored backup, because the original installation may have sent them since.
 
         Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that
-        waits is of unknown outcome instead, and sent only when it was settled by hand. For a storage whose
+        waits gets an unknown outcome instead, so an operator decides what is sent. Only for storages whose
         routes do not run.
         """
         ...
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
-        """Its outcome is unknown and it must not be sent twice: it is settled by hand."""
+        """
+        Mark a delivery whose outcome is unknown and that must not be sent twice. An operator settles it.
+        """
         ...
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
-        """Return the deliveries that wait to be settled by hand, oldest first; their entries are kept until then."""
+        """
+        Return the deliveries that an operator must settle, oldest first. Their entries are retained until then.
+        """
         ...
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
-        """An operator knows: it arrived, or it is to be sent again. NotThere when no such delivery waits."""
+        """
+        Settle a delivery as received, or make it due again. Raises NotThere if no such delivery waits
+        for an operator.
+        """
         ...
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
-        """Every delivery that is not settled, replays and those of unknown outcome among them, by id."""
+        """
+        Return every delivery that is not settled, by id, including replays and those with unknown outcome.
+        """
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED."""
+        """
+        Store the state of a route for operators and the next start: one of ROUTE_STATES except ORPHANED.
+        """
         ...
 
     async def routes(self) -> Sequence[RouteState]:
-        """Every route, by name."""
+        """Return every route, by name."""
         ...
 
     async def drop(self, route: str) -> int:
-        """Forget an orphaned route; its queue is counted as discarded. NotAllowed while it is configured."""
+        """
+        Delete an orphaned route and count its queue as discarded. Raises NotAllowed while the route is configured.
+        """
         ...
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        """The dead letters of a route or of all, oldest first, also of routes that were dropped."""
+        """Return the dead letters of one or all routes, oldest first, including those of deleted routes."""
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return the items that upstreams named in partial successes, newest first; the newest of each route are kept.
+        Return items that destinations rejected while they accepted others, newest first. Each route keeps
+        only the newest.
         """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
-        """Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is gone."""
+        """
+        Make deliveries from dead letters. Return how many existed. Raises NotAllowed if a letter's
+        route is deleted.
+        """
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
         """
-        Make a delivery of a dead letter with `record` in place of its own; the log keeps that.
+        Make a delivery from a dead letter with `record` in place of its own. The log is not changed.
 
-        NotThere when there is no such letter, NotAllowed when its route is gone.
+        Raises NotThere if there is no such letter, NotAllowed if its route is deleted.
         """
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        """Delete dead letters and count them as discarded; returns how many were there."""
+        """Delete dead letters and count them as discarded. Return how many existed."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        """New deliveries with new keys for settled numbers committed in [since, until); returns the records."""
+        """
+        Make new deliveries, with new keys, of settled records committed in [since, until). Return the
+        number of records.
+        """
         ...
 
 
 class Landings(Protocol):
-    """What is in lakes; a row is added by `Deliveries.settle`, in its transaction."""
+    """Files in data lakes. `Deliveries.settle` adds a row in its transaction."""
 
     async def editions(self, route: str, first: int) -> Sequence[str]:
         """
-        The edition of the delivery that begins with a number, then the earlier ones of the route.
+        Return the editions of a route: that of the delivery that begins with `first`, then the earlier ones.
 
-        The first question for a route gives it the newest edition of the log.
+        The first call for a route assigns it the newest edition of the log.
         """
         ...
 
     async def begin_edition(self) -> str:
         """
-        Give all numbers that no delivery was cut for another edition. For a copy of the data whose routes do
-        not run: the original may have sent them.
+        Give another edition to all numbers that are in no delivery yet. Return the edition.
+
+        For a copy of the data whose routes do not run, because the original may have sent these numbers.
         """
         ...
 
     async def before(self, route: str, first: int) -> Landing | None:
-        """The newest delivery of a route whose numbers are lower."""
+        """Return the landed delivery of a route that directly precedes a number."""
         ...
 
     async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
-        """Deliveries of a route that begin behind a number, in order."""
+        """Return landed deliveries of a route that begin after a number, in order."""
         ...
 
     async def routes(self) -> Sequence[tuple[str, int]]:
-        """The routes that have deliveries in a lake, by name, and how many."""
+        """Return the routes with landed deliveries, by name, with their counts."""
         ...
 
 
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
 
 
-# -- records of AI telemetry that the log keeps no more, as a lake has them ----------------------------------
+# -- records of AI telemetry that only a data lake still has ---------------------------------------------------
 
 
 class PastRecord(NamedTuple):
@@ -239,7 +266,10 @@ class PastRecord(NamedTuple):
 
 
 class PastDates(NamedTuple):
-    """Days (UTC) by the rule of the ledger, such as 2026-11-20; both are part of it."""
+    """
+    First and last UTC day, both included, such as 2026-11-20. A record belongs to the day that the totals
+    count it in.
+    """
 
     first: str
     last: str
@@ -247,35 +277,41 @@ class PastDates(NamedTuple):
 
 class PastRecords(Protocol):
     def lacks(self, dimensions: Collection[str]) -> bool:
-        """True if the values of one of these dimensions are not kept there, so that all look unknown."""
+        """
+        Return True if the lake does not store the values of one of these dimensions, so that all appear unknown.
+        """
         ...
 
     def read(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Calls and counters of some days with numbers below one, delivery after delivery, the newest first; within
-        a delivery in the order of their numbers. `most`: of what is over, the oldest are left out.
+        Yield calls and counters of some days with numbers below `below`, by delivery, newest delivery first.
 
-        SpoolUnavailable if the lake does not answer, or not within a bounded time.
+        Within a delivery, records are in number order. `most` leaves out the oldest records beyond it. Raises
+        SpoolUnavailable if the lake does not respond in time.
         """
         ...
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
-        """Return the call or counter of some days that has an id; None if there is none. Raises as `read`."""
+        """Return the call or counter with an id within some days, or None. Raises what `read` raises."""
         ...
 
 
-# -- what the newest look at a lake found, and when a topic got a delivery: beside the states of pulls, by route
+# -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route --------
 
 
-_KEPT_AS: Final = "lake of "  # no pull has a name with a blank
+_KEPT_AS: Final = "lake of "  # names of pulls contain no spaces
 _LANDED_AS: Final = "landed of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeVerdict:
-    """`differences`: how many of each kind there are, none of a sound lake; `words` are those of the first."""
+    """
+    Result of a lake's verification. `differences` counts them by kind, and is empty for a sound lake.
+
+    `words` describes the first difference.
+    """
 
     route: str
     at: float
@@ -286,20 +322,20 @@ class LakeVerdict:
 
 
 async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
-    """None if nobody looked at the lake of the route yet."""
+    """Return the last verdict, or None if the lake of the route was never verified."""
     kept = await table.pull_state(_KEPT_AS + route)
     return None if kept is None else LakeVerdict(route=route, **kept)
 
 
 async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
-    """Keep it in place of the one before."""
+    """Store a verdict in place of the one before."""
     state = asdict(verdict)
     del state["route"]
     await table.keep_pull_state(_KEPT_AS + verdict.route, state)
 
 
 async def kept_landed(table: Statements, route: str) -> float | None:
-    """When a delivery of a topic or a table landed last, to the minute; None if none did."""
+    """Return when a delivery of a topic or a table last landed, to the minute, or None."""
     kept = await table.pull_state(_LANDED_AS + route)
     return None if kept is None else float(kept["at"])
 
@@ -310,7 +346,7 @@ async def keep_landed(table: Statements, route: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRepairs:
-    """Names of files that were put again, and of those that could not be, with the reason."""
+    """Names of the files that were uploaded again, and of the files that could not be, with the reason."""
 
     put: Sequence[str]
     lost: Mapping[str, str]
@@ -319,9 +355,10 @@ class LakeRepairs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRecount:
     """
-    Deliveries whose rows the log gives otherwise now, by the names of their manifests; `compared` are those that it
-    has the records of. `after` is where the next answer begins, None if there is nothing more. `editions` are all that
-    the route had.
+    Deliveries whose rows differ from the records in the log, by the names of their manifests.
+
+    `compared`: deliveries with records in the log. `after`: where the next call continues, None at the end.
+    `editions`: all editions of the route.
     """
 
     differs: Mapping[str, str]
@@ -332,7 +369,7 @@ class LakeRecount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """What is known of the lake of a route; None: nothing landed yet, or nobody looked."""
+    """State of a route's lake. None means that nothing has landed yet, or that it was never verified."""
 
     route: str
     landed_at: float | None

@@ -1,4 +1,4 @@
-"""Arithmetic of ranges of numbers. Pure. A range is (first, last), both included."""
+"""Arithmetic of number ranges. Pure. A range is (first, last), both included."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def clipped(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
 
 
 def without(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
-    """The ranges less the holes, in order."""
+    """Yield the ranges without the holes, in order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
         for hole_first, hole_last in remaining:
@@ -33,7 +33,7 @@ def without(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
 
 
 def joined(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Sorted ranges, neighbours made one."""
+    """Merge adjacent ranges. The input must be sorted."""
     current: Range | None = None
     for first, last in ranges:
         if current is not None and first == current[1] + 1:
@@ -47,6 +47,6 @@ def joined(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def chunks(span: Range, size: int) -> Iterator[Range]:
-    """A range in pieces of at most `size`."""
+    """Split a range into pieces of at most `size`."""
     for first in range(span[0], span[1] + 1, size):
         yield first, min(first + size - 1, span[1])

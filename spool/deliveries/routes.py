@@ -1,4 +1,4 @@
-"""Routes by values: where one begins, what waits on it, and what the operator is shown of it. Pure."""
+"""Rules of routes: where a route begins, what waits in it, and what operators see of it. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ from spool.errors import NotAllowed, NotThere
 
 
 class Backlog(NamedTuple):
-    """What the deliveries of a route hold: `unknown` those of that state, the rest the open ones, without replays."""
+    """
+    What the deliveries of a route contain. `unknown` counts those with unknown outcome, all other fields
+    the open ones.
+
+    Replays only count in `stuck` and `unknown`.
+    """
 
     records: int
     oldest: int | None  # the lowest number whose entry is needed
-    kept_at: float | None  # of the retried dead letters: when the oldest was committed
-    stuck: int  # replays among them
-    unknown: int  # records, those of replays among them
+    kept_at: float | None  # commit time of the oldest retried dead letter
+    stuck: int  # stuck single records, including replays
+    unknown: int  # records, including those of replays
 
 
 def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """A new route: `accepted` is the highest number given in its topic, `oldest` the lowest one that is kept."""
+    """
+    Create a route. `accepted` is the last number given in its topic, `oldest` the lowest number that is stored.
+    """
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
@@ -38,11 +45,11 @@ def known(route: StoredRoute | None, name: str) -> StoredRoute:
 
 def check_drop(route: StoredRoute) -> None:
     if not route.orphaned:
-        raise NotAllowed(f"{route.name} is in the configuration: remove its destination there first")
+        raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
 
 
 def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
-    """Sum what a route has still to deliver."""
+    """Add up what a route still has to deliver."""
     stored = list(deliveries)
     found = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in found if not delivery.replay]
@@ -57,18 +64,18 @@ def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 
 def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
-    """Records that wait, with those that no delivery was cut for."""
+    """Return the number of records that wait, including those in no delivery yet."""
     return backlog.records + accepted + 1 - route.next
 
 
 def terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
-    """The terms of the books."""
+    """Return the route's terms of the accounting."""
     counted = {term: route.counts[term] for term in TERMS}
     return {**counted, "queued": queued(route, backlog, accepted=accepted)}
 
 
 def progress(route: StoredRoute, backlog: Backlog) -> int:
-    """The lowest number that is not settled."""
+    """Return the lowest number that is not settled."""
     return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
 
 
@@ -80,7 +87,9 @@ def state(
     committed_at: float | None,
     now: float,
 ) -> RouteState:
-    """The route as the operator sees it; `committed_at` is when the record at its progress was committed."""
+    """
+    Return the state of a route for operators. `committed_at` is the commit time of the record at its progress.
+    """
     waiting = queued(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(
@@ -102,7 +111,7 @@ def state(
     )
 
 
-# -- records that destinations rejected lately in answers that accepted others -------------------------------
+# -- records that destinations rejected recently while they accepted others ------------------------------------
 
 
 RECENT_S: Final = 86_400.0
@@ -112,8 +121,7 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     """
     Return every route, by name, with what its destination rejected within the last day.
 
-    The storage keeps the newest KEPT_REFUSALS answers of a route, so the count of a route that exceeds them
-    is a lower bound.
+    The storage keeps the newest KEPT_REFUSALS responses of a route, so a higher count is a lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

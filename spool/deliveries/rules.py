@@ -1,4 +1,4 @@
-"""Limits of the deliveries, and the terms of a route."""
+"""Limits of deliveries, and the terms of a route."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import secrets
 
 from spool.log.books import ROUTE_TERMS
 
-# A route that cannot deliver cuts no more deliveries than this; the rest of its backlog stays in the log,
-# uncut.
+# Maximum open deliveries of a route that cannot deliver. The rest of its backlog stays in the log.
 MAX_WAITING = 16
-STUCK_AFTER = 8  # 5xx answers while others passed: a single record that met them is shown as stuck
-SUSPECT_AFTER = 3  # 5xx answers while nothing passed: a batch that met them is tried in halves
-# as many times under one key, the same answer is taken for one that the destination remembers
+STUCK_AFTER = (
+    8  # 5xx responses to a single record, while others were accepted, after which it is shown as stuck
+)
+SUSPECT_AFTER = 3  # 5xx responses to a batch, while nothing was accepted, after which it is tried in halves
+# The same response, repeated this often under one key, is considered remembered by the destination.
 SAME_ANSWERS = 3
-REPLAY_RECORDS = 1000  # in one delivery of a replay
-KEPT_REFUSALS = 1000  # partial refusals listed for each route
+REPLAY_RECORDS = 1000  # records per delivery of a replay
+KEPT_REFUSALS = 1000  # partial rejections listed for each route
 
-LAKE_MARK = "lake1;"  # how the mark of a delivery begins that may be in a lake
+LAKE_MARK = "lake1;"  # prefix of the mark of a delivery that may be in a data lake
 
-# What becomes of the numbers of a route. `queued` is worked out: it is not a column of a route.
+# Outcomes of a route's records. `queued` is computed, so a route has no column for it.
 TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 
-NOBODY_NEEDS = 2**63 - 1  # every route on the topic may be skipped
+NOBODY_NEEDS = 2**63 - 1  # returned if every route on the topic is optional
 
 
 def new_key() -> str:
-    """An idempotency key: random, so that it says nothing about what it stands for."""
+    """Return a random idempotency key, which reveals nothing about the delivery."""
     return secrets.token_hex(16)

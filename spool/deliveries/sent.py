@@ -1,4 +1,6 @@
-"""The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`."""
+"""
+Operations that end with one transition of a sent delivery. They are the same for every engine except for `_finish`.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,22 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while
-        it was sent.
+        Apply a transition to a delivery if it is still open. Does nothing if it was skipped or deleted
+        while being sent.
 
-        Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says
-        what became of it.
+        If another worker has taken the delivery since, nothing is changed, and `_taken_over` reports it.
 
-        Afterwards it is not being sent, also when this fails: a delivery that is still open is due.
+        Afterwards the delivery is not being sent, also if this fails. So a delivery that is still open is due.
         """
 
     def _taken_over(self, delivery: Delivery) -> TakenOver:
-        """Count and log that somebody else has it now."""
+        """Count and log that another worker has the delivery."""
         self.fenced += 1
-        words = f"{delivery.route}: {delivery.first} to {delivery.last} was taken over by somebody else"
+        words = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
-            "%s: nothing was changed", words, extra={"action": "delivery_fenced", "route": delivery.route}
+            "%s, so this result was ignored",
+            words,
+            extra={"action": "delivery_fenced", "route": delivery.route},
         )
         return TakenOver(words)
 
@@ -63,7 +66,7 @@ class SentDeliveries(ABC):
         number = delivery.first
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
-        if record is None:  # nothing is left to keep
+        if record is None:  # no record is left to keep
             await self.settle(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(

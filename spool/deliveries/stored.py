@@ -1,4 +1,4 @@
-"""Deliveries, dead letters and routes as engines store them, and the change that a transition makes of them."""
+"""Deliveries, dead letters and routes as engines store them, and the change that a transition makes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from msgspec import Struct, field
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
-NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
+NOT_STORED = 0  # id of a new delivery or dead letter until the engine assigns one
 
-# The integers of a route that only ever have something added: how far it is cut, how many deliveries were
-# accepted (the order of answers, whatever the clock does), how many records were replayed, how many became
-# ambiguous, and its terms.
+# Counters of a route, which changes only add to: the first number in no delivery, the accepted deliveries (they
+# order responses whatever the clock does), replayed records, records that became ambiguous, and the terms.
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """A delivery with what only the rules look at."""
+    """A delivery with the fields that only the rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    sending: bool = False  # being sent by a worker: after a crash it may have been taken
-    answer: str | None = None  # the last one under the present key
-    same_answers: int = 0  # how often it came in a row
+    sending: bool = False  # a worker is sending it; after a crash the destination may have accepted it
+    answer: str | None = None  # the last response under the present key
+    same_answers: int = 0  # how often that response came in a row
     passed: int  # the route's acceptances at the last 5xx, or when the delivery was made
-    proof: int | None = None  # the route's acceptances at the first refusal
-    acceptances: int = 0  # of the route when this was read; no column of its own
+    proof: int | None = None  # the route's acceptances at the first rejection
+    acceptances: int = 0  # the route's acceptances when this was read; not a column of deliveries
 
     @property
     def span(self) -> tuple[int, int]:
@@ -39,18 +38,18 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def waits_apart(self) -> bool:
-        """True for a refused or stuck single record, which is waited for apart from the backlog."""
+        """Return True for a rejected or stuck single record, which does not hold up the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:
-    """True if another delivery of the route was accepted since the first refusal."""
+    """Return True if the route had another delivery accepted after the first rejection."""
     return proof is not None and acceptances > proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter with what its retry needs."""
+    """A dead letter with the fields that its retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -71,7 +70,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next(self) -> int:
-        """The lowest number that no delivery was cut for."""
+        """The lowest number in no delivery."""
         return self.counts["next"]
 
     @property
@@ -81,18 +80,18 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
 class RouteChange(Struct, frozen=True, kw_only=True):
     """
-    What a transition does to one route. An engine writes all of it in one transaction, or nothing.
+    Changes that a transition makes to one route. An engine writes all of them in one transaction, or none.
 
-    An engine that holds no lock between reading and writing writes it on the condition that the deliveries it
-    removes or changes, and the route's acceptances, are still as they were read.
+    An engine without a lock between reading and writing must check, when it writes, that the deliveries to
+    delete or change and the route's acceptances have not changed since it read them.
     """
 
     route: str
     removed: Sequence[int] = ()  # ids of deliveries
     changed: StoredDelivery | None = None
     added: Sequence[StoredDelivery] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # added to those of the route
+    counts: Mapping[str, int] = field(default_factory=dict)  # added to the counts of the route
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # a record that is set aside
-    landing: Landing | None = None  # of a delivery that is in a lake
-    no_longer_dead: int | None = None  # the id of a dead letter
+    landing: Landing | None = None  # of a delivery that is in a data lake
+    no_longer_dead: int | None = None  # id of a dead letter to delete

@@ -1,8 +1,8 @@
 """
-What becomes of a delivery: every transition as a function of values, which answers a `RouteChange`. Pure.
+Transitions of a delivery, as functions of values that return a `RouteChange`. Pure.
 
-An engine reads the delivery, calls one of these and writes the change. A delivery that is gone, because it
-was skipped or its route was dropped while it was being sent, is counted there: nothing is left to change.
+An engine reads the delivery, calls a function and writes the change. A delivery may be skipped, or its route
+deleted, while it is being sent. It is counted then, and no transition changes it afterwards.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from spool.record import Record
 
 def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
     """
-    A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none,
-    or too many wait.
+    Make a delivery of the lowest numbers in no delivery, to be sent at once.
 
-    `waiting` is how many deliveries of the backlog are open and not being sent: no replays, and none
-    that waits apart.
+    Returns None if there are none or too many deliveries wait. `waiting` is the number of open deliveries
+    that are not being sent, without replays and without those that wait apart.
     """
     first = route.next
     end = min(route.next + max_records, closed_below)
@@ -43,11 +42,14 @@ def replay(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
-    Deliveries of the numbers in `committed` that the route has settled. NotAllowed where it `lands` them
-    in a lake.
+    Make deliveries of the numbers in `committed` that the route has settled.
+
+    Raises NotAllowed if the route `lands` records in a data lake.
     """
     if lands:
-        raise NotAllowed(f"{route.name} is a lake, which has each record once: nothing is sent to it again")
+        raise NotAllowed(
+            f"{route.name} is a data lake, which has each record once, so nothing can be sent to it again"
+        )
     cut_so_far = route.counts["before_start"] + 1, route.next - 1
     settled = ranges.without(ranges.clipped(committed, cut_so_far), unsettled)
     return RouteChange(
@@ -91,7 +93,7 @@ def take(delivery: StoredDelivery) -> RouteChange:
     """
     Mark a delivery as being sent.
 
-    If it was being sent before and nobody could keep what became of it, it may have been taken.
+    If it was already being sent and its outcome could not be stored, it may have been accepted.
     """
     change = (
         interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
@@ -104,9 +106,9 @@ def take(delivery: StoredDelivery) -> RouteChange:
 
 
 def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
-    """ValueError when the numbers of a settlement are not those of its delivery."""
+    """Raise ValueError if the counts of a settlement do not add up to its delivery."""
     if settlement.count != delivery.count:
-        raise ValueError(f"the settlement of {delivery.count} numbers does not add up: {settlement}")
+        raise ValueError(f"the settlement of {delivery.count} records does not add up: {settlement}")
 
 
 def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> RouteChange:
@@ -140,15 +142,17 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
 
 
 def place_split(delivery: Delivery, at: int | None) -> int:
-    """The first number of the second half of a split; ValueError when one of the two would be empty."""
+    """Return the first number of the second half. Raises ValueError if one half would be empty."""
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
-        raise ValueError(f"{delivery.first} to {delivery.last} cannot be split at {second}")
+        raise ValueError(f"records {delivery.first} to {delivery.last} cannot be split at {second}")
     return second
 
 
 def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> RouteChange:
-    """Two children with new keys; `refused`: this is the first refusal of every record in the parent."""
+    """
+    Replace a delivery by two with new keys. `refused`: this is the first rejection of each of its records.
+    """
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
         route=parent.route,
@@ -179,13 +183,15 @@ def retry(
     server_error: bool = False,
 ) -> RouteChange:
     """
-    Make a delivery due again at `not_before`; its answers decide if it keeps its key.
+    Make a delivery due again at `not_before`. The responses decide if it keeps its idempotency key.
 
-    An answer spends the key, because the destination may remember it. But while the delivery is ambiguous,
-    somebody in between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times
-    in a row, or a `definite` one, which says that nothing was taken. A new key is a new request.
+    A response uses up the key, because the destination may remember it for that key. An ambiguous delivery
+    keeps its key, because a proxy may have responded. It gets a new key after a `definite` response, which
+    proves that nothing was accepted, or after the same response SAME_ANSWERS times in a row. A new key makes
+    it a new request.
 
-    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to blame.
+    A 5xx counts against the delivery only if others were accepted since its last one. While the destination
+    is down, no delivery is to blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -216,7 +222,9 @@ def retry(
 
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """Make a delivery due again whose outcome is unknown. A delivery that was settled meanwhile stays as it is."""
+    """
+    Make a delivery with unknown outcome due again. If its outcome was stored meanwhile, nothing changes.
+    """
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -224,9 +232,10 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
 
 def interrupted(delivery: StoredDelivery) -> RouteChange:
     """
-    Reopen a delivery that was being sent when the process ended: it may have been taken.
+    Reopen a delivery that was being sent when the process ended. It may have been accepted,
+    so it becomes ambiguous.
 
-    A delivery with a mark may not: its repeat takes back what the first attempt left.
+    A delivery with a mark does not, because its repetition undoes what the first attempt left.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
@@ -236,14 +245,15 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
 
 def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
-    Reopen a delivery of a backup, which may have been taken since: hold it back for that reason, or send it
-    again under its key.
+    Reopen a delivery of a backup that may have been accepted since.
+
+    With `hold_back`, it waits for an operator for that reason. Otherwise it is sent again under its key.
     """
     return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
 def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
-    """Deliveries of unknown outcome for everything that none was cut for."""
+    """Make deliveries with unknown outcome for all records in no delivery."""
     rest = (route.next, accepted)
     held = [
         replace(_new(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN)
@@ -253,7 +263,7 @@ def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
     return RouteChange(route=route.name, added=held, counts={"next": count, "unknown": count})
 
 
-# -- deliveries whose outcome is unknown ---------------------------------------------------------------------
+# -- deliveries with unknown outcome ---------------------------------------------------------------------------
 
 
 def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
@@ -262,7 +272,7 @@ def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """Settle a delivery that arrived, or make it due again with no trace of the attempt that was cut off."""
+    """Settle a delivery that arrived, or make it due again as if the interrupted attempt had not happened."""
     if not sent:
         changed = replace(
             delivery,
@@ -283,7 +293,7 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
-    """The delivery as the operator sees it."""
+    """Return the delivery as operators see it."""
     return UnknownDelivery(
         id=delivery.id,
         route=delivery.route,
@@ -324,9 +334,14 @@ def set_aside(
 
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
-    """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
+    """
+    Make a delivery that carries its record, because the log may have deleted it. Raises NotAllowed if the
+    route is deleted.
+    """
     if route is None:
-        raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
+        raise NotAllowed(
+            f"the route {letter.route} no longer exists, so its dead letters can only be discarded"
+        )
     number = letter.number
     kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
     again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
@@ -335,14 +350,14 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
 
 
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
-    """The one letter that was found, with another record. NotThere when none was."""
+    """Return the first letter with another record. Raises NotThere if there is none."""
     if not letters:
         raise NotThere("there is no dead letter with this id")
     return dataclasses.replace(letters[0], record=record)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
-    """The route may be gone: then there is nothing to count on."""
+    """Delete a letter and count it as discarded. If its route is deleted, there is nothing to count on."""
     counts = _terms(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
@@ -352,10 +367,10 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 
 def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that is.
+    Give up the records of an optional route below a number. `counts["skipped"]` is their number.
 
-    `below` are its open deliveries that begin there and have no record of their own. What such a delivery
-    holds from the number on is another request than before.
+    `below` are its open deliveries that begin below the number and carry no record. The part of such a
+    delivery from the number on becomes a new delivery.
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
@@ -372,5 +387,5 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
 
 
 def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
-    """Replays stand apart: they move no term of their route."""
+    """Return terms to count, none for a replay, because replays change no term of their route."""
     return {} if of.replay else terms

@@ -1,4 +1,4 @@
-"""The values that cross the seam of the deliveries: routes, numbered requests and what became of them."""
+"""Values of deliveries: routes, numbered requests and their outcomes."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from spool.record import Record
 
 # The states of a route.
 RUNNING = "running"
-PARKED = "parked"  # the destination refuses the key or the address: its data waits
-REFUSING = "refusing"  # the destination refuses every record: one single record at a time is tried
-ORPHANED = "orphaned"  # its destination left the configuration
+PARKED = "parked"  # paused: the destination refuses the key or the address, so records wait
+REFUSING = "refusing"  # the destination rejects every record, so the route tries one record at a time
+ORPHANED = "orphaned"  # its destination is no longer configured
 ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One numbered request of a route; stored before it is first sent.
+    One numbered request of a route, stored before it is first sent.
 
-    A Struct: one is made or changed several times on its way, and a dataclass took a third of what that costs.
+    A Struct, because making and changing dataclasses took a third of the cost of a delivery.
     """
 
     id: int
     route: str  # "destination/topic"
     first: int
     last: int
-    attempts: int  # 0 when it was never sent
+    attempts: int  # 0 if it was never sent
     idempotency_key: str
-    fence: int = 0  # how often it was taken to be sent: what an earlier taker says of it changes nothing
-    server_errors: int = 0  # 5xx answers while others passed
-    refusals: int = 0  # how often this single record was refused alone
-    refused_at: float | None = None  # the first time
-    proven: bool = False  # another record of the route was accepted since this one was first refused
-    # it may have been taken under its idempotency key: sent, and no answer said otherwise
+    fence: int = 0  # how often it was taken for sending; results with an older fence are ignored
+    server_errors: int = 0  # 5xx responses while others were accepted
+    refusals: int = 0  # how often this single record was rejected alone
+    refused_at: float | None = None  # time of the first rejection
+    proven: bool = False  # the route had another record accepted since the first rejection
+    # it was sent and may have been accepted under its idempotency key, because no response says otherwise
     ambiguous: bool = False
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
-    kept: Entry | None = None  # a retried dead letter brings its record along: its entry may be gone
+    kept: Entry | None = None  # a retried dead letter carries its record, because the log may have deleted it
 
     @property
     def count(self) -> int:
@@ -49,7 +49,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """A delivery in a lake. `body` is its manifest, as it is in the lake."""
+    """A delivery in a data lake. `body` is its manifest as stored there."""
 
     route: str
     first: int
@@ -60,16 +60,16 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Where the numbers of a delivery went; the five add up to its count."""
+    """Where the records of a delivery went. The five counts add up to the delivery's count."""
 
     delivered: int
-    refused: int = 0  # a partial success named them
+    refused: int = 0  # named as rejected in a partial success
     shadow: int = 0
-    # not sent because of a setting: usage events without a stream, telemetry whose path is empty
+    # not sent because of a setting, such as usage events without a stream or telemetry with an empty path
     unmapped: int = 0
     damaged: int = 0
-    words: str | None = None  # the upstream's, when it refused some
-    landing: Landing | None = None  # kept with it, of a delivery that is in a lake
+    words: str | None = None  # the destination's reason, if it rejected some records
+    landing: Landing | None = None  # stored with the settlement of a delivery that is in a data lake
 
     @property
     def count(self) -> int:
@@ -78,7 +78,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """A route as it is configured."""
+    """A route as configured."""
 
     name: str
     topic: str
@@ -88,7 +88,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteState:
-    """A route as the operator sees it."""
+    """A route as operators see it."""
 
     name: str
     topic: str
@@ -102,19 +102,19 @@ class RouteState:
     refused: int
     dead: int
     stuck: int
-    unknown: int = 0  # records whose arrival is not known, those of replays among them
-    # records that were sent without a clear answer so far, and then again under the same key
+    unknown: int = 0  # records whose arrival is unknown, including those of replays
+    # records that were sent without a clear response, and then again under the same key
     ambiguous: int = 0
-    since: float | None = None  # when it began to stand so; None while it runs, and where that is not known
-    # Records that the destination rejected within a day while it accepted others, and the newest reason. Filled only by
-    # spool.deliveries.routes.
+    since: float | None = None  # when the state began; None if running or unknown
+    # Records that the destination rejected within a day while it accepted others, and the newest reason. Only
+    # spool.deliveries.routes sets them.
     refused_recently: int = 0
     refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that the upstream refused twice while it took others."""
+    """A record that the destination rejected twice while it accepted others."""
 
     id: int
     route: str
@@ -128,13 +128,13 @@ class DeadLetter:
 
 # The states of a delivery that is not settled.
 OPEN = "open"
-UNKNOWN = "unknown"  # whether it arrived is not known: it waits to be settled by hand
+UNKNOWN = "unknown"  # its arrival is unknown, so an operator must settle it
 DELIVERY_STATES = (OPEN, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for."""
+    """A delivery as operators see it until it is settled. `not_before` is 0 if it need not wait."""
 
     id: int
     route: str
@@ -149,7 +149,7 @@ class UnsettledDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """A delivery whose outcome is unknown; `kept` as of a Delivery."""
+    """A delivery with unknown outcome. `kept` is as in Delivery."""
 
     id: int
     route: str
@@ -162,7 +162,7 @@ class UnknownDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRefusal:
-    """A delivery that was accepted but for `count` of its records; nothing of it is sent again."""
+    """An accepted delivery with `count` rejected records, none of which is sent again."""
 
     route: str
     first: int

@@ -1,1 +1,1 @@
-"""Readers of packed records that make no Python objects of them, where the compiled module is there."""
+"""Readers of packed records that create no Python objects, if the compiled module is installed."""

@@ -1,7 +1,8 @@
 """
-The compiled module `tollhouse_native`, as far as it can be used: without it everything works the same, slower.
+The compiled module `tollhouse_native`. It is optional: without it everything works the same, only slower.
 
-It knows no record: which field is where is handed over here, and what becomes of it by who reads.
+The module knows no record types. This code passes it the positions of the fields, and its callers
+define their use.
 """
 
 from __future__ import annotations
@@ -18,29 +19,32 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = 4  # of the module: another number is another release's
-MOST_FAULTS: Final = 3  # then the module is not used until the next start
+INTERFACE: Final = 4  # version of the module's interface; another number is another release
+MOST_FAULTS: Final = 3  # failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
-# Kinds of fields, by the numbers of the module. The last is of another type: what has anything there is not plain, and
-# Python's.
+# Kinds of fields, as numbered in the module. EMPTY is any other type: a record with a value there is
+# left to Python.
 _TEXT, _BYTES, _NUMBER, _FLAG, _TAGS, EMPTY = range(6)
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
 _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, bool: _FLAG}
-# The one field of texts by name that the module reads; a record with something in another is Python's.
+# The only text mapping that the module reads. A record with an entry in another mapping is left to Python.
 _TEXTS: Final = "tags"
 
 
 def place(field: str) -> int:
-    """The place of a field in the record of a call."""
+    """Return the position of a field in the record of a call."""
     return FIELDS.index(field)
 
 
 class Walked(NamedTuple):
-    """Where each record begins and the last one ends, 4 bytes each, and the places of those that are odd."""
+    """
+    Result of `Native.walk`: where each record begins and the last one ends, 4 bytes each, and the positions
+    of odd records, which Python must decode.
+    """
 
     offsets: bytes
     odd: Sequence[int]
@@ -52,11 +56,13 @@ class SpanWriter(Protocol):
     def encode(
         self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
     ) -> tuple[bytes, int, int, int]:
-        """Encoded spans, how many, the shadows between them, and the first place that was not done."""
+        """
+        Return encoded spans, their number, the shadows between them, and the first position that was not done.
+        """
         ...
 
     def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
-        """Remember what the combination of a record is encoded as."""
+        """Remember how the combination of fields in a record is encoded."""
         ...
 
 
@@ -68,11 +74,11 @@ class RowAdder(Protocol):
     def add(
         self, packed: bytes, offsets: bytes, begin: int, end: int, number: int, arrival: tuple[int, int]
     ) -> int:
-        """Add records; returns the first place that was not added."""
+        """Add records. Return the first position that was not added."""
         ...
 
     def take(self) -> tuple[Sequence[tuple[int, bytes, Sequence[int]]], Mapping[int, int]]:
-        """Rows (number of the hour, one record, measures), and the lowest number in each hour."""
+        """Return rows (hour number, one record, measures) and the lowest record number of each hour."""
         ...
 
 
@@ -80,20 +86,21 @@ class ItemMemory(Protocol):
     """`tollhouse_native.Memory`."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """The scope of each group, and how many items there are; None as for `groups`."""
+        """Return the scope of each group and the number of items, or None in the cases of `groups`."""
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
-        The place of its resource, the resource, the scope and the items of each group. None for a request that is not
-        laid out in the usual way, or has more resources, scopes and items.
+        Return each group: the position of its resource, the resource, the scope and the items.
+
+        Returns None if the request has an unusual layout, or more than `most` resources, scopes and items.
         """
         ...
 
     def find(self, context: int, items: Sequence[bytes]) -> list[tuple[Any, ...]]:
         """
-        Return of each item its kind, whether it is to be compared, its counts, trace, span and parent id, start, end,
-        and the texts that vary; the reason alone if it is not known.
+        Return for each item its kind, whether to compare it, its counts, trace id, span id, parent id, start,
+        end, and the texts that vary. An unknown item only has the reason.
         """
         ...
 
@@ -101,37 +108,38 @@ class ItemMemory(Protocol):
         self, context: int, item: bytes, reads: Sequence[bytes] | None, number: int | None = None
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Texts and counts that vary in an item of whose shape these names are read; None if it is not to be learned.
+        Return the texts and counts that vary in an item whose shape reads these names, or None if it
+        cannot be learned.
 
-        The kind is remembered under a number; without names the shape is never learned.
+        The kind is stored under a number. Without names, the shape is never learned.
         """
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
-        """Take a name, how it is read, and what of it varies."""
+        """Register a name: how to read it, and which part of it varies."""
         ...
 
     def context(self, number: int, texts: Sequence[bytes]) -> None:
-        """Take a context and the texts in it."""
+        """Register a context and its texts."""
         ...
 
     def clear(self) -> None: ...
 
     def size(self) -> tuple[int, int]:
-        """Kinds, and bytes of all that is kept."""
+        """Return the number of kinds, and the bytes that are stored."""
         ...
 
     def sweep(self) -> Sequence[int]:
-        """Drop the kinds that nobody asked for since the last sweep; the numbers of those that stay."""
+        """Drop the kinds that were not used since the last sweep. Return the numbers of the others."""
         ...
 
 
 class NativeFault(Exception):
-    """The compiled module gave up: what it was given is to be done by Python."""
+    """The compiled module failed, so Python must process the input."""
 
 
 class Native:
-    """The module, while it works. `panic` is what it raises when it finds itself at fault."""
+    """The module while it works. `panic` is the exception that it raises for an internal error."""
 
     def __init__(self, module: ModuleType) -> None:
         self.version: str = module.__version__
@@ -146,18 +154,20 @@ class Native:
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
         """
-        Find so many records. None if the bytes are not just these, or while the module is off: Python
-        looks at them then.
+        Find `count` records. Returns None if the bytes contain anything else or the module is off; Python
+        reads them then.
         """
         found = self._tried(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
     def merge(self, one: bytes, other: bytes) -> bytes | None:
-        """Join two sorted runs of ids to one; None if Python is to do it."""
+        """Merge two sorted runs of ids. Returns None if Python must do it."""
         return self._tried(self._module.merge, one, other)
 
     def marks(self, ids: bytes, size: int) -> bytes | None:
-        """Set a bit for the low end of each id of a run, in so many bytes; None if Python is to do it."""
+        """
+        Build marks of `size` bytes, with a bit for the low end of each id. Returns None if Python must do it.
+        """
         return self._tried(self._module.marks, ids, size)
 
     def _tried(self, work: Callable[..., T], *given: object) -> T | None:
@@ -182,9 +192,13 @@ class Native:
         return memory
 
     def fail(self, error: BaseException) -> None:
-        """The module gave up on its input, which Python does then; the third time it is switched off."""
+        """Count and log a failure. The third one switches the module off."""
         self.faults += 1
-        words = "it is not used until the next start" if self.faults == MOST_FAULTS else "Python goes on"
+        words = (
+            "it is switched off until the next start"
+            if self.faults == MOST_FAULTS
+            else "Python continues the work"
+        )
         _log.error(
             "the compiled module failed, %s: %s",
             words,
@@ -195,7 +209,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """Whether the module is used: None, and why it is not."""
+    """State of the module for operators: the loaded module, or None and the reason."""
 
     native: Native | None = None
     reason: str = "no server runs"
@@ -210,13 +224,13 @@ class NativeUse:
 
     @property
     def words(self) -> str:
-        """For an operator."""
+        """Describe the state for an operator."""
         if self.native is None:
             return f"off: {self.reason}"
         return (
             f"on, {self.version}"
             if self.is_on
-            else f"off until the next start: it failed {MOST_FAULTS} times"
+            else f"off until the next start, because it failed {MOST_FAULTS} times"
         )
 
 
@@ -224,7 +238,7 @@ NO_NATIVE: Final = NativeUse()
 
 
 def use(wanted: bool) -> NativeUse:
-    """Load the module, if it is wanted and there."""
+    """Load the module if it is wanted and installed."""
     if not wanted:
         return NativeUse(reason="server.native is false")
     try:
@@ -234,30 +248,32 @@ def use(wanted: bool) -> NativeUse:
 
 
 def load() -> Native:
-    """ImportError, with the reason, if the module cannot be used."""
+    """Load the module. Raises ImportError, with the reason, if it cannot be used."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
     if found != INTERFACE:
-        raise ImportError(f"{MODULE} has interface {found}, this Tollhouse needs {INTERFACE}: build it again")
+        raise ImportError(
+            f"{MODULE} has interface {found}, but this Tollhouse needs {INTERFACE}. Build it again"
+        )
     return Native(module)
 
 
 def _table(module: ModuleType) -> Any:
-    """The fields of a call as the module knows them; those that may be left out at the end are None then."""
+    """Describe the fields of a call to the module. Fields that may be left out at the end are None then."""
     kinds, least = _fields()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
 def _fields() -> tuple[Sequence[tuple[int, bool]], int]:
-    """The kinds of the fields of a call, and how many of them no call leaves out."""
+    """Return the kinds of the fields of a call, and the number of leading fields that every call has."""
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
 
 
 def _kind(type: Any) -> tuple[int, bool]:
-    """The kind of value that a field holds; True beside it if it may be None."""
+    """Return the kind of a field's value, and whether it may be None."""
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))
@@ -267,5 +283,5 @@ def _kind(type: Any) -> tuple[int, bool]:
 
 
 def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
-    """True if a record without the field is the same as one with its default: None, False or empty."""
+    """Return True if a record without the field equals one with its default: None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

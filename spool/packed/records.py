@@ -1,4 +1,4 @@
-"""Records as they are packed, for readers that need no objects; whoever asks for one gets it decoded."""
+"""Sequence of records that stay packed. A record is decoded only when it is accessed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from spool.log.entries.cache import CachedEntry
 from spool.packed.native import Native
 from spool.record import Inference, Record
 
-_PLAIN_OF = 4  # with more odd records than one in so many, all are decoded
+_PLAIN_OF = 4  # if more than one in this number of records is odd, all are decoded
 
 
 class PackedRecords(Sequence[Record]):
     """
-    The records from `begin` until before `end` of some that are packed one behind the other.
+    The records at positions `begin` until before `end` of a packed list.
 
-    `odd` are those, by their places there, that are no plain calls: they are decoded already. `native` can
-    read the others.
+    `odd` has, by position, the records that are not plain calls, already decoded. `native` can read all others.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
@@ -55,7 +54,7 @@ class PackedRecords(Sequence[Record]):
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
     def record(self, place: int) -> Record:
-        """The record at a place of all that are packed."""
+        """Return the record at a position of the packed list."""
         known = self.odd.get(place)
         return (
             codec.record(self.packed[self._starts[place] : self._starts[place + 1]])
@@ -73,9 +72,11 @@ def packed_records(
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    The records of an entry from the numbers `first` to `last`, amended; its first record has the number `number`.
+    Return the records of an entry from `first` to `last`, with added reports. The entry begins with
+    the number `number`.
 
-    None if they are to be decoded: too many are odd. EntryUnreadable when one of them is damaged.
+    Returns None if they must be decoded, because too many are odd. Raises EntryUnreadable if a needed
+    record is damaged.
     """
     begin, end = first - number, last - number + 1
     filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}
@@ -96,7 +97,7 @@ def packed_records(
 def _amended(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
-    """Some records of an entry alone: what is amended is packed again, the rest as it was."""
+    """Return some records of an entry. Changed records are packed again, all others are copied."""
     records: list[Any] = list(entry.raws[begin:end])
     for place, fields in amendments.items():
         record = codec.record(entry.raws[place])

@@ -1,4 +1,4 @@
-"""Entries added up as `spool.ledger.sums` says, those with packed records without decoding them."""
+"""Summation of entries by the rules of `spool.ledger.sums`, without decoding packed records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ _DIMENSIONS: Final = (
 
 
 class PackedSums:
-    """Adds to `sums`, once `hand_over` was called. After a NativeFault some of it is added: begin anew."""
+    """
+    Adds entries to `sums`. Call `hand_over` at the end.
+
+    After a NativeFault, `sums` contains only a part of the entries. Discard it and start again.
+    """
 
     def __init__(self, native: Native, sums: HourlySums) -> None:
         self._native = native
@@ -41,7 +45,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add(self, entry: Entry) -> None:
-        """Everybody else has a turn in between, where Python adds up."""
+        """Add an entry. While Python does the sums, other tasks run in between."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.parts(at_once()):
@@ -61,7 +65,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.fail(error)
                 raise NativeFault from error
-            if at < end:  # one for Python
+            if at < end:  # a record that Python must add
                 self._sums.add([_alone(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % at_once() == 0:
@@ -69,7 +73,7 @@ class PackedSums:
         await pause()
 
     async def hand_over(self) -> None:
-        """Give what was added up to the sums; where many calls differ, there are as many of them as calls."""
+        """Move the rows into `sums`. If all calls differ, there are as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, sample, measures) in enumerate(rows, start=1):
             if number % at_once() == 0:
@@ -82,7 +86,6 @@ class PackedSums:
 
 
 def _alone(entry: Entry, at: int) -> Entry:
-    """One record of an entry."""
     return Entry(
         topic=entry.topic,
         first=entry.first + at,

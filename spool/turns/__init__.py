@@ -1,1 +1,1 @@
-"""Who works next, and before whom: turns of requests by key, the priority of threads, and what they share."""
+"""Scheduling of work: fair turns of requests by key, thread priorities, and data that threads share."""

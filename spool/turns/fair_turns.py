@@ -1,13 +1,14 @@
 """
-Whose work is done next: keys, people and addresses take turns by the time that their work took, not by requests.
+Fair scheduling of requests. Keys, people and addresses take turns by the processor time they used, not by requests.
 
-A party that used less than a tenth of the time lately waits for nobody, so that many quiet keys are as quick as
-one that sends the same.
+A party with less than a tenth of the recent processor time never waits. So many quiet keys are as fast as one
+key with the same load.
 
-A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
-one step for each pass of the event loop, the party that used least first, and none for a moment while a
-request of one that used less is pending. So does the reading of its next request. What others waited for a
-request is charged to its party, so nobody holds up the rest by being slow.
+A lone party works without waiting. If others are active, each step of a party that used more waits for its
+turn. Each pass of the event loop runs such steps for about STEP_S, the party with the least use first. There
+is a short pause while a request of a party with far less use is pending. Reading the heavy party's next
+request waits in the same way. A party is charged for the time that others waited for its requests, so a slow
+party cannot delay the rest.
 """
 
 from __future__ import annotations
@@ -27,30 +28,33 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # after so long a step lets others work
+STEP_S: Final = 0.0005  # after this time, a step lets others work
 LEAST_STEP_S: Final = 0.00005
-ALONE_S: Final = 0.004  # the same, while no others are there
-MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
-LATELY_S: Final = 2.0  # somebody who had something for a commit may have more at any moment
-RECENT_S: Final = 10.0  # for so long behind something for a commit of one party another one is not alone
-# Who used less of late and had nothing to commit, such as a scraper, is there only while a request is pending.
+ALONE_S: Final = 0.004  # the same while no other party is active
+MEMORY_S: Final = 2.0  # past use decays with this time constant; it counts half after some 1.4 s
+LATELY_S: Final = 2.0  # a party that had something to commit within this time may have more at any moment
+RECENT_S: Final = 10.0  # after a commit of one party, another is considered not alone for this time
+# A party with less recent use and nothing to commit, such as a scraper, only counts as active while a
+# request is pending.
 LITTLE_S: Final = 0.05
-URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
-# Between two steps of parties that used more than one whose request is pending: so many times the step
-# before.
+URGENT_S: Final = (
+    0.05  # a request that has run no step for this time waits for something else and delays nobody
+)
+# Pause between two steps of parties with more use while a request of a party with far less use is pending:
+# REST times the last step, within these bounds.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
-FAR_LESS: Final = 2.0  # so many times less was used
-HEAVY_S: Final = 0.2  # a party that used less than this lately, a tenth of the time, gives way to nobody
-MOST_LOOKED_AT: Final = 64  # parties with pending requests, among which one that used less is looked for
-_RENEW_S: Final = 0.1  # how long a weight is used
-_FAR: Final = 100.0  # of the exponent: then all sums are scaled down
+FAR_LESS: Final = 2.0  # a party used far less if its use, times this, is still lower
+HEAVY_S: Final = (
+    0.2  # a party that used less than this lately, which is a tenth of the time, gives way to nobody
+)
+MOST_LOOKED_AT: Final = 64  # parties with pending requests that are searched for one with less use
+_RENEW_S: Final = 0.1  # interval between updates of the weight
+_FAR: Final = 100.0  # rescale all sums past this exponent, long before exp() overflows
 
 
 class Party:
-    """
-    A key, a person or an address: what it used of the processor, weighted so that what is newer counts for more.
-    """
+    """A key, a person or an address, with the processor time that it used. Newer time has a higher weight."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -58,51 +62,51 @@ class Party:
         self.turns = turns
         self.name = name
         self.used = 0.0
-        self.in_hand = 0  # requests
+        self.in_hand = 0  # pending requests
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
-        self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
-        # True: the turn is taken in any case
+        self.step_s = LEAST_STEP_S  # estimated duration of its steps, rather too high
+        # True gives the turn in any case
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
     def is_little(self) -> bool:
-        """True if it used less than a tenth of the time lately: then it gives way to nobody."""
+        """Return True if it used less than a tenth of the recent time. It gives way to nobody then."""
         return self.used < HEAVY_S * self.turns.weight
 
     def spend(self, seconds: float) -> None:
-        """Count time that was used for it; from any thread."""
+        """Charge time to the party. Callable from any thread."""
         self.used += seconds * self.turns.weight
 
 
 class FairTurns:
-    """The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop."""
+    """The parties of one process. Use it only on the event loop, except for `Party.spend` and `is_wanted`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # several parties are there
-        self.commits_are_shared = False  # several parties had something for a commit of late
-        # a request came of a party that used less than the one whose job a thread does
+        self.are_shared = False  # several parties are active
+        self.commits_are_shared = False  # several parties had something to commit recently
+        # a request arrived from a party with less use than the one that has the thread for long jobs
         self.is_wanted = False
-        self.aside: Party | None = None  # that party
+        self.aside: Party | None = None  # the party that has the thread for long jobs
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        self._submitting: dict[str, Party] = {}  # that had something for a commit of late
+        self._submitting: dict[str, Party] = {}  # parties that had something to commit recently
         self._waiting: dict[str, Party] = {}
-        self._is_looking = False  # the next pass of the event loop is that of those who wait
-        self._left_s = STEP_S  # of this pass of the event loop, about
+        self._is_looking = False  # the next pass of the event loop runs `_next`
+        self._left_s = STEP_S  # approximate time left in this pass of the event loop
         self._timer: asyncio.TimerHandle | None = None
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = Party(self, "")  # who waits for what is done in the background
+        self._nobody = Party(self, "")  # the party of background work
         self._nobody.step_s = STEP_S
 
     def party(self, name: str) -> Party:
-        """The party of that name, which was heard of now."""
+        """Return the party of a name and note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
@@ -113,7 +117,7 @@ class FairTurns:
         return found
 
     def submits(self, party: Party) -> None:
-        """The party has something for a commit."""
+        """Note that the party has something to commit."""
         party.submitted = party.seen
         if party.name not in self._submitting:
             self._submitting[party.name] = party
@@ -121,7 +125,8 @@ class FairTurns:
 
     def expects_lighter(self, used: float) -> bool:
         """
-        True if a party that used far less than `used` had something to commit lately. False if `used` is little.
+        Return True if a party that used far less than `used` had something to commit lately. False if
+        `used` is little.
         """
         if used < HEAVY_S * self.weight:
             return False
@@ -130,11 +135,11 @@ class FairTurns:
         return any(party.used < most and party.submitted > since for party in looked_at)
 
     def request(self, name: str) -> WorkInHand:
-        """A request while it is pending. `name`: the party that it is of, unless it says another one."""
+        """Return the work of a request. `name` is its party, unless `begin` states another."""
         return WorkInHand(self, name)
 
     def enter(self, party: Party) -> None:
-        """A request of the party is pending."""
+        """Note that a request of the party is pending."""
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
         self._in_hand[party.name] = party
@@ -146,15 +151,17 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # somebody waits, perhaps for this one
+            if self._timer is not None:  # a party is waiting, perhaps for this one
                 self._timer.cancel()
                 self._timer = None
                 self._next()
 
     async def turn(self, party: Party) -> None:
         """
-        Wait until it is the party's turn. Return at once if it is alone, used little, or used the least of those
-        with requests. Many keys that each send a little are so as quick as one key that sends as much.
+        Wait for the party's turn.
+
+        Returns at once if the party is alone, used little, or used the least of those with requests. So many
+        keys that each send a little are as fast as one key that sends as much.
         """
         if not self.are_shared or party.is_little:
             return
@@ -170,7 +177,7 @@ class FairTurns:
             pass
 
     async def _given_turn(self, party: Party) -> bool:
-        """Wait for a turn; False if it is not taken, because a request of one that used less came meanwhile."""
+        """Wait for a turn. Return False if a request of a party with far less use arrived meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
@@ -183,28 +190,31 @@ class FairTurns:
             raise
         if is_certain:
             return True
-        await asyncio.sleep(0)  # requests that came in this pass of the event loop begin
+        await asyncio.sleep(0)  # lets requests begin that arrived in this pass of the event loop
         return self._lighter(party) is None
 
     def heavy(self, name: str) -> Party | None:
-        """The party of that name if it used much, beside others: its next request is begun in its turn."""
+        """
+        Return the party of a name if it used much while others are active. Its next request must wait
+        for its turn.
+        """
         party = self._parties.get(name)
         return None if party is None or party.is_little or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
-        """Call a job, which raises nothing, when it is the party's turn."""
+        """Call a job, which must not raise, at the party's turn."""
         party.waiting.append(job)
         self._waiting[party.name] = party
         self._look_again()
 
     async def background_turn(self) -> None:
-        """Wait for a turn of what is done behind the answers: not before requests of those that used little."""
+        """Wait for a turn of background work, which yields to requests of parties with little use."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.turn(self._nobody)
 
     @asynccontextmanager
     async def thread(self, party: Party) -> AsyncIterator[None]:
-        """Wait for the one thread of long jobs, and have it; the party that used least is the next."""
+        """Wait for the one thread for long jobs and hold it. The waiting party with the least use is next."""
         await self.turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
@@ -234,7 +244,7 @@ class FairTurns:
         if waiting:
             first = min(waiting, key=lambda each: each[0].used)
             self._for_thread = [each for each in waiting if each is not first]
-            self.aside = first[0]  # nobody comes between
+            self.aside = first[0]  # no other party can take the thread in between
             first[1].set_result(None)
         else:
             self._for_thread = []
@@ -245,16 +255,16 @@ class FairTurns:
             del self._waiting[party.name]
 
     def _look_again(self) -> None:
-        """Plan the next look for the next pass of the event loop, in which there is time again."""
+        """Schedule `_next` for the next pass of the event loop, which has time again."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         """
-        Let parties go on for about STEP_S, that which used the least of those that wait first.
+        Let waiting parties continue for about STEP_S, the party with the least use first.
 
-        In a moment, if one that used less is at work.
+        Pauses first if a party with far less use is working.
         """
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
@@ -278,7 +288,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Return how long a party rests in favour of one that used less; the other is charged for the rest."""
+        """Return the pause for a party with less use. That party is charged for the pause."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
@@ -294,7 +304,7 @@ class FairTurns:
         return left
 
     def _lighter(self, party: Party) -> Party | None:
-        """Return a party that used far less and has a pending request that was at work a moment ago."""
+        """Return a party that used far less and has a pending request that worked a moment ago."""
         if party.is_little:
             return None
         now, most = self._now(), party.used / FAR_LESS
@@ -336,20 +346,20 @@ class FairTurns:
 
 class WorkInHand:
     """
-    The work of one request: for whom it is, and how long the step that runs has taken.
+    Work of one request: its party, and the duration of the running step.
 
-    As a context manager it is that of the task, until the request is no longer pending.
+    Use it as a context manager in the task of the request, for as long as the request is pending.
     """
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
-        """`name` is that of the party, unless `begin` says another one."""
+        """`name` is the party, unless `begin` states another."""
         self.turns = turns
-        self.party: Party | None = None  # None: it has not begun, because who asks is not known
+        self.party: Party | None = None  # None before `begin`, because the sender is not known yet
         self._name = name
         self._before: Token[WorkInHand | None]
-        self._before_s = 0.0  # what was used before that
+        self._before_s = 0.0  # time that was used before `begin`
         self._began = 0.0
 
     def __enter__(self) -> WorkInHand:
@@ -362,7 +372,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def begin(self, name: str = "") -> None:
-        """Wait for the turn of the party that asks, now that it is known. A second call is ignored."""
+        """Wait for the turn of the sender's party, once it is known. Further calls are ignored."""
         if self.party is None:
             self.party = party = self.turns.party(name or self._name)
             self.turns.enter(party)
@@ -371,25 +381,28 @@ class WorkInHand:
                 await self.turns.turn(party)
 
     async def end_in_turn(self) -> None:
-        """Wait for the turn with the answer: what is sent upon it must not come before others are read."""
+        """
+        Wait for a turn before responding, so that the next request of this sender is not read before
+        those of others.
+        """
         if self.party is None:
             await self.begin()
         if self.party is not None and self.turns.are_shared:
             await self.turns.turn(self.party)
 
     def expects_lighter(self) -> bool:
-        """True if a party that used far less than this one may have something for a commit at any moment."""
+        """Return True if a party that used far less may have something to commit at any moment."""
         return self.party is not None and self.turns.expects_lighter(self.party.used)
 
     async def pause(self) -> None:
-        """End a step: the event loop has its turn, and parties that used less have theirs."""
+        """End a step, so that the event loop and parties with less use can work."""
         await asyncio.sleep(0)
         if self.party is not None:
             await self.turns.turn(self.party)
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[Party]:
-        """The one thread of long jobs, when it is the party's turn."""
+        """Hold the one thread for long jobs, after waiting for the party's turn."""
         party = self.party or self.turns.party(self._name)
         async with self.turns.thread(party):
             yield party
@@ -402,7 +415,7 @@ class WorkInHand:
 
     @coroutine
     def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """Run a job and return its result; each of its steps on the event loop is charged to the party."""
+        """Run a job and return its result. Each of its steps on the event loop is charged to the party."""
         steps = job.__await__()
         error: BaseException | None = None
         while True:
@@ -419,7 +432,7 @@ class WorkInHand:
                 if party is None:
                     self._before_s += seconds
                 else:
-                    party.used += seconds * self.turns.weight  # `Party.spend`, without a call
+                    party.used += seconds * self.turns.weight  # `Party.spend`, inlined
                     party.urgent_until = now + URGENT_S
                     party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
                     self.turns.last_step_s = seconds
@@ -430,7 +443,7 @@ class WorkInHand:
 
 
 class BackgroundWork(WorkInHand):
-    """What is done behind the answers, for nobody's request."""
+    """Background work, which belongs to no request."""
 
     __slots__ = ()
 
@@ -440,7 +453,7 @@ class BackgroundWork(WorkInHand):
 
 
 async def in_background(turns: FairTurns, job: Awaitable[T]) -> T:
-    """Do a job, each step of which waits for requests of parties that used little."""
+    """Run a job whose steps yield to requests of parties with little use."""
     with BackgroundWork(turns, ""):
         return await job
 
@@ -449,18 +462,18 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """The work of the request that this task is for; None in the background."""
+    """Return the work of the request that this task belongs to, or None in the background."""
     return _current.get()
 
 
 def others_are_there() -> bool:
-    """True if several parties are at work, as far as this task knows."""
+    """Return True if several parties are active, as far as this task knows."""
     work = _current.get()
     return work is not None and work.turns.are_shared
 
 
 async def pause() -> None:
-    """End a step of whatever runs: the event loop has its turn, and parties that used less have theirs."""
+    """End a step of the running work, so that the event loop and parties with less use can work."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -469,7 +482,7 @@ async def pause() -> None:
 
 
 async def pause_when_due() -> None:
-    """Pause if the step of this request has taken long enough; in the background, always."""
+    """Pause if the running step of this request has taken long enough. Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -481,14 +494,14 @@ def _used(party: Party) -> float:
     return party.used
 
 
-# -- how fast something may be used over time, and how much of it at once ------------------------------------
+# -- limits of rate and burst ----------------------------------------------------------------------------------
 
 
-NEARLY = 1e-6  # token: what rounding may leave of one that is there
+NEARLY = 1e-6  # rounding error up to which a token counts as available
 
 
 class TokenBucket:
-    """`per_s` tokens a second over time, at most `burst` at once. It is full at first."""
+    """Rate limit: `per_s` tokens a second on average and at most `burst` at once. It starts full."""
 
     __slots__ = ("_at", "_clock", "_level", "_per_s", "burst")
 
@@ -500,12 +513,14 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def wait_s(self, amount: float) -> float:
-        """Seconds until it holds `amount`, which is at most `burst`; 0 now."""
+        """Return the seconds until the bucket holds `amount`, which must not exceed `burst`. 0 means now."""
         missing = amount - self._filled()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
     def charge(self, amount: float) -> None:
-        """Take `amount`, more than there is too: then it is paid off before the next."""
+        """
+        Remove `amount`, which may exceed the level. The debt must be refilled before the next tokens are available.
+        """
         self._level = self._filled() - amount
 
     def _filled(self) -> float:

@@ -111,7 +111,7 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
     assert not use(True).is_on
     assert MODULE in use(True).words
     monkeypatch.setitem(sys.modules, MODULE, module(INTERFACE + 1))
-    assert f"off: {MODULE} has interface 5, this Tollhouse needs 4: build it again" == use(True).words
+    assert f"off: {MODULE} has interface 5, but this Tollhouse needs 4. Build it again" == use(True).words
 
 
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
