@@ -1,1 +1,1 @@
-"""Gateway formats into records, one module a format. Nothing here waits, and no prompt leaves a decoder."""
+"""Gateway formats to records, one module per format. Nothing here waits, and no prompt leaves a decoder."""

@@ -60,7 +60,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: AgentgatewayEvent) -> Iterable[Call]:
-    """A line with a model or tokens is a call; MCP lines have neither."""
+    """Read a line with a model or tokens as one call. MCP lines have neither."""
     record = Inference(
         id=b"",
         source=NAME,
@@ -75,7 +75,8 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     )
     record.region = region_of(address=event.endpoint, model=event.request_model)
     record.start_time = before(record.end_time, duration(event.duration))
-    # Releases before August 2026 logged the provider's own count, without the cache; a larger cache shows it.
+    # Releases before August 2026 logged the provider's own input count, which may exclude the cache. A cache
+    # count above the input shows it.
     count_tokens(
         record,
         Tokens(

@@ -1,4 +1,7 @@
-"""AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another name."""
+"""
+AISIX: lines of its object store exporter, one per attempt. After a restart it writes the same lines again
+under another name.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ from spool.record import Inference
 
 NAME = "aisix"
 
-_ANY_OF_ITS_SHAPE = "openai"  # the kind of every provider that speaks OpenAI's protocol
+_ANY_OF_ITS_SHAPE = "openai"  # AISIX's kind for every provider with OpenAI's protocol
 
 
 class AisixEvent(msgspec.Struct):
-    """The content and the message of an error are not decoded."""
+    """One attempt. Content and error messages are not decoded."""
 
     request_id: Any = None
     trace_id: Any = None
@@ -63,7 +66,7 @@ class AisixEvent(msgspec.Struct):
 
 
 def calls(event: AisixEvent) -> Iterable[Call]:
-    """Attempts of one request are calls of their own, under one request id."""
+    """Read one attempt as one call. Attempts of one request share its id."""
     is_cached = text(event.cache_status) == "hit"
     answered_by = text(event.provider_model_version)
     model = first(event.attempt_model, event.requested_model)
@@ -102,7 +105,10 @@ def calls(event: AisixEvent) -> Iterable[Call]:
 
 
 def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
-    """Anthropic's cache stands beside the prompt, OpenAI's is a part of it; a hit tells what it saved."""
+    """
+    Fill in the counts. Anthropic's cache counts are not part of the prompt count, OpenAI's are. A cache hit
+    states the tokens that it saved.
+    """
     created = count(event.cache_creation_tokens, "cache_creation_tokens")
     read = count(event.cache_read_tokens, "cache_read_tokens")
     beside = bool(created or read)
@@ -155,7 +161,7 @@ FORMAT = ItemFormat(
         "trace_id": "trace_id",
         "start_time": "occurred_at - upstream_latency_ms",
         "end_time": "occurred_at",
-        "provider": "provider_kind, or the model",
+        "provider": "provider_kind, or derived from the model name",
         "request_model": "attempt_model, else requested_model",
         "response_model": "provider_model_version",
         "input_tokens": "prompt_tokens + cache_creation_tokens + cache_read_tokens; cache_hit_saved_input_tokens",

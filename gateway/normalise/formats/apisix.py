@@ -1,4 +1,6 @@
-"""APISIX: http-logger entries with `llm_summary`, whose values are nginx variables and so all text."""
+"""
+APISIX: entries of its http-logger with `llm_summary`. All values are text, because they are nginx variables.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ class ApisixEvent(msgspec.Struct):
 
 
 def calls(event: ApisixEvent) -> Iterable[Call]:
-    """An entry with a summary is a call."""
+    """Read an entry with a summary as one call."""
     summary, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
     record = Inference(
         id=b"",
@@ -98,7 +100,7 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     metadata.tag("service", text(event.service_id))
     principal = text(nested(event.consumer, ApisixConsumer).username)
     metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
-    # Callers may choose x-request-id.
+    # callers may choose x-request-id
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 
 
@@ -133,7 +135,7 @@ FORMAT = ItemFormat(
         "request_id": "request.headers.x-request-id",
         "start_time": "start_time",
         "end_time": "start_time + latency",
-        "provider": "the model",
+        "provider": "derived from the model name",
         "operation": "request.uri",
         "request_model": "llm_summary.request_model",
         "response_model": "llm_summary.model",

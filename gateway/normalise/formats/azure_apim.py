@@ -1,8 +1,8 @@
 """
-Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in AppMetrics.
+Azure API Management: rows of its gateway LLM log, and rows that `llm-emit-token-metric` writes to AppMetrics.
 
-One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it
-does not name.
+One row per call in the log has the counts; the other rows have messages. A metric counts tokens
+without naming calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROVIDER = "azure.ai.openai"
 
 
 class AzureApimEvent(msgspec.Struct):
-    """Columns with messages are not decoded."""
+    """The columns that are read. Columns with messages are not decoded."""
 
     TimeGenerated: Any = None
     OperationName: Any = None
@@ -58,7 +58,7 @@ class AzureApimEvent(msgspec.Struct):
 
 
 _TOKEN_TYPES = {"Prompt Tokens": "input", "Completion Tokens": "output"}
-_TOTAL = "Total Tokens"  # repeats the two
+_TOTAL = "Total Tokens"  # the sum of the other two
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 
@@ -69,13 +69,13 @@ def has_sign(members: Members) -> bool:
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
-    """The rows of an Event Hub message, else the row itself."""
+    """Return the rows of an Event Hub message, else the row itself."""
     rows = payload.peek(raw).get("records")
     return payload.array(raw if rows is None else rows)
 
 
 def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
-    """The row with a deployment, or with figures, is the call."""
+    """Read the row with a deployment or with counts as the call."""
     if event.Name is not None:
         return _count(event)
     deployment = text(event.DeploymentName)
@@ -94,7 +94,7 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
         response_model=model_name(event.ModelName, PROVIDER),
     )
     count_tokens(record, tokens)
-    # RequestId is the model's response id; APIM itself makes the correlation id.
+    # RequestId is the provider's response id. API Management creates the correlation id.
     response_id = text(event.RequestId)
     unique = response_id if response_id and is_long(response_id) else None
     return (Call(record, of_call(record, response_id=unique, own_id=record.request_id)),)
@@ -102,7 +102,7 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
 
 def _count(event: AzureApimEvent) -> Iterable[Count]:
     """
-    Tokens of a minute. They name no service, so that the calls of the log are known to be those that they count.
+    Read the token count of a minute. It names no service, so it matches the calls of the log that it repeats.
     """
     name, dimensions = text(event.Name) or "", mapping(event.Properties)
     number = count(event.Sum, "Sum")
@@ -132,7 +132,9 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
 
 
 def ignored_as(event: AzureApimEvent) -> str:
-    """A row of message chunks belongs to the row that has the figures; a total to its parts."""
+    """
+    Return why a row is ignored. Message rows repeat the row with the counts, and a total repeats its parts.
+    """
     if event.Name is not None:
         return MERGED if text(event.Name) == _TOTAL else NOT_AI
     return MERGED if text(event.CorrelationId) else NOT_AI
@@ -170,7 +172,7 @@ FORMAT = ItemFormat(
     origins={
         "request_id": "CorrelationId",
         "start_time": "TimeGenerated",
-        "provider": "the log is Azure's",
+        "provider": "always Azure OpenAI for this log",
         "operation": "OperationName",
         "request_model": "DeploymentName",
         "response_model": "ModelName",

@@ -1,8 +1,8 @@
 """
-AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose delivery.
+AWS Bedrock's model invocation log: records, lines, CloudWatch subscriptions, or these inside a Firehose delivery.
 
-Of the bodies in it nothing is read but the provider's usage object, which has what the log's own counts leave out:
-writes to the cache by their life, and the kinds of tokens.
+Of the bodies in the log, only the provider's usage object is read. It has facts that the log's own counts
+omit: the lifetime of cache writes, and the kinds of tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from spool.turns.threads import prepare
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
 FIREHOSE_ANSWER = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
-_MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
+_MAX_WRAPPERS: Final = 4  # most nested wrappers: Firehose, its data, the subscription, its messages
 
 
 class BedrockIdentity(msgspec.Struct):
@@ -63,11 +63,11 @@ class BedrockBody(msgspec.Struct):
 
 class BedrockOutput(msgspec.Struct):
     outputTokenCount: Any = None
-    outputBodyJson: BedrockBody | Other = None  # a list of events where it was streamed
+    outputBodyJson: BedrockBody | Other = None  # a list of events if the response was streamed
 
 
 class _Streamed(msgspec.Struct):
-    """An event that tells usage: the first of Claude's, and each of Nova Sonic's."""
+    """A streamed event with usage: the first one of Claude, and each one of Nova Sonic."""
 
     message: BedrockBody | Other = None
     event: _SonicEvent | Other = None
@@ -77,7 +77,7 @@ class _SonicEvent(msgspec.Struct):
     usageEvent: Usage | Other = None
 
 
-# The names of wrappers, also with escapes.
+# Names of wrappers, also in escaped form.
 _PACKED = (b'"awslogs"', b'"records"', b"\\u006", b"\\u007")
 
 
@@ -116,7 +116,9 @@ def has_sign(members: Members) -> bool:
 
 
 def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
-    """The log records in one item, out of all their wrappers; a bad wrapper costs only what is in it."""
+    """
+    Yield the log records in one item, without any wrappers. A bad wrapper affects only its own contents.
+    """
     return _unwrapped(raw, unfolding, _MAX_WRAPPERS)
 
 
@@ -129,7 +131,9 @@ def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     elif wrappers and "logEvents" in members:
         yield from _of_subscription(members, unfolding, wrappers - 1)
     else:
-        del members  # of a large record that was cleaned they hold a copy, while the record is read
+        del (
+            members
+        )  # they hold a copy of a large record that was cleaned, so they are released before it is read
         yield raw
 
 
@@ -157,7 +161,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
             else:
                 yield item
     except payload.TooBig:
-        yield Unreadable(f"{field} unfolds to more than {MAX_PIECE} bytes")
+        yield Unreadable(f"{field} expands to more than {MAX_PIECE} bytes")
     except payload.UNREADABLE:
         yield Unreadable(f"{field} is not text")
     except BadPayload as error:
@@ -167,7 +171,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
 
 
 def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    # CloudWatch tests the subscription
+    # CloudWatch sends these to test the subscription
     if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
         return
@@ -194,7 +198,7 @@ def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers
 
 
 def calls(event: BedrockEvent) -> Iterable[Call]:
-    """Read one log record as one call; a control message holds nothing."""
+    """Read one log record as one call. A control message has none."""
     record = Inference(
         id=b"",
         source=NAME,
@@ -202,8 +206,8 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
         start_time=instant(event.timestamp),
         provider="aws.bedrock",
         request_model=model_name(event.modelId, "bedrock"),
-        # The one that was called has the price and stands on the bill; inferenceRegion is where a profile led
-        # to.
+        # The called region comes first, because it decides the price and appears on the bill. inferenceRegion
+        # is where an inference profile sent the call.
         region=region_of(event.region, event.inferenceRegion, model=event.modelId),
     )
     record.operation = _operation(text(event.operation), record.request_model)
@@ -213,12 +217,15 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
     metadata = Metadata()
     metadata.learn(mapping(event.requestMetadata))
     metadata.describe(record, principal=text(nested(event.identity, BedrockIdentity).arn))
-    # requestId is AWS's own, the id that SDKs see too.
+    # requestId is AWS's own id, which SDKs also report
     return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
 
 
 def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
-    """The log's own counts; a body tells what they leave out, and the counts where the log has none."""
+    """
+    Return the log's own counts, with the facts that only a body has. Without counts in the log, return those
+    of the body.
+    """
     body = _of_body(output.outputBodyJson)
     input_tokens = count(input.inputTokenCount, "input.inputTokenCount")
     output_tokens = count(output.outputTokenCount, "output.outputTokenCount")
@@ -236,7 +243,9 @@ def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
 
 
 def _of_body(body: Any) -> Tokens:
-    """Return the counts of the usage object in an answer; none where there is none, or it cannot be."""
+    """
+    Return the counts of the usage object in a response, or no counts if there is none or a count is impossible.
+    """
     usage: Any = nested(body, BedrockBody).usage
     if isinstance(body, list):
         told = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
@@ -261,13 +270,16 @@ def _operation(written: str | None, model: str | None) -> str | None:
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
-    """Firehose repeats a delivery whole until it reads its own request id and a time in milliseconds."""
+    """
+    Return Firehose's response format. Firehose repeats a delivery until the response has its request id and a
+    time in milliseconds.
+    """
     request_id = _firehose_request_id(body)
     return _firehose_answer(200, request_id, now) if request_id else None
 
 
 def refuse(headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float) -> FormatAnswer | None:
-    """Firehose expects its request id in a refusal too."""
+    """Return a refusal with Firehose's request id, which Firehose expects."""
     request_id = headers.get(FIREHOSE_ID_HEADER) or _firehose_request_id(body)
     if request_id is None:
         return None
@@ -279,7 +291,7 @@ def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> F
 
 
 def _firehose_request_id(body: bytes) -> str | None:
-    """The request id of a Firehose delivery, None for any other body."""
+    """Return the request id of a Firehose delivery, or None for any other body."""
     members = payload.peek(body)
     try:
         return msgspec.json.decode(members["requestId"], type=str) if "records" in members else None
@@ -324,10 +336,10 @@ FORMAT = ItemFormat(
     origins={
         "request_id": "requestId",
         "start_time": "timestamp",
-        "provider": "the log is Bedrock's",
+        "provider": "always Bedrock for this log",
         "operation": "operation",
         "request_model": "modelId",
-        "region": "region, else inferenceRegion; `global` for a global profile in modelId",
+        "region": "region, else inferenceRegion; `global` if modelId is a global profile",
         "input_tokens": "input.inputTokenCount + both cache counts",
         "output_tokens": "output.outputTokenCount",
         "cache_read_tokens": "input.cacheReadInputTokenCount",

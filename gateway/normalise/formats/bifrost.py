@@ -1,8 +1,8 @@
 """
-Bifrost: the spans of its log exporter's traces. Those of kind `llm.call` are calls, and so are those of kind
-`retry`: a further attempt, with tokens of its own. The root repeats the last of them.
+Bifrost: spans of its log exporter. Spans of kind `llm.call` are calls, and so are spans of kind `retry`,
+which are further attempts with their own tokens.
 
-Its releases rename their attributes: the newest name goes before an older one.
+The root span repeats the last attempt. Releases rename attributes, so the newest name takes precedence.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NAME = "bifrost"
 
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
-_MAX_ID: Final = 1024  # of a trace, as JSON: it is written to every span, and no id is so long
+_MAX_ID: Final = 1024  # bytes of a trace id as JSON; the id is copied to every span, and no real id is longer
 
 
 class BifrostAttributes(msgspec.Struct):
-    """Content stands beside these and is not decoded."""
+    """Attributes of one span. Content attributes are not decoded."""
 
     operation: Any = column("gen_ai.operation.name")
     service_tier: Any = column("gen_ai.response.service_tier")
@@ -82,14 +82,14 @@ class BifrostSpan(msgspec.Struct):
 
 
 class BifrostEvent(msgspec.Struct):
-    """One span, with its trace's id."""
+    """One span with the id of its trace."""
 
     TraceID: Any = None
     Span: BifrostSpan | Other = None
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
-    """Each span of a trace by itself: a bad one costs no other."""
+    """Yield each span of a trace as its own item, so that a bad span does not affect the others."""
     members = payload.peek(raw)
     spans = members.get("Spans")
     if spans is None:
@@ -103,7 +103,7 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
 
 
 def calls(event: BifrostEvent) -> Iterable[Call]:
-    """A span of an attempt is a call."""
+    """Read the span of an attempt as one call."""
     span = nested(event.Span, BifrostSpan)
     if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
         return ()
@@ -126,7 +126,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
     if span.Status == "error":
         fail(record, attributes.error_type, attributes.older_error_type)
     record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
-    # The exporter's OTLP push carries the same trace and span ids.
+    # The exporter's OTLP push has the same trace and span ids.
     identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
     metadata = Metadata()
     tag_tier(metadata, attributes.service_tier)
@@ -135,7 +135,10 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
 
 
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
-    """The name's first word; else what the attempt states: its first releases called every call by its kind."""
+    """
+    Return the operation from the first word of the name, else the stated one. The first releases named every
+    call by its kind.
+    """
     name = text(span.Name) or ""
     word = name.partition(" ")[0]
     if span.Kind == _CALL and word not in ("", _CALL):

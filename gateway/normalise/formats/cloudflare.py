@@ -1,4 +1,6 @@
-"""Cloudflare AI Gateway: entries of its Logs API, a page, a list or lines. Its OTLP goes to the dialects."""
+"""
+Cloudflare AI Gateway: entries of its Logs API as a page, a list or lines. Its OTLP is read by a dialect.
+"""
 
 from __future__ import annotations
 
@@ -53,18 +55,18 @@ class CloudflareEvent(msgspec.Struct):
 
 
 def has_sign(members: Members) -> bool:
-    is_page = {"result", "result_info"} <= members.keys()  # also when there is nothing on it
+    is_page = {"result", "result_info"} <= members.keys()  # also for a page without entries
     return is_page or "tokens_in" in members or any_inside(members, "result", "tokens_in")
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
-    """The entries of one page of the API, else the entry itself."""
+    """Return the entries of one page of the API, else the entry itself."""
     page = payload.peek(raw).get("result")
     return payload.array(raw if page is None else page)
 
 
 def calls(event: CloudflareEvent) -> Iterable[Call]:
-    """Each step of a dynamic route is a row, and a call, of its own."""
+    """Read an entry as one call. Each step of a dynamic route has its own entry."""
     record = Inference(
         id=b"",
         source=NAME,

@@ -1,6 +1,8 @@
 """
-Databricks: rows of the AI Gateway's usage table (`system.ai_gateway.usage`), and of model serving the rows
-of `system.serving.endpoint_usage` and of inference tables. Drivers deliver structs and maps as JSON text.
+Databricks: rows of the AI Gateway's usage table (`system.ai_gateway.usage`), and of model serving
+(`system.serving.endpoint_usage` and inference tables).
+
+Drivers deliver structs and maps as JSON text.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from spool.record import Inference
 
 NAME = "databricks"
 
-_EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"  # a provider's model, by a key of the customer's own
+_EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"  # a provider's model, called with the customer's own key
 
 
 class DatabricksTokenDetails(msgspec.Struct):
@@ -82,7 +84,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: DatabricksEvent) -> Iterable[Call]:
-    """Read one row as one call; rows of MCP services name neither a model nor tokens and are no calls."""
+    """Read one row as one call. Rows of MCP services have neither model nor tokens and are not calls."""
     is_of_serving = text(event.databricks_request_id) is not None
     record = _of_serving(event) if is_of_serving else _of_gateway(event)
     fail_by_status(record, event.status_code)
@@ -109,7 +111,7 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
     )
     record.end_time = after(record.start_time, event.latency_ms)
     details = nested(event.token_details, DatabricksTokenDetails)
-    # Unlike in Anthropic's own answers, input_tokens includes the cache.
+    # Unlike in Anthropic's own responses, input_tokens includes the cache.
     count_tokens(
         record,
         Tokens(
@@ -124,7 +126,10 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
 
 
 def _of_serving(event: DatabricksEvent) -> Inference:
-    """An inference table has the bodies, the usage table the counts; the same call may be in both."""
+    """
+    Read a row of model serving. An inference table has the bodies, the usage table the counts, and both may
+    have the same call.
+    """
     answered = nested(event.response, ProviderBody)
     asked = nested(event.request, DatabricksRequest)
     own_model = _own_model(asked.model)
@@ -151,8 +156,10 @@ def _of_serving(event: DatabricksEvent) -> Inference:
 
 def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
     """
-    Provider and model. The destination's name is a model where Databricks serves it, else that of a key;
-    `destination_model` may be a title with blanks then (`GPT OSS 20B`), so the names go first.
+    Return provider and model.
+
+    If Databricks serves the model, the destination's name is the model. Otherwise it is the name of a key.
+    `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
     """
     model = text(event.destination_model)
     if text(event.destination_type) == _EXTERNAL:
@@ -162,7 +169,9 @@ def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
 
 
 def _own_model(written: Any) -> str | None:
-    """The name of a model that Databricks serves, as its price list has it; None for any other name."""
+    """
+    Return the name of a model that Databricks serves, as its price list has it, or None for any other name.
+    """
     name = text(written)
     if name is None or not name.startswith(("system.ai.", "databricks-")):
         return None
@@ -170,7 +179,7 @@ def _own_model(written: Any) -> str | None:
 
 
 def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
-    """Tags of the endpoint and of the request; the request's win."""
+    """Return the tags of the endpoint and of the request. Tags of the request take precedence."""
     of_request = mapping(event.request_tags)
     of_serving = mapping(event.usage_context) or mapping(
         nested(event.request, DatabricksRequest).usage_context
@@ -179,7 +188,9 @@ def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
 
 
 def _identity(record: Inference, event: DatabricksEvent) -> Identity:
-    """Calls of an agent's turns and of guardrails share one request_id; each has its invocation_id."""
+    """
+    Identify a call by its invocation_id. Calls of an agent's turns and of guardrails share one request_id.
+    """
     own_id = first(event.databricks_request_id, event.invocation_id)
     if own_id is not None:
         return of_call(record, own_id=own_id)
@@ -222,7 +233,7 @@ FORMAT = ItemFormat(
         "trace_id": "request_id",
         "start_time": "event_time; request_time",
         "end_time": "event_time + latency_ms; request_time + execution_duration_ms",
-        "provider": "destination_type, else the model",
+        "provider": "destination_type, else derived from the model name",
         "operation": "api_type, else url",
         "region": "response.usage.inference_geo",
         "request_model": "endpoint_name, else destination_name, else destination_model; request.model",

@@ -1,5 +1,6 @@
 """
-Envoy AI Gateway: JSON access-log lines under the documented keys of today and of its first versions.
+Envoy AI Gateway: JSON access-log lines under the documented keys of current and first versions.
+
 Operators may write numbers as text.
 """
 
@@ -60,7 +61,7 @@ class EnvoyEvent(msgspec.Struct):
 
 
 def calls(event: EnvoyEvent) -> Iterable[Call]:
-    """A line with a model is a call; MCP traffic shares the log and has none."""
+    """Read a line with a model as one call. MCP traffic is in the same log, without models."""
     sent = first(event.model_override, event.model, event.old_model_override, event.old_model)
     backend = first(event.backend, event.old_backend)
     record = Inference(
@@ -88,19 +89,21 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     )
     if record.request_model is None and record.response_model is None:
         return ()
-    if status_code(event.response_code) == 0:  # nobody answered
+    if status_code(event.response_code) == 0:  # no response arrived
         fail(record, event.response_flags)
     else:
         fail_by_status(record, event.response_code)
     metadata = Metadata()
     metadata.tag("route", text(event.route_name))
     metadata.describe(record)
-    # Callers may choose x-request-id.
+    # callers may choose x-request-id
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 
 
 def _filled(today: Any, older: Any) -> Any:
-    """Envoy writes a dash under the names that its gateway did not fill."""
+    """
+    Return the value under the current name, or the older one if Envoy wrote a dash because the gateway filled none.
+    """
     return older if today is None or today == "-" else today
 
 
@@ -131,7 +134,7 @@ FORMAT = ItemFormat(
         "request_id": "x-request-id",
         "start_time": "start_time",
         "end_time": "start_time + duration",
-        "provider": "gen_ai.provider.name unless it is a backend's path, else the model",
+        "provider": "gen_ai.provider.name, unless it is the path of a backend; else derived from the model name",
         "operation": "x-envoy-origin-path",
         "request_model": "gen_ai.request.model_override, else gen_ai.request.model",
         "response_model": "gen_ai.response.model",

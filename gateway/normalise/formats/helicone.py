@@ -1,4 +1,4 @@
-"""Helicone's webhook: its own counts where it gives them, else those in its copies of the bodies."""
+"""Helicone's webhook: its own counts if it states them, else the counts in its copies of the bodies."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def has_sign(members: Members) -> bool:
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
-    """True if the signature is the hex HMAC-SHA256 of the body as it arrived, under the webhook's secret."""
+    """True if the signature is the hex HMAC-SHA256 of the received body, with the webhook's secret."""
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
 
 def calls(event: HeliconeEvent) -> Iterable[Call]:
     """
-    Read one object as one call; it has no time, no operation and no status.
+    Read one object as one call, without time, operation and status.
 
-    Bodies that are too large for the webhook are cut, and then nothing but its id may be known.
+    Bodies too large for the webhook are truncated. Then only the id of the call may be known.
     """
     asked, answered = nested(event.request_body, ProviderBody), nested(event.response_body, ProviderBody)
     figures = nested(event.metadata, HeliconeFigures)
@@ -83,7 +83,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _are_cut(event: HeliconeEvent) -> bool:
-    """True if the bodies of a call with an id cannot be read, as those that the webhook cuts at 10 KB."""
+    """True if a call has an id but its bodies cannot be read, because the webhook truncates them at 10 KB."""
     bodies = (event.request_body, event.response_body)
     return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
 
@@ -93,7 +93,10 @@ def _is_cut(body: Any) -> bool:
 
 
 def _tokens(figures: HeliconeFigures, asked: ProviderBody, answered: ProviderBody) -> Tokens:
-    """The webhook's own totals first. A body has what they leave out: Anthropic's cache, Perplexity's thoughts."""
+    """
+    Return the webhook's own totals. The body is used for counts that they omit: Anthropic's cache,
+    and Perplexity's reasoning.
+    """
     of_body = answered.tokens(asked)
     input_tokens = count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = count(figures.completionTokens, "metadata.completionTokens")
@@ -136,7 +139,7 @@ FORMAT = ItemFormat(
     calls=calls,
     origins={
         "request_id": "request_id",
-        "provider": "provider, else the model",
+        "provider": "provider, else derived from the model name",
         "region": "response_body.usage.inference_geo",
         "request_model": "model, else request_body.model",
         "response_model": "response_body.model",

@@ -1,4 +1,4 @@
-"""Higress: access-log lines whose `ai_log` is JSON inside text; its details are JSON inside text again."""
+"""Higress: access-log lines. `ai_log` is JSON inside text, and so are its details."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HigressEvent(msgspec.Struct):
 
 
 def calls(event: HigressEvent) -> Iterable[Call]:
-    """A line whose `ai_log` is not `-` is a call."""
+    """Read a line as one call if its `ai_log` is not `-`."""
     log = nested(event.ai_log, HigressAiLog)
     record = Inference(
         id=b"",
@@ -89,7 +89,9 @@ def calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """Identify a call by the provider's response id, which SDKs see too. Callers may choose Envoy's request id."""
+    """
+    Identify a call by the provider's response id, which SDKs also report. Callers may choose Envoy's request id.
+    """
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)
 
@@ -124,7 +126,7 @@ FORMAT = ItemFormat(
         "trace_id": "trace_id",
         "start_time": "start_time",
         "end_time": "start_time + ai_log.llm_service_duration",
-        "provider": "the model",
+        "provider": "derived from the model name",
         "operation": "path",
         "request_model": "ai_log.model",
         "input_tokens": "ai_log.input_token",

@@ -1,4 +1,4 @@
-"""Kong AI Gateway: the `ai` block of its HTTP log, one call for each plugin that spoke to a model."""
+"""Kong AI Gateway: the `ai` block of its HTTP log, with one call for each plugin that called a model."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _OBJECTS = (
     "route",
     "service",
 )
-# The plugin that answers the request itself, newest name first; the first one takes the request's id.
+# Plugins that answer the request itself, newest name first. The first one found gets the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
-_UNSPECIFIED = "UNSPECIFIED"  # provider and models of a request that was answered before they were known
+_UNSPECIFIED = "UNSPECIFIED"  # written if the request was answered before provider and models were known
 
 
 class KongMeta(msgspec.Struct):
@@ -53,7 +53,7 @@ class KongMeta(msgspec.Struct):
 
 
 class KongUsage(Usage):
-    """Version 3.7 counted a `prompt_token` and a `completion_token`."""
+    """Usage with the names of version 3.7, `prompt_token` and `completion_token`."""
 
     cost: Any = None
     prompt_token: Any = None
@@ -72,7 +72,7 @@ class KongBlock(msgspec.Struct):
     meta: KongMeta | Other = None
     usage: KongUsage | Other = None
     cache: KongCache | Other = None
-    tried_targets: Any = None  # an empty list of Lua is an object
+    tried_targets: Any = None  # Lua encodes an empty list as an object
 
     @property
     def is_whole(self) -> bool:
@@ -105,9 +105,11 @@ class KongEvent(msgspec.Struct):
 
 
 def calls(event: KongEvent) -> Iterable[Call | BadValue]:
-    """Read one call from each block that has both `meta` and `usage`; a bad block does not affect the others."""
+    """
+    Read one call from each block that has both `meta` and `usage`. A bad block does not affect the others.
+    """
     blocks = _blocks(payload.peek(event.ai))
-    # Its objects out of JSON text, once for all blocks: there may be thousands.
+    # JSON text is decoded once for all blocks, because there may be thousands.
     objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
     event = msgspec.structs.replace(event, **objects)
     own_id_taken = False
@@ -122,8 +124,8 @@ def calls(event: KongEvent) -> Iterable[Call | BadValue]:
 
 
 def _blocks(ai: Members) -> dict[str, KongBlock]:
-    """The blocks that have both `meta` and `usage`, by their plugin."""
-    if "meta" in ai and "usage" in ai:  # version 3.6 knew one plugin, and did not name it
+    """Return the blocks that have both `meta` and `usage`, by plugin."""
+    if "meta" in ai and "usage" in ai:  # version 3.6 has only one plugin, and does not name it
         only = KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))
         blocks: dict[str, KongBlock | None] = {"ai-proxy": only}
     else:
@@ -165,12 +167,14 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         record.status = "cached"
     record.cost = known_cost(record, money(usage.cost, "usage.cost"))
     metadata = _describe(record, event, plugin)
-    # Kong makes request.id itself: callers cannot choose it.
+    # Kong creates request.id, so callers cannot choose it.
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
 
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
-    """True if the input is the provider's own count, which leaves out the cache that its own names count."""
+    """
+    True if input is the provider's own count, which excludes the cache. The provider's own cache names show it.
+    """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
 
@@ -181,7 +185,7 @@ def _specified(value: Any) -> str | None:
 
 
 def _operation(block: KongBlock) -> str | None:
-    """Return the operation of the last target's route: that target answered."""
+    """Return the operation of the last target's route, because that target answered."""
     route = _answered_by(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else of_path(route)
 
@@ -232,14 +236,14 @@ FORMAT = ItemFormat(
     event=KongEvent,
     calls=calls,
     origins={
-        "request_id": "request.id, with the block's name when another plugin called",
+        "request_id": "request.id, with the name of the block if another plugin made the call",
         "trace_id": "trace_id.w3c",
         "start_time": "started_at",
         "end_time": "started_at + latencies.request",
         "provider": "meta.provider_name",
         "operation": "tried_targets[-1].route_type, else request.uri",
         "request_model": "meta.request_model",
-        "region": "the host of the last of tried_targets",
+        "region": "host of the last of tried_targets",
         "response_model": "meta.response_model",
         "input_tokens": "usage.prompt_tokens",
         "output_tokens": "usage.completion_tokens",

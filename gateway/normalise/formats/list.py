@@ -1,6 +1,6 @@
 """
-The gateway formats, in the order in which their signs are looked for: where an item shows two formats, the
-first here wins.
+The gateway formats, in the order in which their signs are checked. If an item shows the signs of two formats,
+the first one counts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)
 
 
 def recognise(body: bytes) -> str | None:
-    """The format of a JSON body, or None; the first item that shows a sign decides for all."""
+    """Return the format of a JSON body, or None. The first item with a sign decides for all."""
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
             if (found := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
@@ -77,15 +77,20 @@ def recognise(body: bytes) -> str | None:
 
 
 def recognised(body: bytes, *, how: str) -> str:
-    """The format of a body. BadPayload states why it cannot be read, or how to name one of the formats."""
+    """
+    Return the format of a body. Otherwise raises BadPayload, which states why the body cannot be read, or
+    `how` to name a format.
+    """
     if (found := recognise(body)) is not None:
         return found
-    payload.items(body)  # raises for what is not JSON
-    raise BadPayload(f"the format was not recognised; {how}; known are {', '.join(FORMAT_NAMES)}")
+    payload.items(body)  # raises BadPayload if the body is not JSON
+    raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 
 def format_of(members: Members) -> str | None:
-    """Recognise a format by the top-level names of one item, and by names one level down if the format needs them."""
+    """
+    Recognize a format by the top-level names of one item, and by names one level down if the format needs them.
+    """
     for signal, names in OTLP_SIGNALS.items():
         if any(name in members for name in names):
             return signal

@@ -1,8 +1,8 @@
 """
 LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
 
-The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but
-the model's name.
+This is the most frequent format, so each event is decoded only once, into a typed struct. Of messages and
+responses, only the model's name is read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LiteLLMRequester(msgspec.Struct):
 
 
 class LiteLLMHeaders(msgspec.Struct):
-    """Only this one: the proxy keeps every header of the caller that begins with `x-`."""
+    """The only header that is read. The proxy stores every header of the caller that starts with `x-`."""
 
     claude_code_session: Any = column("x-claude-code-session-id")
 
@@ -78,7 +78,7 @@ class LiteLLMFailure(msgspec.Struct):
 
 
 class LiteLLMCosts(msgspec.Struct):
-    """Where the prices hold that a cost was worked out with."""
+    """The regions whose prices LiteLLM used for a cost."""
 
     data_residency: Any = None
     vertex_location: Any = None
@@ -95,8 +95,8 @@ class LiteLLMMeta(msgspec.Struct):
     requester_custom_headers: LiteLLMHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
-    additional_usage_values: Usage | Other = None  # older spend rows
-    cost_breakdown: LiteLLMCosts | Other = None  # spend rows
+    additional_usage_values: Usage | Other = None  # older rows of the spend log
+    cost_breakdown: LiteLLMCosts | Other = None  # rows of the spend log
     error_information: LiteLLMFailure | Other = None
 
 
@@ -104,7 +104,7 @@ class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
     service_tier: Any = None
-    # Of what its usage object does not tell:
+    # Read for facts that the usage object omits:
     output: Other = None
     data: Other = None
     size: Any = None
@@ -142,7 +142,7 @@ class LiteLLMEvent(msgspec.Struct):
     response: LiteLLMResponse | Other = None
     model_parameters: LiteLLMAsked | Other = None
     error_information: LiteLLMFailure | Other = None
-    # Spend rows.
+    # Rows of the spend log.
     request_id: Any = None
     spend: Any = None
     user: Any = None
@@ -199,7 +199,9 @@ def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     record = _record(event, meta, event.request_id, money(event.spend, "spend"))
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
-    record.session = first(_client(meta), event.session_id)  # for want of a session, a row holds the trace
+    record.session = first(
+        _client(meta), event.session_id
+    )  # a row without a session has the trace in this column
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 
@@ -221,10 +223,11 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        operation=None if operation == RERANK else operation,  # unnamed in the cases' list of LiteLLM's calls
+        # rerank has no name in the list of LiteLLM's calls in the cases
+        operation=None if operation == RERANK else operation,
         request_model=model_name(event.model, event.custom_llm_provider),
     )
-    record.region = _region(event, meta)  # of more than 15 names Python makes a dict first
+    record.region = _region(event, meta)  # set afterwards, because more than 15 keyword arguments are slow
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
         failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
@@ -248,7 +251,7 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
 
 
 def _client(meta: LiteLLMMeta) -> Any:
-    """The session that Claude Code names in a header of its own."""
+    """Return the session that Claude Code states in its own header."""
     headers = meta.requester_custom_headers
     return None if headers is None else nested(headers, LiteLLMHeaders).claude_code_session
 
@@ -270,13 +273,15 @@ def _describe(
 
 
 def _words(tags: Any) -> list[Any]:
-    """A list as it is, or as JSON inside text."""
+    """Return a list, decoded if it is JSON text."""
     words = unquoted(tags)
     return words if isinstance(words, list) else []
 
 
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
-    """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
+    """
+    Return the counts. LiteLLM's totals have OpenAI's form for every provider; the details are in its usage object.
+    """
     details = _with_answer(_details(event, meta), event)
     input_tokens = count(event.prompt_tokens, "prompt_tokens")
     output_tokens = count(event.completion_tokens, "completion_tokens")
@@ -286,7 +291,9 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 
 def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
-    """Add what the answer alone tells: searches among its steps, images, pages and searches of reranking."""
+    """
+    Add facts that only the response has: searches among its steps, images, pages, and searches of reranking.
+    """
     answer = event.response
     if not isinstance(answer, LiteLLMResponse):
         return tokens
@@ -304,7 +311,7 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Read the usage object from the place where the sender's version has it; the oldest have it in the answer alone.
+    Read the usage object from where the sender's version puts it. The oldest versions have it only in the response.
     """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
@@ -316,7 +323,10 @@ def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
-    """None for the caller's alias, which OpenAI's routes stamp over the model that answered."""
+    """
+    Return the response model. Return None for the caller's alias, which OpenAI's routes write over the
+    model that answered.
+    """
     stated = text(nested(event.response, LiteLLMResponse).model)
     if stated == event.model_group and stated not in (record.request_model, event.model):
         return None
@@ -324,13 +334,15 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
 
 
 def _why_none(event: LiteLLMEvent) -> str | None:
-    """Understood are calls of tools, and failures before a model was chosen."""
+    """Return why an event without a call is ignored: tool calls, and failures before a model was chosen."""
     is_tool = isinstance(event.call_type, str) and "mcp" in event.call_type
     return NOT_AI if is_tool or event.status == "failure" else None
 
 
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
-    """Calls of MCP tools carry the tool's name as a model; only a price makes one worth a record."""
+    """
+    True if an event is a call of an MCP tool without tokens and price. Such events have the tool's name as model.
+    """
     is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type
     return is_mcp and not (record.input_tokens or record.output_tokens) and record.cost in (None, "0")
 
@@ -376,8 +388,8 @@ FORMAT = ItemFormat(
         "end_time": "endTime",
         "provider": "custom_llm_provider, else model",
         "operation": "call_type",
-        "request_model": "model without its provider's segment",
-        "response_model": "response.model, unless it is only model_group",
+        "request_model": "model without the provider prefix",
+        "response_model": "response.model, unless it only repeats model_group",
         "region": "metadata.usage_object.inference_geo, else cost_breakdown, else api_base",
         "input_tokens": "prompt_tokens",
         "output_tokens": "completion_tokens",
@@ -388,8 +400,8 @@ FORMAT = ItemFormat(
         "status": "status, cache_hit",
         "error_type": "error_information.error_class",
         "user": "metadata.user_api_key_user_id, else end_user",
-        "team": "metadata.user_api_key_team_id, else its alias",
-        "session": "session_id, else that of requester_metadata, x-claude-code-session-id or end_user",
+        "team": "metadata.user_api_key_team_id, else the team alias",
+        "session": "session_id, else from requester_metadata, x-claude-code-session-id or end_user",
         "api_key": "metadata.user_api_key_alias, else user_api_key_hash",
     },
 )

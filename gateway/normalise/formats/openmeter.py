@@ -1,6 +1,8 @@
 """
-CloudEvents as OpenMeter takes them. Those with a model and counts of input and output are calls; its standard
-event, one count of one type of a model's tokens, is usage of no call that is known; the others are ignored.
+CloudEvents in OpenMeter's form.
+
+Events with a model and counts of input or output are calls. OpenMeter's standard event counts one type of
+tokens of a model; it is usage without a known call. All other events are ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class OpenMeterData(Usage):
     cost: Any = None
     tokens: Any = None
     type: Any = None
-    service_name: Any = None  # of Kong's events, as its other reports name the service
+    service_name: Any = None  # in Kong's events; its other reports name the service in the same way
 
 
 class OpenMeterEvent(msgspec.Struct):
@@ -62,7 +64,7 @@ class OpenMeterEvent(msgspec.Struct):
 
 
 def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
-    """An event is a call when its data has both a model and tokens of input or output."""
+    """Read an event as one call if its data has a model and tokens of input or output."""
     data = nested(event.data, OpenMeterData)
     tokens = of_usage(data)
     if text(data.model) is None:
@@ -85,7 +87,7 @@ def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
 
 
 def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
-    """The one count of a standard event. A source's counts are told apart from those of others by its service."""
+    """Read the count of a standard event. The service name keeps the counts of different sources apart."""
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
     if not number or token_type is None:  # without a type it could be added to no sum
@@ -112,7 +114,7 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
 
 def _identity(record: Inference, source: str | None) -> Identity:
     """
-    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are; else by
+    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are. Otherwise use
     source and id.
     """
     event_id = record.request_id
@@ -121,13 +123,13 @@ def _identity(record: Inference, source: str | None) -> Identity:
     named = of_event(source, event_id)
     if not is_long(event_id):
         return Identity(named)
-    # The id of LiteLLM's call stands in for one that the answer has not.
+    # LiteLLM uses its call id if the response has no id.
     also = of_answer(record, event_id) if is_call_id(event_id) else ()
     return Identity(of_call(record, response_id=event_id).id, lookups=(named,), also=also)
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
-    """204: OpenMeter's clients look at nothing else."""
+    """Return 204. OpenMeter's clients read nothing else."""
     return FormatAnswer(204, b"")
 
 
@@ -159,7 +161,7 @@ FORMAT = ItemFormat(
     origins={
         "request_id": "id",
         "start_time": "time",
-        "provider": "data.provider, else the model",
+        "provider": "data.provider, else derived from the model name",
         "request_model": "data.model",
         "input_tokens": "data.prompt_tokens",
         "output_tokens": "data.completion_tokens",

@@ -1,4 +1,4 @@
-"""OpenRouter: generation stats. Its broadcast is OTLP and goes to the dialects."""
+"""OpenRouter: generation stats. OpenRouter's broadcast is OTLP and is read by a dialect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ NAME = "openrouter"
 
 
 class OpenRouterStats(msgspec.Struct):
-    """The native counts are billed; the normalised ones beside them are not."""
+    """
+    Statistics of one generation. The native counts are billed; the normalized counts next to them are not.
+    """
 
     id: Any = None
     api_type: Any = None
@@ -68,7 +70,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: OpenRouterEvent) -> Iterable[Call]:
-    """Read one generation as one call, with its envelope or without."""
+    """Read one generation as one call, with or without its envelope."""
     stats = event.data if isinstance(event.data, OpenRouterStats) else event
     api_type = text(stats.api_type)
     record = Inference(
@@ -110,15 +112,16 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     metadata.describe(record, principal=text(stats.external_user))
     identity = of_call(record, response_id=record.request_id)
     upstream_id = text(stats.upstream_id)
-    if upstream_id is not None and is_long(upstream_id):  # under which the provider's own report is known
+    if upstream_id is not None and is_long(upstream_id):  # the provider's own report has this id
         identity = identity._replace(also=(of_response(upstream_id),))
     return (Call(record, identity, metadata.left_out),)
 
 
 def _charged(stats: OpenRouterStats) -> str | None:
     """
-    Return the charged dollars. With the customer's own key the provider charges, and OpenRouter's total is at
-    most its fee.
+    Return the charged dollars.
+
+    With the customer's own key the provider charges the call, and OpenRouter's total holds at most its fee.
     """
     total = money(stats.total_cost, "total_cost")
     upstream = money(stats.upstream_inference_cost, "upstream_inference_cost")
@@ -163,7 +166,7 @@ FORMAT = ItemFormat(
         "cache_read_tokens": "native_tokens_cached",
         "reasoning_tokens": "native_tokens_reasoning",
         "meters": "native_tokens_completion_images, num_media_prompt, num_media_completion, num_search_results",
-        "cost": "total_cost; with is_byok upstream_inference_cost",
+        "cost": "total_cost (with is_byok: upstream_inference_cost)",
         "status": "cancelled",
         "user": "external_user",
         "team": "workspace_id",

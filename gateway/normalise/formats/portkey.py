@@ -1,5 +1,6 @@
 """
-Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook posts.
+Portkey: rows of its analytics, lines of exports, the JSON file of one log (with or without its row), and
+posts of its log hook.
 
 Costs are in cents.
 """
@@ -59,7 +60,7 @@ from spool.record import Inference
 
 NAME = "portkey"
 
-# Of the hook.
+# Request types of the hook.
 _OPERATIONS = {
     "chatComplete": CHAT,
     "messages": CHAT,
@@ -72,7 +73,8 @@ _OPERATIONS = {
     "createSpeech": SPEECH,
 }
 
-# Moves the point of any number in JSON. The default, 28 digits, would round, and an exponent overflow.
+# Shifts the decimal point of any JSON number. The default precision of 28 digits would round, and large
+# exponents would overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
@@ -81,7 +83,7 @@ class PortkeyConfig(msgspec.Struct):
 
 
 class PortkeyHeaders(msgspec.Struct):
-    """Only these: the others hold masked provider keys."""
+    """The headers that are read. Others hold masked provider keys."""
 
     config: Any = column("x-portkey-config")
     provider: Any = column("x-portkey-provider")
@@ -92,7 +94,7 @@ class PortkeyHeaders(msgspec.Struct):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
-    json: ProviderBody | Other = None  # of the hook
+    json: ProviderBody | Other = None  # from the hook
     headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
@@ -100,7 +102,7 @@ class PortkeyRequest(msgspec.Struct):
 
 class PortkeyResponse(msgspec.Struct):
     status: Any = None
-    json: ProviderBody | Other = None  # of the hook
+    json: ProviderBody | Other = None  # from the hook
     statusCode: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None
@@ -123,7 +125,7 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = column("metadata.key")  # columns as the table has them
+    metadata_keys: Any = column("metadata.key")  # as named in the table
     metadata_values: Any = column("metadata.value")
     environment: Any = column("_environment")
     end_user: Any = column("_user")
@@ -151,10 +153,10 @@ def has_sign(members: Members) -> bool:
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
     """
-    Read one row, line, file or hook as one call. A line may hold what a file has; a file without bodies
-    has its row.
+    Read one row, line, file or hook as one call.
 
-    A hook that runs before the request has no answer yet, and is none.
+    A line may have the members of a file. A file without bodies has its row. A hook that runs before the
+    request has no response, so it is not a call.
     """
     metrics = nested(event.metrics, PortkeyEvent)
     for read, source in ((_of_row, event), (_of_file, event), (_of_hook, event), (_of_row, metrics)):
@@ -165,7 +167,7 @@ def calls(event: PortkeyEvent) -> Iterable[Call]:
 
 
 def _of_row(event: PortkeyEvent) -> Call:
-    model = None if event.ai_model == "NA" else event.ai_model  # written where none was found
+    model = None if event.ai_model == "NA" else event.ai_model  # Portkey writes NA if it found no model
     record = Inference(
         id=b"",
         source=NAME,
@@ -259,7 +261,7 @@ def _dollars(written: Any) -> str | None:
 
 
 def _learn(metadata: Metadata, facts: Any) -> None:
-    """Add the facts: a map, or two lists `key` and `value` side by side."""
+    """Add facts from a map, or from two parallel lists `key` and `value`."""
     pairs = dict(_pairs(mapping(facts)))
     metadata.tag("environment", text(pairs.pop("_environment", None)))
     metadata.learn(pairs)
@@ -304,7 +306,7 @@ FORMAT = ItemFormat(
         "end_time": "created_at + response_time",
         "provider": "ai_org (log file: provider in x-portkey-config; hook: provider)",
         "operation": "request_url (log file: request.url; hook: requestType)",
-        "region": "usage.inference_geo of the response, else the URL that was called",
+        "region": "usage.inference_geo of the response, else the called URL",
         "request_model": "ai_model (log file: request.body.model; hook: request.json.model)",
         "response_model": "response.body.model (hook: response.json.model)",
         "input_tokens": "req_units (log file: response.body.usage; hook: response.json.usage)",

@@ -1,7 +1,9 @@
 """
-Snowflake Cortex: rows of the views of its AI gateway, of its REST API and of AI functions. They tell credits,
-whose price is the customer's: a tag, and no cost. A request through the gateway is not in the view of the
-REST API. Rows of agents and of Cortex Code hold sums of requests, and are no calls.
+Snowflake Cortex: rows of the usage views of its AI gateway, its REST API and its AI functions.
+
+The views state credits, whose price depends on the customer's contract, so credits become a tag and not a
+cost. A request through the gateway is not in the view of the REST API. Rows of agents and of Cortex Code are
+sums of requests, and are not calls.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _OF_GATEWAY, _OF_REST_API = "OPERATION_DETAILS", "TOKENS_GRANULAR"
 
 
 class SnowflakeTokens(msgspec.Struct):
-    """Disjoint kinds of one request to the REST API."""
+    """Disjoint kinds of tokens of one request to the REST API."""
 
     input: Any = None
     cache_read_input: Any = None
@@ -64,7 +66,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
-    """A row of the gateway names the models of one request, and is a call for each; one of the REST API names one."""
+    """Read a row of the gateway as one call for each model, and a row of the REST API as one call."""
     if first(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
     if event.OPERATION_DETAILS is not None:
@@ -129,7 +131,7 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
-    # a query may go on for hours, with a row for each
+    # a query may run for hours, with one row per hour
     if own_id is not None and text(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
@@ -160,10 +162,10 @@ FORMAT = ItemFormat(
         "request_id": "REQUEST_ID, else QUERY_ID",
         "start_time": "START_TIME",
         "end_time": "END_TIME",
-        "provider": "the views are Snowflake's",
+        "provider": "always Snowflake for these views",
         "region": "INFERENCE_REGION",
         "request_model": "a name in OPERATION_DETAILS; MODEL_NAME",
-        "input_tokens": "OPERATION_DETAILS.MODEL.input_tokens; TOKENS_GRANULAR.input and the cache beside it",
+        "input_tokens": "OPERATION_DETAILS.MODEL.input_tokens; TOKENS_GRANULAR.input + both cache counts",
         "output_tokens": "OPERATION_DETAILS.MODEL.output_tokens; TOKENS_GRANULAR.output",
         "cache_read_tokens": "OPERATION_DETAILS.MODEL.cache_read_input_tokens; TOKENS_GRANULAR.cache_read_input",
         "cache_write_tokens": "OPERATION_DETAILS.MODEL.cache_write_input_tokens; TOKENS_GRANULAR.cache_write_input",

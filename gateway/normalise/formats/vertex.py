@@ -1,4 +1,4 @@
-"""Google Vertex AI: rows of the request-response table. The counts are in the answer only."""
+"""Google Vertex AI: rows of the request-response table. Only the response has the counts."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ def calls(event: VertexEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, answered: VertexAnswer) -> Identity:
     """
-    Identify a call by the response id that SDKs see too, else by the row's id. An export that wrote it as
-    9.87E+16 has lost digits, so that several calls share the rest.
+    Identify a call by the response id that SDKs also report, else by the row's id.
+
+    Some exports write the row's id as 9.87E+16 and lose digits, so several calls share it.
     """
     response_id = first(answered.id, answered.responseId)
     if response_id and is_long(response_id):
@@ -111,7 +112,7 @@ def _identity(record: Inference, answered: VertexAnswer) -> Identity:
 
 
 def _as_written(raw: msgspec.Raw) -> str | None:
-    """A number keeps its digits: as a float it would be another one."""
+    """Return a number with all its digits, which a float would lose."""
     written = bytes(raw).strip()
     if written[:1] == b'"':
         found = of_json(b'{"value":' + written + b"}", _Text)
@@ -120,7 +121,7 @@ def _as_written(raw: msgspec.Raw) -> str | None:
 
 
 def _short(model: str) -> str:
-    """Remove the `publishers/google/models/` of a resource's name."""
+    """Remove a prefix such as `publishers/google/models/` from a resource name."""
     return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
 
@@ -159,7 +160,7 @@ FORMAT = ItemFormat(
         "request_id": "request_id as written",
         "trace_id": "otel_log.trace_id",
         "start_time": "logging_time",
-        "provider": "the table is Vertex AI's",
+        "provider": "always Vertex AI for this table",
         "operation": "api_method",
         "request_model": "model",
         "response_model": "full_response.modelVersion, else full_response.model",

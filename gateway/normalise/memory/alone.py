@@ -1,7 +1,7 @@
 """
-Calls that stand alone in their request: what reading and booking one gives, in one step.
+Calls without related spans in their request. Reading and booking such a call is one step.
 
-The rules of booking are those of `SpanReader`; a form holds only if it gives what they give.
+The result must equal what `SpanReader` gives, so a form is used only if both agree.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _COUNTS: Final = (
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
-_PLAIN: Final = (), True, (), (), (), False  # of an identity, behind its id
-_FIRST: Final = 3  # place of `Varying.values` in a row of the module
-_FEW: Final = 12  # fewer calls are booked one by one
+_PLAIN: Final = (), True, (), (), (), False  # fields of an Identity after its id
+_FIRST: Final = 3  # index of the first of `Varying.values` in a row of the compiled module
+_FEW: Final = 12  # with fewer calls, booking one by one is faster
 _MOST_TOGETHER: Final = 128
 
 
 class CallAlone(msgspec.Struct, frozen=True):
     """
-    A call of a kind, or a span of one that is none (`record` is None then).
+    The record of a call, or of a span that is not a call (`record` is None).
 
-    Places are those of `Varying.values`.
+    Places are indexes into `Varying.values`.
     """
 
     record: Inference | None
@@ -53,7 +53,7 @@ class CallAlone(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, int], ...]
     counts: tuple[tuple[str, int, tuple[int, ...]], ...]
     response_id: str | None
-    response_place: int  # -1: it does not vary
+    response_place: int  # -1 if it does not vary
     shared_id: str | None
     shared_place: int
     own_id: str | None
@@ -63,7 +63,7 @@ class CallAlone(msgspec.Struct, frozen=True):
     left_out: int
 
     def book(self, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
-        """Add to the outcome what the span gives; its resource was entered."""
+        """Add the result of one span to the outcome. Its resource must have been entered."""
         outcome.left_out += self.left_out
         template = self.record
         if template is None:
@@ -93,13 +93,16 @@ class CallAlone(msgspec.Struct, frozen=True):
         outcome.add(record, identity, device=self.device)
 
     def book_all(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> None:
-        """Do what `book` does for spans with these rows of the module."""
+        """Book spans with these rows of the module, with the same result as `book` for each."""
         if len(rows) < _FEW or not self.booked_together(outcome, rows):
             for row in rows:
                 self.book(outcome, row[_FIRST:], row[2])
 
     def booked_together(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> bool:
-        """Book many calls field by field; False if one of them is not known by a long response id."""
+        """
+        Book many calls field by field. Return False, without booking any, if one of them is not identified by
+        a long response id.
+        """
         template = self.record
         if template is None or template.status == "cached" or self.response_place < 0:
             return False
@@ -124,7 +127,10 @@ class CallAlone(msgspec.Struct, frozen=True):
         return True
 
     def _tags(self, template: Inference, columns: Sequence[Sequence[Any]]) -> Iterable[Mapping[str, str]]:
-        """Return the tags of each call: one and the same if none varies, as nobody changes those of a record."""
+        """
+        Return the tags of each call. If none varies, all calls share one dict, because nobody changes the
+        tags of a record.
+        """
         tags = dict(template.tags)
         if not self.tags:
             return repeat(tags, len(columns[0]))
@@ -136,12 +142,14 @@ class CallAlone(msgspec.Struct, frozen=True):
 
 
 def _fill(records: Sequence[Inference], field: str, values: Iterable[Any]) -> None:
-    """Set a field of each record to its own value, without a step of Python for each."""
+    """Set a field of each record to its own value, without a Python step per record."""
     deque(map(setattr, records, repeat(field), values), maxlen=0)
 
 
 class LearnedKind(NamedTuple):
-    """What spans of one kind become: among others of their request, and alone if that is known."""
+    """
+    The learned result of one kind of span: its form, and its record for spans without related spans, if known.
+    """
 
     form: SpanForm
     alone: CallAlone | None
@@ -149,8 +157,9 @@ class LearnedKind(NamedTuple):
 
 class LookedUp(NamedTuple):
     """
-    Neighbouring spans of one context: each encoded, or decoded for the rules; what the module found of it; its kind,
-    None if it is for the rules.
+    Consecutive spans of one context, with the rows and the kinds that the module found.
+
+    Each span is encoded, or decoded if the rules must read it. A kind is None if the rules must read the span.
     """
 
     context: Context
@@ -160,7 +169,7 @@ class LookedUp(NamedTuple):
 
 
 def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
-    """True if no span comes twice, and none is below another one; `rows` are those of the module."""
+    """True if no span appears twice and none is below another one. `rows` come from the compiled module."""
     if len(rows) == 1:
         return rows[0][4] not in (None, rows[0][5])
     ids = {row[4] for row in rows}
@@ -168,7 +177,7 @@ def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
 
 
 def are_alone(found: Sequence[LookedUp]) -> bool:
-    """True if all spans are known, and each is booked as if there were no other one."""
+    """True if all spans are known, and each can be booked without the others."""
     for part in found:
         before = None
         for kind in part.kinds:
@@ -179,7 +188,7 @@ def are_alone(found: Sequence[LookedUp]) -> bool:
 
 
 def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iterator[None]:
-    """Book spans that all stand alone."""
+    """Book spans that can all be booked without the others."""
     entered: EncodedResource | None = None
     for part in found:
         if part.context.of is not entered:
@@ -200,7 +209,7 @@ def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iter
 
 
 def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
-    """Return the place where spans of the same kind end, or so many of them."""
+    """Return the end of the run of spans of the same kind, at most `_MOST_TOGETHER` of them."""
     kind = kinds[begin]
     for place in range(begin + 1, min(begin + _MOST_TOGETHER, len(kinds))):
         if kinds[place] is not kind:
@@ -211,7 +220,7 @@ def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
 def alone_of(
     form: SpanForm, resource: Resource, scope: Scope, varying: Sequence[Varying], options: Options
 ) -> CallAlone | None:
-    """Return what a form makes of a span that stands alone; None if booking it takes more than this."""
+    """Return how a form books a span without related spans, or None if booking needs more than that."""
     call = form.read.call
     found = _nothing(form) if call is None else _call(form, call)
     if found is None:
@@ -222,7 +231,7 @@ def alone_of(
 
 
 def is_same_together(alone: CallAlone, rows: Sequence[Sequence[Any]]) -> bool:
-    """True if many are booked as each by itself."""
+    """True if booking many spans together gives the same result as booking each."""
     each, together = Outcome(), Outcome()
     if not alone.booked_together(together, rows):
         return True
@@ -276,7 +285,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
 def is_booked_as(
     alone: CallAlone, form: SpanForm, resource: Resource, scope: Scope, slots: Varying, options: Options
 ) -> bool:
-    """True if the reader books the same."""
+    """True if the reader books the same record."""
     by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
     reader.enter(resource, scope)

@@ -1,8 +1,8 @@
 """
-Resources and scopes of spans, told apart by what rules read of them.
+Contexts: resources and scopes of spans, distinguished by the values that rules read.
 
-Those that came before are known by a hash of their bytes, and not decoded again: nothing of a resource is kept but
-the values that rules read.
+Known contexts are found by a hash of their bytes and not decoded again. Of a resource, only the values that
+rules read are stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGEST_CONTEXT: Final = 8192
 
 
 class EncodedResource:
-    """A resource of a request, decoded when it is asked for."""
+    """A resource of a request, decoded on first use."""
 
     __slots__ = ("_decoded", "encoded")
 
@@ -32,21 +32,21 @@ class EncodedResource:
 
     @property
     def decoded(self) -> Resource:
-        """Raises DecodeError or UnicodeDecodeError."""
+        """Return the decoded resource. Raises DecodeError or UnicodeDecodeError."""
         if self._decoded is None:
             self._decoded = protobuf_decoder.one_resource(self.encoded)
         return self._decoded
 
 
 class _Known(NamedTuple):
-    """What is known of a resource with a scope: their number, and how many tags of the resource are left out."""
+    """The number of a resource with a scope, and the number of tags that the resource leaves out."""
 
     number: int
     left_out: int
 
 
 class Context:
-    """Resource and scope of neighbouring spans; `number` is 0 if their spans are not looked for."""
+    """Resource and scope of consecutive spans. `number` is 0 if their spans are not looked up."""
 
     __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of")
 
@@ -68,16 +68,19 @@ class Context:
 
 
 class Contexts:
-    """Numbers of contexts. No number is given twice: a body may be half looked up when all is forgotten."""
+    """
+    Numbers of contexts. They are never reused, because part of a body may already be looked up when
+    all are forgotten.
+    """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
-        """`forget` is called when there are too many, and calls `clear`."""
+        """Create the table. `forget` is called when it is full, and must call `clear`."""
         self._memory = memory
         self._forget = forget
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._known: dict[bytes, _Known] = {}
         self._last = 0
-        self._read: set[str] = set()  # names of attributes of resources
+        self._read: set[str] = set()  # resource attributes that rules read
 
     def clear(self) -> None:
         self._numbers.clear()
@@ -100,7 +103,7 @@ class Contexts:
         return Context(known, resource, scope)
 
     def number(self, resource: Resource, scope: Scope) -> int:
-        """Return the number of a context; 0 if it is not remembered."""
+        """Return the number of a context, or 0 if it is too large to remember."""
         attributes = resource.attributes
         read = tuple([(name, repr(attributes[name])) for name in attributes if name in self._read])
         key = (tuple(attributes), read, scope.name, scope.version)
@@ -119,7 +122,9 @@ class Contexts:
         return number
 
     def tell_apart(self, names: set[str]) -> bool:
-        """Tell contexts apart by values of the resource that are read for the first time; False if there are none."""
+        """
+        Distinguish contexts by further resource attributes. Return False if all of `names` are already used.
+        """
         new = names - self._read
         self._read |= new
         for key in [key for key in self._numbers if not new.isdisjoint(key[0])]:

@@ -1,7 +1,7 @@
 """
-What became of one span, said in terms of what varies in it: constants, copies and sums of counts.
+Forms: the result of reading a span in terms of its varying values, as constants, copies and sums of counts.
 
-A form is learned from several spans of one kind and holds for all of them, or there is none.
+A form is derived from several spans of one kind, and is used only if it holds for all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Path = tuple[str, Any]
 
 
 class Varying(NamedTuple):
-    """What varies in a span. Times are None where there are none."""
+    """The varying values of a span. Missing times are None."""
 
     trace_id: str | None
     span_id: str | None
@@ -54,7 +54,7 @@ class Varying(NamedTuple):
 
 
 def leaves(read: ReadSpan) -> dict[Path, Any] | None:
-    """Return every value of what was read, by its path; None if there is more than forms can say."""
+    """Return every value of a result by its path, or None if it has more than forms can express."""
     found: dict[Path, Any] = {
         ("read", name): getattr(read, name) for name in ("is_call", "ignored", "shown", "left_out")
     }
@@ -98,19 +98,19 @@ def _counts_agree(record: Inference, tokens: Tokens) -> bool:
 
 
 class SpanForm(msgspec.Struct, frozen=True):
-    """What a kind of span becomes. Places are those of `Varying.values`."""
+    """The result for one kind of span. Places are indexes into `Varying.values`."""
 
-    read: ReadSpan  # a sample, of which the constants are taken
+    read: ReadSpan  # a sample with the constant values
     record: tuple[tuple[str, int], ...]
     call: tuple[tuple[str, int], ...]
     node: tuple[tuple[str, int], ...]
     tags: tuple[tuple[str, int], ...]
     caller: tuple[tuple[int, int], ...]
-    # the place, that of the one count that it is or -1, and the factors of the counts
+    # Index in Tokens, index of the count to copy or -1, and the factors of the counts.
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
-        """Make what reading gives; `varying` is `Varying.values`."""
+        """Return the result of reading a span with these `Varying.values` and counts."""
         trace_id, span_id, parent_id = varying[:3]
         sample = self.read
         template, sample_node = sample.call, sample.node
@@ -151,7 +151,7 @@ class SpanForm(msgspec.Struct, frozen=True):
         return read
 
 
-# Methods that msgspec gives its classes and does not tell type checkers of; `copy.copy` takes three times as long.
+# msgspec adds these methods without declaring them to type checkers. `copy.copy` takes three times as long.
 _copied_call: Final[Callable[[SpanCall], SpanCall]] = SpanCall.__copy__  # type: ignore[attr-defined]
 _copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _tokens: Final = tuple.__new__
@@ -162,7 +162,7 @@ def sum_of(factors: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
-    """Find the form that holds for all of these; None if there is none."""
+    """Return the form that holds for all results, or None."""
     found = [leaves(read) for read in reads]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):

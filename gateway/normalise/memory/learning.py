@@ -1,7 +1,8 @@
 """
-Learning a kind of span: the rules run on the span and on others of its kind, and a form is found.
+Learning of a kind of span. The rules read the span and variations of it, and a common form is derived.
 
-What varies is new in each of the others, what rules do not read is something else, and what rules read is noted.
+Values that vary between calls get new values in each variation. Values that rules do not read get arbitrary
+ones. The attributes that rules read are noted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LENGTHS: Final = (1, 2, 7, 15, 16, 17, 24, 31, 32, 36, 48, 64, 70, 90)
 def variations(
     span: Span, texts: tuple[str, ...], counts: tuple[int, ...], reads: set[str], chance: random.Random
 ) -> Iterator[tuple[Span, Varying]]:
-    """Yield the span itself, then others of its kind, each with what varies in it."""
+    """Yield the span itself, then variations of it, each with its varying values."""
     yield span, _varying(span, texts, counts)
     for number in range(WANTED):
         new_counts = _other_counts(counts, chance)
@@ -89,7 +90,7 @@ def _attributes(
 
 
 def _other(value: Any, chance: random.Random) -> Any:
-    """Return a value of the same type."""
+    """Return an arbitrary value of the same type."""
     if type(value) is str:
         return "".join(chance.choices(_LETTERS, k=chance.randrange(0, 40)))
     if type(value) is bool:
@@ -100,12 +101,12 @@ def _other(value: Any, chance: random.Random) -> Any:
 
 
 def _other_text(text: str, number: int, chance: random.Random) -> str:
-    """Return a text of the same class: what stands before the first `-` or `_` stays."""
+    """Return another text of the same class, which keeps the letters up to the first `-` or `_`."""
     ends = [at for at in (text.find("-"), text.find("_")) if at >= 0]
     begin = text[: min(ends) + 1] if ends else ""
     length = max(1, min(_LENGTHS[number % len(_LENGTHS)], 96 - len(begin)))
     rest = "".join(chance.choices(_LETTERS, k=length))
-    # No beginning of a secret: those are short where they are plain.
+    # No secret starts with `Z`, so the text stays plain.
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
 
 
@@ -118,7 +119,7 @@ def _other_times(start: int | None, end: int | None, chance: random.Random) -> t
 
 
 def _other_counts(counts: tuple[int, ...], chance: random.Random) -> tuple[int, ...] | None:
-    """Return counts of the same class; None if none is found."""
+    """Return other counts of the same class, or None if none is found."""
     wanted = class_of(counts)
     for _ in range(_TRIES):
         largest = chance.choice((10, 1000, 10**5, 10**7))
@@ -141,7 +142,7 @@ assert set(TEXTS.values()).isdisjoint(range(FIRST_TEXT))
 
 
 class NotObserved(Exception):
-    """A rule used attributes in a way of which nobody knows what it read."""
+    """A rule used attributes in a way that does not show what it read."""
 
 
 def _refuse(*_: object) -> NoReturn:
@@ -150,9 +151,10 @@ def _refuse(*_: object) -> NoReturn:
 
 class ObservedAttributes(dict[str, Any]):
     """
-    Empty for everybody who reads a dict past its methods: the result then differs from that of plain attributes.
+    Attributes that note which values are read.
 
-    Names may be looked at freely.
+    Code that reads a dict without its methods sees an empty one, so its result differs from that of plain
+    attributes and the kind is not learned. Looking at names is not noted.
     """
 
     def __init__(self, attributes: Attributes, read: set[str]) -> None:
@@ -197,13 +199,15 @@ class ObservedAttributes(dict[str, Any]):
     __hash__ = None
 
 
-# Figures beside counts that no rule compares with them.
+# Numbers that no rule compares with counts.
 _APART: Final = frozenset({*semconv.HTTP_STATUS, *FIELD_NAMES["cost"], *FIELD_NAMES["error"], "server.port"})
 _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re.DOTALL)
 
 
 class Learned(NamedTuple):
-    """What was found out: names whose values were read, those of the resource, and the kind if there is one."""
+    """
+    The result of learning: the names whose values were read, those of the resource, and the kind if one was found.
+    """
 
     reads: set[str]
     of_resource: set[str]
@@ -211,7 +215,9 @@ class Learned(NamedTuple):
 
 
 class ReadOtherwise(NamedTuple):
-    """A shape of which memory and rules differed: who tells it, its instrumentation, and the names of fields."""
+    """
+    A shape that the memory and the rules read differently: its source, its scope, and the differing fields.
+    """
 
     source: str
     scope: str
@@ -227,8 +233,9 @@ def learn(
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
-    Learn the kind of a span, in short turns; `reads` are names that other kinds of its shape read. If it reads more
-    there is no form yet: what is not read varies.
+    Learn the kind of a span, in short steps. `reads` are the names that other kinds of its shape read.
+
+    If rules read further names, no form is derived yet, because values under these names varied.
     """
     known, reads, of_resource = len(reads), set(reads), set[str]()
     found: list[ReadSpan] = []
@@ -249,7 +256,10 @@ def learn(
 
 
 def _read(span: Span, reads: set[str], of_resource: set[str], options: Options) -> ReadSpan | None:
-    """Read a span and note what was asked for; None if that is not known, or if it is more than a span alone."""
+    """
+    Read a span and note the names that were read. Return None if they are unknown, or if the span cannot be
+    read without others.
+    """
     observed = msgspec.structs.replace(
         span,
         attributes=ObservedAttributes(span.attributes, reads),
@@ -281,9 +291,9 @@ def read_otherwise(
     kind: LearnedKind, rows: Sequence[tuple[Any, ...]], span: Span, options: Options
 ) -> tuple[str, ...]:
     """
-    Return the names of the fields that the rules read otherwise than a kind says; none if it holds.
+    Return the names of the fields that the rules read differently from the kind, or nothing if both agree.
 
-    `rows` are those of the module: the first is that of the span, then some others of the kind.
+    The first of `rows` belongs to the span; the others belong to spans of the same kind.
     """
     row = rows[0]
     varying = Varying._make([*row[3:8], row[8:], row[2]])
@@ -307,7 +317,7 @@ def _has_counts(span: Span) -> bool:
 
 
 def _has_figures(span: Span, reads: set[str]) -> bool:
-    """True if a figure is read that is no count, and could be compared with one."""
+    """True if rules read a number that is not a count but may be compared with one."""
     for name in reads - _APART:
         value = span.attributes.get(name)
         if slot_of(name) or value is None or type(value) is bool:

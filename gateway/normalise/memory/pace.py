@@ -1,6 +1,7 @@
 """
-When the memory looks and learns: it costs little where it gains nothing, decided by what was found. And the samples
-of spans, without their content, that wait to be learned.
+When the memory looks at requests and learns kinds, so that it costs little where it gains nothing.
+
+The module also holds samples of spans, without their content, that wait to be learned.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from gateway.normalise.otlp.decoding import wire
 from gateway.normalise.otlp.model import Span
 
 MOST_SENDERS: Final = 4096
-_UNRESTED, _RESTED = 16, 4  # requests refused before one passes unseen, and for each one more that does
+# requests without success before the first one is passed unseen, and before each further one
+_UNRESTED, _RESTED = 16, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPace:
     """
-    `least_known`: the part of a request's spans below which the rules read the whole request. `most_skipped`: requests
-    of one kind that are not looked at after one of which less was known. `least_seen`: spans of one kind before it is
-    learned, and `least_share` of all spans that came meanwhile. `spans_a_kind`: spans that have to come for each kind
-    that is learned after the `first_kinds`; `most_in_turn` kinds may be due at once. `look_share`: the part of all
-    spans that may be looked for in vain, beside `free_looks` of them. `most_rested`: requests of anybody that pass
-    unseen between two, while none is looked at with success.
+    Settings of the pace.
+
+    `least_known`: smallest known part of a request's spans; below it the rules read the whole request.
+    `most_skipped`: most requests of one kind to skip after one with too few known spans. `least_seen` and
+    `least_share`: number of spans of a kind, and their share of all spans since the first one, before the
+    kind is learned. `first_kinds`: kinds to learn at any pace. `spans_a_kind`: spans per further kind.
+    `most_in_turn`: most kinds due at once. `look_share` and `free_looks`: share of all spans, and a fixed
+    number, that may be looked up in vain. `most_rested`: most requests, of any sender, passed unseen in a row
+    while no lookup succeeds.
     """
 
     least_known: float = 0.8
@@ -42,34 +47,38 @@ class MemoryPace:
 
 AT_ONCE: Final = MemoryPace(
     least_known=0, most_skipped=0, least_seen=1, least_share=0, spans_a_kind=0, look_share=1, most_rested=0
-)  # every span, for tests
+)  # looks at every span; for tests
 
 
 class TriedSender:
-    """Requests of the same scopes: how many more are to be skipped, how many the next time, and how many were."""
+    """
+    Requests with the same scopes: how many to skip now, how many the next time, and how many were skipped.
+    """
 
     __slots__ = ("is_known", "next", "skipped", "skips")
 
     def __init__(self, skips: int) -> None:
         self.skips, self.next, self.skipped = skips, 0, 0
-        self.is_known = False  # enough of the newest request that was looked at
+        self.is_known = False  # enough spans of the latest request were known
 
 
 class Trials:
     """
-    Which requests are looked at. Those of the same scopes are of one kind: where their spans are not known, ever fewer
-    are tried, and all of them together no more than a part of what comes.
+    Choice of the requests to look at.
+
+    Requests with the same scopes are of one kind. If their spans are not known, fewer and fewer are tried.
+    The lookups of all kinds together are limited to a share of the spans.
     """
 
     def __init__(self, pace: MemoryPace) -> None:
         self._pace = pace
         self._senders: dict[int, TriedSender] = {}
-        self._free: float = pace.free_looks  # spans that may be looked for in vain
-        self._refused = 0  # requests that were not looked at with success, one behind the other
-        self._rests = self._rested = 0  # requests that are to pass unseen, and that did
+        self._free: float = pace.free_looks  # spans that may still be looked up in vain
+        self._refused = 0  # consecutive requests without a successful lookup
+        self._rests = self._rested = 0  # requests still to pass unseen, and requests passed
 
     def rests(self) -> bool:
-        """True if a request is not even to be asked for its sender."""
+        """True if a request passes unseen, without even checking its sender."""
         if not self._rests:
             return False
         self._rests -= 1
@@ -77,17 +86,19 @@ class Trials:
         return True
 
     def refuse(self) -> None:
-        """Take in that a request is for the rules."""
+        """Note that the rules must read a request."""
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
     def stands_for_rested(self) -> int:
-        """Return for how many requests this one stands that passed unseen, itself among them."""
+        """
+        Return the number of requests that this one represents: itself and those passed unseen before it.
+        """
         rested, self._rested = self._rested, 0
         return rested + 1
 
     def sender(self, scopes: Iterable[bytes]) -> TriedSender:
-        """Return who sends requests of these scopes."""
+        """Return the entry for requests with these scopes."""
         key = hash(frozenset(scopes))
         found = self._senders.get(key)
         if found is None:
@@ -98,14 +109,15 @@ class Trials:
 
     @property
     def has_much(self) -> bool:
-        """True while so many spans may be looked for in vain that no request needs to be passed over for it."""
+        """True while the budget for lookups in vain is large enough that no request has to be skipped."""
         return self._free > self._pace.free_looks / 2
 
     def stands_for(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
         """
-        Return for how many requests this one is looked at; 0 if it is not. `tell` then says what was found.
+        Return the number of requests that this one represents if it is to be looked at, or 0.
 
-        It came with so many spans, and is one of those that rested.
+        `spans` is its number of spans, and `rested` the number of requests passed unseen, with this one. If
+        the result is not 0, call `tell` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
@@ -119,8 +131,9 @@ class Trials:
 
     def tell(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
         """
-        Take in how many spans were looked for in vain, 0 if enough of the request was known, and whether enough of it
-        never will be.
+        Note the result of a lookup: the number of spans looked up in vain, or 0 if enough were known.
+
+        `is_hopeless`: requests of this kind can never be known well enough.
         """
         sender.is_known = not in_vain
         if sender.is_known:
@@ -135,7 +148,7 @@ class Trials:
         sender.skips = max(sender.next, min(1, most))
 
 
-MOST_COUNTED: Final = 1024  # kinds of which no sample is kept
+MOST_COUNTED: Final = 1024  # kinds that are counted before a sample is kept
 MOST_SAMPLES: Final = 64
 LARGEST_SAMPLES: Final = 1024 * 1024
 _LONGEST_NAME: Final = 256
@@ -143,7 +156,7 @@ _NO_VALUE: Final = b"\x12\x00"
 
 
 class Sample(NamedTuple):
-    """A span of a kind that is to be learned."""
+    """A sample span of a kind that waits to be learned."""
 
     span: Span
     encoded: bytes
@@ -151,7 +164,9 @@ class Sample(NamedTuple):
 
 @dataclass
 class Sightings:
-    """How many spans of a kind were seen, how many these stand for, and after how many spans the first one came."""
+    """
+    The sightings of a kind: spans in total before the first one, spans seen, and spans that these represent.
+    """
 
     came: int
     seen: int = 0
@@ -160,7 +175,10 @@ class Sightings:
 
 @dataclass
 class Samples:
-    """What waits to be learned. A kind is only counted until it is seen often, which costs less than a sample of it."""
+    """
+    Samples that wait to be learned. A kind is only counted until it is frequent, because counting costs less
+    than a sample.
+    """
 
     pace: MemoryPace
     _counts: dict[int, Sightings] = field(default_factory=dict)
@@ -179,14 +197,17 @@ class Samples:
         return len(self._waiting)
 
     def count(self, spans: int) -> None:
-        """Earn learning by spans that came."""
+        """Add to the learning budget for new spans."""
         self._came += spans
         if self.pace.spans_a_kind:
             most = max(self.pace.most_in_turn, self._credit)
             self._credit = min(self._credit + spans / self.pace.spans_a_kind, most)
 
     def is_wanted(self, kind: int, times: int) -> bool:
-        """Sightings a span of a kind that stands for so many; True if it is to be given to `add`."""
+        """
+        Count a span of a kind that represents `times` spans. Return True if a sample of the kind should be
+        given to `add`.
+        """
         counted = self._counts.pop(kind, None) or Sightings(self._came)
         counted.seen += 1
         counted.stands_for += times
@@ -198,7 +219,7 @@ class Samples:
         return is_often and kind not in self._waiting
 
     def add(self, kind: int, sample: Sample) -> None:
-        """Take a sample of a kind; those that wait for longest are left out if there are too many."""
+        """Store a sample of a kind. If there are too many, the oldest samples are removed."""
         if len(sample.encoded) > LARGEST_SAMPLES:
             return
         self._waiting[kind] = sample
@@ -207,7 +228,7 @@ class Samples:
             self._remove(next(iter(self._waiting)))
 
     def take(self) -> Sample | None:
-        """Remove and return the sample that is due, of the kind that came most; None if none is."""
+        """Remove and return the sample of the most frequent kind, or None if none is due."""
         if not self._waiting or self._credit < 1:
             return None
         if self.pace.spans_a_kind:
@@ -229,14 +250,14 @@ class Samples:
 
 
 def names_of(encoded: bytes) -> set[str]:
-    """Return the names of a span's attributes, but those that are too long."""
+    """Return the attribute names of a span, except overlong names."""
     pairs = wire.Span.FromString(encoded).attributes
     names = {str(wire.EncodedKeyValue.FromString(pair).key) for pair in pairs}
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
 def without_content(encoded: bytes) -> bytes:
-    """Return a span without values that are content, and without what is not looked at."""
+    """Return a span without content values, and without the parts that are not examined."""
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")
     span.ClearField("links")

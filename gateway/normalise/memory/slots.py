@@ -1,8 +1,9 @@
 """
-The table of slots: what varies from call to call, by canonical field. All else that a rule reads decides.
+The table of slots: attributes whose values vary from call to call. The values of all other attributes that a
+rule reads are part of a span's kind.
 
-A line here says that no rule looks at the value closer than its class does; a product whose rules look for a part of
-it says so in `PARTS`.
+A line here promises that no rule examines the value beyond its class. If a product's rules search for a part
+of a value, that part must be in `PARTS`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
-# Odd: the letters before the first `-` or `_` are in its class.
+# Odd numbers: the letters before the first `-` or `_` are part of the class.
 TEXTS: Final = {"request_id": 7, "session": 8, "user": 10}
 FIRST_TEXT: Final = 7
-# A text with one of these is looked at by a rule: such a span is read by the rules.
+# Rules search for these parts, so a span with one of them in a text is read by the rules.
 PARTS: Final = ("..", CACHE_HIT)
-# Signs of these sums decide: they are all that `settle`, `agreeing` and `with_thoughts` compare.
+# The signs of these sums are part of a kind, because `settle`, `agreeing` and `with_thoughts` compare only them.
 SUMS: Final = (
     (-1, 0, 1, 1, 0, 0),
     (0, -1, 0, 0, 1, 0),
@@ -50,22 +51,22 @@ _SLOTS: Final = _slots()
 
 
 def slot_of(name: str) -> int:
-    """Return the number of the slot under a name; 0 if its value decides."""
+    """Return the slot number of an attribute, or 0 if its value is part of the kind."""
     return _SLOTS.get(name, 0)
 
 
 def rule_of(name: str) -> int:
-    """Return how a name is read, in the module's numbers."""
+    """Return the rule for an attribute, as a number of the compiled module."""
     return _RULES[RULES[name]]
 
 
 def has_figures(name: bytes, text: bytes) -> bool:
-    """True if something may be read of a text of content."""
+    """True if a text of content has a part that is read."""
     return reduced(name.decode(), text.decode()) is not None
 
 
 def plan() -> dict[str, object]:
-    """Return what the compiled module is told once."""
+    """Return the settings that the compiled module gets once, at its start."""
     return {
         "absent": [word.encode() for word in ABSENT],
         "secrets": [word.encode() for word in SECRET_STARTS],
@@ -79,12 +80,12 @@ _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in r
 
 
 def class_of(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the signs of counts and of their sums, as the module compares them."""
+    """Return the signs of counts and of their sums, as the compiled module compares them."""
     return tuple([_sign(factors, counts) for factors in _FACTORS])
 
 
 def is_of_class(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """True if counts have these signs."""
+    """True if counts and their sums have these signs."""
     return all(_sign(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 
 

@@ -1,7 +1,8 @@
 """
-The memory of spans: what reading a span by itself gives is remembered for its kind, and found by the compiled module.
+The memory of spans. It remembers for each kind of span the result of reading one, and the compiled module
+finds the kind.
 
-Everything that is not plain is read as it always was; the rules stay the only rules.
+Spans that are not plain are read by the rules. The rules remain the only definition of how a span is read.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # bytes of a body
-MOST_ITEMS: Final = 4096  # of a body
+LARGEST: Final = 2 * 1024 * 1024  # bytes of the largest body that is looked at
+MOST_ITEMS: Final = 4096  # most spans of one body
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
 MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
-ONE_IN: Final = 1000  # hits that are compared, once a kind is no longer new
-MOST_TOLD: Final = 20  # differences
-MOST_SEEN: Final = 128  # spans of one request that are counted while few are known
+ONE_IN: Final = 1000  # one hit in so many is compared with the rules, once a kind is no longer new
+MOST_TOLD: Final = 20  # most differences kept for display
+MOST_SEEN: Final = 128  # most spans counted in one request while few are known
 _LONGEST_TOLD: Final = 300
-_ROUNDS: Final = 24  # of learning, until no variation reads more
+_ROUNDS: Final = 24  # most rounds of learning, until no variation reads further attributes
 _TURN: Final = 16
-_LOOKED_FOR: Final = 64  # spans at once
-_TOGETHER: Final = 16  # of them that are booked together with one that is compared
+_LOOKED_FOR: Final = 64  # spans to look up at once
+_TOGETHER: Final = 16  # spans of the same kind that are booked together with a compared one
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
 class AskedBody(NamedTuple):
-    """A request of so many spans that is to be looked at, for how many like it."""
+    """A request to look at, and the number of similar requests that it represents."""
 
     body: bytes
     sender: TriedSender
@@ -71,7 +72,7 @@ class AskedBody(NamedTuple):
 
 
 class SpanMemory:
-    """Kinds of spans and what they become."""
+    """Learned kinds of spans and their results."""
 
     def __init__(self, native: Native, pace: MemoryPace | None = None) -> None:
         self._native = native
@@ -81,16 +82,17 @@ class SpanMemory:
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._next_hits()
         self._kinds: dict[int, LearnedKind] = {}
-        self._last_kind = 0  # no number is given twice: a body may be half looked up
+        # Numbers are never reused, because part of a body may already be looked up when kinds are forgotten.
+        self._last_kind = 0
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
-        self.spans: Counter[str] = Counter()  # by who read them
+        self.spans: Counter[str] = Counter()  # by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
-        self.different: list[ReadOtherwise] = []  # the first ones since the start
+        self.different: list[ReadOtherwise] = []  # the first differences since the start
 
     @property
     def kinds(self) -> int:
@@ -102,7 +104,7 @@ class SpanMemory:
         return self._memory.size()[1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all kinds."""
         self._memory.clear()
         self._contexts.clear()
         self._kinds = {}
@@ -112,12 +114,14 @@ class SpanMemory:
         self._samples.clear()
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
-        """Normalise an export request of spans; None if it is for the rules alone."""
+        """Normalise an export request of spans. Return None if the rules must read it."""
         asked = self.asked(body, options)
         return None if asked is None else (yield from self.read(asked))
 
     def asked(self, body: bytes, options: Options) -> AskedBody | None:
-        """Return what is to be looked at; None if the rules are to read it, which is said at little cost."""
+        """
+        Return the request if it is to be looked at. Return None, at little cost, if the rules must read it.
+        """
         if self._trials.rests() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
@@ -145,11 +149,11 @@ class SpanMemory:
         return AskedBody(body, sender, count, times) if times else None
 
     def read(self, asked: AskedBody) -> Generator[None, None, Outcome | None]:
-        """Normalise what is to be looked at; None if too little of it is known."""
+        """Normalise a request to look at. Return None if too little of it is known."""
         options, found = self._options, None
         clock = SliceClock()
         try:
-            with suppress(*_UNREADABLE):  # the rules say what is wrong
+            with suppress(*_UNREADABLE):  # the rules report errors
                 found = yield from self._look_up(asked, clock)
         except self._native.panic as error:
             self._native.fail(error)
@@ -194,8 +198,9 @@ class SpanMemory:
 
     def _look_up(self, asked: AskedBody, clock: SliceClock) -> Generator[None, None, list[LookedUp] | None]:
         """
-        Return what is known of each span; None if too few are known, if one that is compared differs, or if
-        settings changed meanwhile.
+        Look up the kind of each span.
+
+        Returns None if too few spans are known, if a compared span differs, or if settings changed meanwhile.
         """
         found: list[LookedUp] = []
         options = self._options
@@ -217,7 +222,7 @@ class SpanMemory:
                     clock.begin()
         unknown = sum([part.kinds.count(None) for part in found])
         most = asked.spans * (1 - self._pace.least_known)
-        if unknown > most:  # to read each by itself takes longer than all at once
+        if unknown > most:  # then reading all spans at once is faster than reading each alone
             self._give_up(asked, found, most)
             return None
         self._trials.tell(asked.sender, in_vain=0)
@@ -239,7 +244,7 @@ class SpanMemory:
         return found
 
     def _give_up(self, asked: AskedBody, found: Sequence[LookedUp], most: float) -> None:
-        """Count some spans of kinds that may be learned, if so many of the request can become known then."""
+        """Count some spans of new kinds, if learning them can make enough of the request known."""
         unknown = [
             (part.context, row[0], span)
             for part in found
@@ -255,7 +260,7 @@ class SpanMemory:
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
             self._sample(context, span, encoded, asked.times)
-        in_vain = len(seen) + len(unknown) // 4 + 1  # finding none takes a quarter of reading one
+        in_vain = len(seen) + len(unknown) // 4 + 1  # finding nothing costs a quarter of reading a span
         self._trials.tell(asked.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
     def _is_taken(self, part: LookedUp, place: int) -> bool:
@@ -267,8 +272,9 @@ class SpanMemory:
 
     def _by_rules(self, part: LookedUp, place: int, times: int) -> bool:
         """
-        Decode a span for the rules; it may be learned. One that is known is compared: False if it differs, and then
-        others of its request may, too.
+        Decode a span for the rules, and perhaps note it for learning. A known span is compared with the rules.
+
+        Returns False if it differs, because other spans of the request may differ as well.
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
@@ -285,7 +291,7 @@ class SpanMemory:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
-        """True if the rules read a known span as its kind is read; else its shape is forgotten."""
+        """True if the rules give the same result as the span's kind. Otherwise its shape is forgotten."""
         if self._hits <= 0:
             self._hits = self._next_hits()
         context, end = part.context, min(place + _TOGETHER, len(part.kinds))
@@ -301,7 +307,8 @@ class SpanMemory:
         if len(self.different) < MOST_TOLD:
             self.different.append(ReadOtherwise(source, scope, fields))
         _log.error(
-            "the memory of spans read a span of %s otherwise than the rules, and forgot its shape: %s",
+            "the memory of spans read a span of %s differently from the rules and forgot its shape; "
+            "differing fields: %s",
             scope,
             ", ".join(fields)[:_LONGEST_TOLD],
             extra={"action": "memory_different"},
@@ -309,7 +316,10 @@ class SpanMemory:
         return False
 
     def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
-        """Take a span of a kind that may be learned; those with figures in content have new ones in each span."""
+        """
+        Note a span of a kind that may be learned. Kinds with counts in content are not learned, because each
+        span has a new text.
+        """
         kind = hash((context.number, span.name, tuple(span.attributes)))
         if not self._samples.is_wanted(kind, times):
             return
@@ -320,12 +330,12 @@ class SpanMemory:
             pass
 
     def learn_one(self) -> bool:
-        """Learn the kind that is due; False if none is."""
+        """Learn the kind that is due. Return False if none is due."""
         learning = self.learning()
         return learning is not None and all(True for _ in learning)
 
     def learning(self) -> Iterator[None] | None:
-        """Return the learning of the kind that is due, in short turns; None if none is."""
+        """Return the work of learning the kind that is due, in short steps, or None."""
         sample = self._samples.take()
         return None if sample is None else self._learned(sample)
 
@@ -342,14 +352,17 @@ class SpanMemory:
                 return
             try:
                 yield from self._learn(context, span, encoded)
-            except Exception:  # noqa: BLE001 - the rules read the span all the same
+            except Exception:  # noqa: BLE001 - the rules read the span in any case
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
             self._native.fail(error)
 
     def _has_room(self) -> bool:
-        """True if one more may be learned. Kinds that nobody asks for make room; if that is not enough all do."""
+        """
+        True if there is room for one more kind. Unused kinds are removed first; if that is not enough,
+        all kinds are.
+        """
         if self._is_below(1):
             return True
         kept = set(self._memory.sweep())
@@ -371,7 +384,7 @@ class SpanMemory:
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, _encoded(reads))
             if varying is None:
-                return  # not plain: no kind
+                return  # the span is not plain, so it has no kind
             learned = yield from learn(span, varying[0], varying[1], reads, options, self._chance)
             if self._options != options:
                 return

@@ -212,7 +212,7 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
 
 
 def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    """Return the end user of a call with an authenticated principal, for the tag `end_user`."""
+    """Return the alias of the caller's key, or None if the alias looks like a key itself."""
     stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
         stated = values.text(attributes.get("llm.user"))

@@ -1,4 +1,4 @@
-"""Names that a model or token counts have in what unknown senders report."""
+"""Recognition of names for models and token counts in reports of unknown senders."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 
-MOST: Final = 8  # names of one item that are worth showing
-_LARGEST = 65_536  # bytes of an inner object that is looked into
+MOST: Final = 8  # most names shown for one item
+_LARGEST = 65_536  # bytes of the largest inner object that is searched
 
 _CONVENTION = re.compile(
     r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)"
@@ -23,7 +23,7 @@ _USAGE = re.compile(
     r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
-# Words of other tokens than a model's, and beginnings of the conventions for everything that is no AI.
+# Words of other kinds of tokens, and prefixes of conventions that are not about AI.
 _NO_USAGE = re.compile(
     r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
     r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."
@@ -34,30 +34,32 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
-    """True if an attribute's name is one of a model, of token counts or of what calls cost."""
+    """True for the name of a model, of token counts or of the cost of calls."""
     return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
-    """True for a name of token counts or of the cost of calls."""
+    """True for the name of token counts or of the cost of calls."""
     return _USAGE.search(name) is not None and not is_other_use(name)
 
 
 def names_model(name: str) -> bool:
-    """True for a name under which a model may stand."""
+    """True for a name that may hold a model."""
     return _MODEL.search(name) is not None
 
 
 def is_other_use(name: str) -> bool:
-    """True for a name with such a word and another meaning: tokens of a sign-in, costs of a request."""
+    """
+    True for a name with such a word and another meaning, such as sign-in tokens or the cost of an HTTP request.
+    """
     return _NO_USAGE.search(name) is not None
 
 
 def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """
-    Such names in an item and in the objects that it holds, if something stands under them; at most MOST.
+    Return the AI names in an item and its inner objects, if they have values; at most MOST.
 
-    An item of a gateway's log has fewer names than a span: `tokens` alone is enough.
+    A gateway's log has fewer names than a span, so the single name `tokens` is enough.
     """
     return sorted(name for _, name in zip(range(MOST), _found(members), strict=False))
 
@@ -73,7 +75,7 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # a column of a database
+    if name.isupper():  # a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 
@@ -81,4 +83,4 @@ def _counts(name: str, value: msgspec.Raw) -> bool:
 def _is_nothing(value: msgspec.Raw) -> bool:
     return (
         len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING
-    )  # a large one is not copied to be compared
+    )  # large values are not copied for the comparison

@@ -1,10 +1,10 @@
 """
-Names under which content may stand: prompts, answers, arguments of tools and the like (promise 4).
+Names that may hold content: prompts, responses, tool arguments and the like (promise 4).
 
-The names of known products are listed, for attributes that the decoders read. A free name, one that a caller
-chose, is judged word by word: `userPrompt`, `prompt.0` and `page_content` are content, `prompt_version` and
-`message_count` are facts about it. Names such as `code` or `result` are content for some and a fact for
-others: an operator may name them in `privacy.keep_attributes`.
+Attribute names of known products are listed. A free name, which a caller chose, is judged word by word:
+`userPrompt`, `prompt.0` and `page_content` are content, while `prompt_version` and `message_count` are
+facts about it. Names such as `code` or `result` may be either, so they are dropped unless an operator lists
+them in `privacy.keep_attributes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-LONGEST_CACHED = 256  # a name of megabytes is not worth its memory
+LONGEST_CACHED = 256  # longer names are not cached, to bound memory
 
 _CONTENT = frozenset({
     "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
@@ -53,7 +53,7 @@ _CONTENT_ENDINGS = (
     ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
     ".completion_json", "_prompt", "_messages",
 )  # fmt: skip
-# Counters and names that begin or end like content and are none.
+# Names that begin or end like content but hold none.
 _NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _CONTENT_WORDS = frozenset({
@@ -66,9 +66,9 @@ _CONTENT_WORDS = frozenset({
     "snippet", "snippets", "stacktrace", "summary", "text", "texts", "thinking", "thought", "thoughts", "traceback",
     "transcript", "transcripts", "transcription", "translation", "utterance", "utterances",
 })  # fmt: skip
-# Words that are written as one: `userprompt`, `chatmessages`, `systeminstruction`.
+# Words that are also written together, as in `userprompt`, `chatmessages` and `systeminstruction`.
 _CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
-# A name that ends with one of these tells a fact about content, and holds none.
+# A name that ends with one of these words states a fact about content.
 _FACT_WORDS = frozenset({
     "at", "bytes", "cache", "cached", "caching", "category", "chars", "class", "code", "cost", "count", "counts",
     "date", "day", "duration", "effort", "enabled", "encoding", "flag", "format", "hash", "hit", "hits", "id", "ids",
@@ -78,7 +78,7 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
-# What tools take and give, and what people write: content, unless the operator says that it is none.
+# Words for tool data and for text that people write. They count as content unless the operator lists the name.
 _DOUBTFUL_WORDS = frozenset({
     "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
     "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",
@@ -89,7 +89,7 @@ _DOUBTFUL_WORDS = frozenset({
     "rewrite", "script", "scripts", "sentence", "sentences", "sms", "sql", "stderr", "stdin", "stdout",
     "transcribed", "truth", "turn", "turns", "writing",
 })  # fmt: skip
-# As _FACT_WORDS, for names with a doubtful word: `code_owner` and `log_group` are facts.
+# Like _FACT_WORDS, for names with a doubtful word: `code_owner` and `log_group` are facts.
 _DOUBTFUL_FACTS = _FACT_WORDS | {
     "account",
     "app",
@@ -111,7 +111,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def is_content(name: str) -> bool:
-    """True if an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
+    """True if the name of an attribute or of metadata stands for content, such as a prompt or a response."""
     return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
 
 
@@ -126,7 +126,10 @@ def _is_content(name: str) -> bool:
 
 
 def may_hold_content(name: str) -> bool:
-    """True if metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact."""
+    """
+    True if metadata under a name that a caller chose may be content: it has a content word and does not end
+    with a fact.
+    """
     if len(name) > LONGEST_CACHED:
         return _may_hold_content.__wrapped__(name)
     return _may_hold_content(name)
@@ -144,7 +147,9 @@ def _may_hold_content(name: str) -> bool:
 
 
 def is_doubtful(name: str) -> bool:
-    """True if metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`."""
+    """
+    True if metadata of a free name needs the operator's permission, such as `code`, `tool_result` or `note`.
+    """
     return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
 
 

@@ -1,21 +1,21 @@
-"""Costs that sources report: which zeros are prices."""
+"""Rules for reported costs of 0: which of them are prices."""
 
 from __future__ import annotations
 
 from gateway.normalise.reading.operations import IMAGE, RERANK, SPEECH, TRANSCRIPTION
 from spool.record import Inference
 
-# Many sources report no usage of these, so counts of 0 do not show that nothing was used.
+# Sources often report no usage for these operations, so counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
-_FREE_MODEL = ":free"  # OpenRouter's ending of models without a price
+_FREE_MODEL = ":free"  # suffix of OpenRouter models without a price
 
 
 def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
     """
-    Return the cost, or None for the 0 of a source that writes 0 when it knows no price.
+    Return the cost, or None for a 0 that the source writes when it knows no price.
 
-    A 0 is a price only if the call failed, was answered by a cache, used nothing, or names a free model. The
-    record has its status and its counts. `operation` is needed only if the record's own is left out.
+    A 0 is a price only if the call failed, came from a cache, used nothing, or names a free model. The record
+    must already have its status and its counts. `operation` is needed only if the record has none.
     """
     if (
         cost != "0"

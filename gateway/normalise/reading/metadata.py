@@ -1,8 +1,8 @@
 """
-Free metadata of a call: the user, team and session that it names, and what may become a tag.
+Free metadata of a call: user, team and session in it, and the values that may become tags.
 
-Tags are bounded and never content (gateway.normalise.reading.tags), and never a credential or an e-mail
-address, which callers put into metadata too.
+Tags are limited in size and never content (`gateway.normalise.reading.tags`). Credentials and e-mail
+addresses, which callers also put into metadata, never become tags.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEAM = ("team_id", "teamId", "team")
 _SESSION = ("session_id", "sessionId", "session")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 
-# Claude Code names its installation, account and session in one text; newer releases write the same as JSON.
+# Claude Code names its installation, account and session in one text. Newer releases write the same as JSON.
 _INSTALLATION = re.compile(
     r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)"
 )
@@ -43,7 +43,7 @@ class Metadata:
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
-        """Add a list of tags: `k:v` is split at the first colon, a bare word gets the value `true`."""
+        """Add a list of tags. `k:v` is split at the first colon; a single word gets the value `true`."""
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
@@ -52,7 +52,7 @@ class Metadata:
             self.tag(name, value if colon else "true")
 
     def learn(self, facts: Mapping[str, Any]) -> None:
-        """Take user, team and session out of a map; its other members are tags."""
+        """Read user, team and session from a map. Its other members become tags."""
         self.user = self.user or _first(facts, _USER)
         self.team = self.team or _first(facts, _TEAM)
         self.session = self.session or _first(facts, _SESSION)
@@ -67,7 +67,10 @@ class Metadata:
         principal: str | None = None,
         end_user: str | None = None,
     ) -> None:
-        """Fill the record's empty fields; the authenticated principal goes before a user that the caller names."""
+        """
+        Fill the record's caller and tags. An authenticated principal takes precedence over a user that
+        the caller names.
+        """
         supplied, session = _of_installation(end_user or self.user)
         if is_secret(supplied):
             supplied = None
@@ -81,7 +84,9 @@ class Metadata:
 
 
 def key_name(*values: Any) -> str | None:
-    """The first alias, hash or id of a caller's key that is not the key itself, nor a part of it."""
+    """
+    Return the first alias, hash or id of a caller's key that is neither the key itself nor a part of it.
+    """
     for value in values:
         if (named := text(value)) is not None and not is_secret(named):
             return named
@@ -89,7 +94,7 @@ def key_name(*values: Any) -> str | None:
 
 
 def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
-    """The user and the session in an end user that names both; any other end user is the user."""
+    """Return user and session if an end user names both. Any other end user is returned as the user."""
     if end_user is None or "session" not in end_user:
         return end_user, None
     found = _INSTALLATION.fullmatch(end_user)
@@ -100,7 +105,7 @@ def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
 
 
 def _may_be_named(name: str) -> bool:
-    # The length first: what is asked of a name is remembered, and senders may make names of any length.
+    # The length is checked first, because results are cached by name and senders may send names of any length.
     return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 

@@ -1,8 +1,8 @@
 """
-Meters of one call (spool.meters) out of the usage objects of all providers: audio, images, searches, seconds.
+Meters of one call (spool.meters) from the usage objects of all providers: audio, images, searches, seconds.
 
-Most calls are text alone, so each reader first looks whether there is anything to read. A quantity that cannot
-be is left out: it never costs the call. What the same call tells twice is one quantity.
+Most calls are only text, so each reader first checks whether there is anything to read. An impossible
+quantity is ignored and never rejects the call. A quantity that a call states twice counts once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gateway.normalise.reading.values import BadValue, Other, count, nested, num
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
-Told = dict[str, Quantity] | None  # by meter; None: nothing but text is told
+Told = dict[str, Quantity] | None  # quantity by meter; None if only text is stated
 
-_MOST_LISTED: Final = 16  # modalities of one list
-_KINDS: Final = 2  # of cache writes: kept for 5 minutes, for an hour
+_MOST_LISTED: Final = 16  # modalities read from one list
+_KINDS: Final = 2  # kinds of cache writes: kept for 5 minutes, or for an hour
 
 
 class CachedParts(msgspec.Struct):
-    """OpenAI's `cached_tokens_details`. SGLang's object of this name tells devices, and none of these."""
+    """OpenAI's `cached_tokens_details`. SGLang's object of this name has other members, which are ignored."""
 
     audio_tokens: Any = None
     image_tokens: Any = None
@@ -33,7 +33,7 @@ class CachedParts(msgspec.Struct):
 
 
 class MediaDetails(msgspec.Struct):
-    """What the details of an input or an output tell beside text, in OpenAI's words and LiteLLM's."""
+    """Details of an input or an output beyond text, in OpenAI's names and LiteLLM's."""
 
     audio_tokens: Any = None
     image_tokens: Any = None
@@ -46,13 +46,13 @@ class MediaDetails(msgspec.Struct):
 
 
 class ServerTools(msgspec.Struct):
-    """`server_tool_use`; fetching pages costs nothing."""
+    """`server_tool_use`. Fetching pages is free, so only searches are read."""
 
     web_search_requests: Any = None
 
 
 class BilledUnits(msgspec.Struct):
-    """What Cohere charges for; the tokens that it counts besides are the model's own."""
+    """Cohere's charged units. Its other token counts are not charged."""
 
     input_tokens: Any = None
     output_tokens: Any = None
@@ -61,14 +61,14 @@ class BilledUnits(msgspec.Struct):
 
 
 class CacheDetail(msgspec.Struct):
-    """Converse's writes of one kind."""
+    """Converse's cache writes of one lifetime."""
 
     ttl: Any = None
     inputTokens: Any = None
 
 
 class SpokenParts(msgspec.Struct):
-    """What is speech and what is text of one side of an Amazon Nova Sonic session."""
+    """Speech tokens of one side of an Amazon Nova Sonic session."""
 
     speechTokens: Any = None
 
@@ -79,13 +79,13 @@ class SpokenSides(msgspec.Struct):
 
 
 class SonicDetails(msgspec.Struct):
-    """The sums of a session; `delta` beside them is what the last event added."""
+    """The sums of a session. `delta`, which holds the counts of the last event, is not read."""
 
     total: SpokenSides | Other = None
 
 
 class ModalityCount(msgspec.Struct):
-    """One line of Gemini's lists."""
+    """One entry of Gemini's lists."""
 
     modality: Any = None
     tokenCount: Any = None
@@ -93,7 +93,7 @@ class ModalityCount(msgspec.Struct):
 
 
 def quantity(value: Any) -> Quantity | None:
-    """A number of units, not negative and with six decimals at most; None for anything else."""
+    """Return a non-negative quantity with at most six decimals, or None for anything else."""
     if type(value) is int:
         return value if value >= 0 else None
     try:
@@ -117,13 +117,15 @@ def of_parts(
     whole_cache: Any = None,
 ) -> Told:
     """
-    The meters of OpenAI's details; `searches` is an object of tools that the provider ran, `queries` a plain
-    number of them, `heard` are seconds of audio, `whole_cache` the cached tokens.
+    Return the meters of OpenAI's details.
+
+    `searches` is an object of tools that the provider ran, `queries` the number of searches, `heard` the
+    seconds of audio, and `whole_cache` the number of cached tokens.
     """
     told: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
-        # where one side tells parts, a 0 of the other says that it is text
+        # if one side states audio or images, a 0 on the other side means that it is text
         told |= _modalities("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
             told |= _cached(inputs.cached_tokens_details, told, whole_cache)
@@ -146,7 +148,7 @@ def of_parts(
 
 
 def one_hour_of(details: CacheDetail | Other) -> int | None:
-    """Return the tokens written for one hour, from the first two cache details."""
+    """Return the tokens cached for one hour, from the first two cache details."""
     listed = details[:_KINDS] if isinstance(details, list) else []
     kinds = (of_json(detail, CacheDetail) for detail in listed)
     return next(
@@ -155,7 +157,9 @@ def one_hour_of(details: CacheDetail | Other) -> int | None:
 
 
 def of_speech(details: SonicDetails) -> Told:
-    """The audio of a session; where one side tells some, a 0 of the other says that it is text."""
+    """
+    Return the audio tokens of a session. If one side has any, a 0 on the other side means that it is text.
+    """
     sides = nested(details.total, SpokenSides)
     heard, said = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
     told = {"input_audio_tokens": heard.speechTokens, "output_audio_tokens": said.speechTokens}
@@ -163,7 +167,7 @@ def of_speech(details: SonicDetails) -> Told:
 
 
 def parts_in(details: Mapping[str, Any]) -> MediaDetails:
-    """The same out of a map."""
+    """Return the details in a map."""
     cached = details.get("cached_tokens_details")
     known = {name: details[name] for name in MediaDetails.__struct_fields__ if name in details}
     if isinstance(cached, dict):
@@ -173,7 +177,7 @@ def parts_in(details: Mapping[str, Any]) -> MediaDetails:
 
 
 def searches_of(*stated: Any) -> Any:
-    """The first number of searches that is not 0: some tell the same searches in two places."""
+    """Return the first number of searches above 0. Some reports state the same searches in two places."""
     for one in stated:
         number = nested(one, ServerTools).web_search_requests if isinstance(one, ServerTools) else one
         if type(number) is int and number > 0:
@@ -182,13 +186,13 @@ def searches_of(*stated: Any) -> Any:
 
 
 def of_numbers(told: dict[str, Any]) -> Told:
-    """Return the values that are quantities; None if there are none."""
+    """Return the values that are quantities, or None if there are none."""
     found = {name: number for name, value in told.items() if (number := quantity(value)) is not None}
     return found or None
 
 
 def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Told:
-    """The meters of Gemini's lists of modalities: those of tools' answers are in the input, too."""
+    """Return the meters of Gemini's lists by modality. Tool results are part of the input."""
     told: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
         _add_listed(told, pattern, listed)
@@ -196,7 +200,7 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
     _add_listed(told, "output_{}_tokens", candidates)
     if has_input:
         _add_listed(told, "cache_{}_read_tokens", cache)
-        if isinstance(cache, list):  # it tells all modalities that it holds
+        if isinstance(cache, list):  # the list is complete, so missing modalities are 0
             for kind in MODALITIES:
                 if f"input_{kind}_tokens" in told:
                     told.setdefault(f"cache_{kind}_read_tokens", 0)
@@ -204,12 +208,12 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
 
 
 def with_tools(told: Told, tokens: int | None) -> Told:
-    """The meters with the tokens of tools' answers, which are a part of the input."""
+    """Return the meters with the tokens of tool results, which are part of the input."""
     return {**(told or {}), "input_tool_tokens": tokens} if tokens else told
 
 
 def merged(*several: Told) -> Told:
-    """All of them; what is told twice counts as the first tells it."""
+    """Merge meters. If several contain the same meter, the first one counts."""
     found: dict[str, Quantity] = {}
     for told in several:
         for name, number in (told or {}).items():
@@ -223,7 +227,7 @@ def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, 
 
 
 def _cached(details: CachedParts, told: dict[str, Any], whole: Any) -> dict[str, Any]:
-    """The cached part of each modality; where the parts make up the whole, what is not named is 0."""
+    """Return the cached part of each modality. If the parts add up to the whole, missing modalities are 0."""
     found = _modalities("cache_{}_read_tokens", details)
     parts = [*found.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
@@ -253,7 +257,7 @@ _MARKS = (b"AUDIO", b"IMAGE", b"VIDEO", b"audio", b"image", b"video")
 
 
 def _line(raw: Any) -> ModalityCount | None:
-    """One line of a list, unless it is text."""
+    """Read one entry of a list, unless it is text."""
     if isinstance(raw, dict):
         names = {name: value for name, value in raw.items() if isinstance(name, str)}
         return ModalityCount(names.get("modality"), names.get("tokenCount"), names.get("token_count"))
@@ -264,7 +268,7 @@ def _line(raw: Any) -> ModalityCount | None:
 
 
 def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Told:
-    """The meters among free names of quantities: those that are written as Tollhouse writes them."""
+    """Return the meters among buckets with free names, by Tollhouse's own meter names and their aliases."""
     found: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)
@@ -273,7 +277,7 @@ def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Told:
     return of_numbers(found) if found else None
 
 
-# Words of Langfuse's users and of pydantic-ai for the same.
+# Names that Langfuse's users and pydantic-ai use.
 _ALIASES: Final = {
     **{f"input_{kind}": f"input_{kind}_tokens" for kind in MODALITIES},
     **{f"output_{kind}": f"output_{kind}_tokens" for kind in MODALITIES},

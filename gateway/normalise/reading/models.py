@@ -1,4 +1,4 @@
-"""Names of models: who serves a model of this name, who made it, and the name without a gateway's prefix."""
+"""Names of models: their provider, their maker, and the name without a gateway's prefix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.normalise.reading.values import text
 from spool import providers
 
-# Beginnings of model names and the provider that makes them.
+# Prefixes of model names and the provider that makes them.
 _MAKERS = (
     (("claude",), "anthropic"),
     (("gemini", "text-embedding-00"), "gcp.gen_ai"),
@@ -34,12 +34,14 @@ BEDROCK_ID: Final = re.compile(
     r"\.(?P<model>[a-z].*)"
 )
 
-# Makers' names that are part of a model's name where others sell it: `mistralai/Mixtral-8x7B` at Together.
+# Makers' names that belong to a model's name at other providers, such as `mistralai/Mixtral-8x7B` at Together.
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def provider(written: Any, model: Any) -> str | None:
-    """The stated provider; if none is stated, or a route's path, the one that the model's name gives."""
+    """
+    Return the stated provider. If none is stated, or only a route's path, return the provider of the model.
+    """
     stated = stated_provider(written)
     if stated is not None:
         return stated
@@ -48,7 +50,7 @@ def provider(written: Any, model: Any) -> str | None:
 
 
 def stated_provider(written: Any) -> str | None:
-    """A provider's name as records have it; None if it is not stated, or a route's path."""
+    """Return a stated provider as records name it. Return None if it is not stated, or is a route's path."""
     stated = text(written)
     return None if stated is None or "/" in stated else providers.canonical(stated)
 
@@ -66,12 +68,12 @@ def provider_of_model(model: str) -> str | None:
 
 
 def maker(model: str) -> str | None:
-    """The provider whose model this is, by the beginning of its name in lower case."""
+    """Return the maker of a model by the prefix of its lower-case name."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 
 def model_name(model: Any, written_provider: Any = None) -> str | None:
-    """The name without its provider's segment; of an ARN the part after the last slash."""
+    """Return the model name without a provider prefix. Of an ARN, return the part after the last slash."""
     named = text(model)
     return None if named is None else text(_without_prefix(named, text(written_provider)))
 

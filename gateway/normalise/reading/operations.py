@@ -1,4 +1,4 @@
-"""Operations in OpenTelemetry's words: by their names, by LiteLLM's functions, by paths of requests."""
+"""Operations in OpenTelemetry's names, found by operation names, LiteLLM's functions or request paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", 
 REALTIME = "realtime_inference"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
 
-# Names of operations that are calls. In spans any other name is that of a step around calls.
+# Names of operations that are calls. In spans, any other name is that of a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
     "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,
@@ -23,7 +23,7 @@ BY_NAME = {
     "chat_completions": CHAT,  # Logfire
 }  # fmt: skip
 
-# LiteLLM's other functions by a part of their names: `aimage_generation`, `agenerate_content_stream`.
+# LiteLLM's other functions, by a part of their names, such as `aimage_generation` or `agenerate_content_stream`.
 _BY_PART = (
     ("text_completion", COMPLETION),
     ("embedding", EMBEDDINGS),
@@ -50,14 +50,16 @@ _BY_ENDING = (
 
 @lru_cache(maxsize=256)
 def of_function(name: str) -> str | None:
-    """The operation of that name, or of LiteLLM's function of that name; None if it calls no model."""
+    """
+    Return the operation for its own name or for the name of a LiteLLM function, or None if it calls no model.
+    """
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
     return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
 def of_path(path: Any) -> str | None:
-    """The operation that a path or URL ends with, its query removed; None for any other path."""
+    """Return the operation that a path or URL ends with, ignoring its query, or None."""
     written = text(path)
     if written is None:
         return None

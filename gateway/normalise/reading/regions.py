@@ -1,8 +1,9 @@
 """
-Where a provider processed a call, in the provider's own word: a region of its cloud (`us-east-1`), or a
-geography that has prices of its own (`us`, `global`).
+The region where a provider processed a call: a region of its cloud (`us-east-1`), or a geography with its own
+prices (`us`, `global`).
 
-The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never meant.
+It comes from the provider's response or log, or from the address that was called. It is never the region
+of the sender.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-# Regions of a cloud as it writes them; those of one are never in the form of another, but for geographies.
+# Regions in the form of each cloud. The forms differ, except for geographies.
 _OF_CLOUD = {
     "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
     "azure": re.compile(r"[a-z]+\d?[a-z]*"),
@@ -31,7 +32,7 @@ _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?(?P<host>[a-z0-9._-]+)(?::\d+)?(?P<path>/[^?#]*)?(?:[?#].*)?"
 )
 _LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
-# Hosts of providers that name a region; what stands before a dot may be a customer's own.
+# Providers' hosts that name a region. Labels before it may be names that a customer chose.
 _HOSTS = tuple(
     re.compile(form)
     for form in (
@@ -52,8 +53,10 @@ _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:(?P<region>[a-z0-9-]+):.*")
 
 def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | None:
     """
-    The region of a call, None if nothing tells it: that of a model that is served from anywhere, the first
-    that is stated, that of the address that was called, or that of the model's ARN.
+    Return the region of a call, or None if nothing states it.
+
+    In this order: `global` for a model that is served from anywhere, the first stated region, the region in
+    the called address, the region in the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
     if written is not None and _is_global(written):
@@ -68,19 +71,21 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
 
 
 def name_of(value: Any) -> str | None:
-    """A stated region in one spelling (`East US 2` is `eastus2`); None for what is not a name of one."""
+    """
+    Return a stated region in its normal form (`East US 2` is `eastus2`), or None if it is not a region name.
+    """
     written = text(value)
     return None if written is None or len(written) > MAX_NAME else _name(written)
 
 
 def is_of_cloud(value: Any, cloud: str) -> bool:
-    """True if the value has the form of the regions of a cloud: `aws`, `azure` or `gcp`."""
+    """True if the value has the form of a region of a cloud: `aws`, `azure` or `gcp`."""
     name = name_of(value)
     return name is not None and _is_of_cloud(name, cloud)
 
 
 def of_address(value: Any) -> str | None:
-    """The region that a URL or host of a provider names; None for any other."""
+    """Return the region in a provider's URL or host, or None."""
     written = text(value)
     return None if written is None or len(written) > MAX_ADDRESS else _of_address(written)
 
@@ -113,6 +118,6 @@ def _of_address(written: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _is_global(model: str) -> bool:
-    """True if an id of Bedrock's, or the profile that an ARN names, is served from any region."""
+    """True if a Bedrock model id, or the inference profile in an ARN, is served from any region."""
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

@@ -1,9 +1,9 @@
 """
-Free metadata is bounded and never content (promise 4): the one place that decides what may become a tag.
+Rules for tags: free metadata is limited in size and never content (promise 4).
 
-At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name. Under a
-name that is neither known here nor configured a value is also short and of few words: no list of names is
-whole, and a sentence may be a prompt.
+At most 32 tags, with names up to 64 and values up to 256 characters, only scalars, and never under a content
+name. Under a name that is neither known here nor configured, a value must also be short and of few words. No
+list of content names is complete, and a sentence may be a prompt.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
-MAX_FREE_WORDS = 5  # of a value under a free name
-MAX_FREE_VALUE = 64  # of one of several words; a single word may be an id or a path
+MAX_FREE_WORDS = 5  # words of a value under a free name
+MAX_FREE_VALUE = (
+    64  # characters of a value of several words; a single word may be longer, such as an id or a path
+)
 MAX_FREE_WORD = 128
-# Tags that Tollhouse's own readers write: what they stand for is known, whoever sends it.
+# Tags that Tollhouse's own readers write. Their meaning is known for every sender.
 KNOWN = frozenset({
     "agent", "claimed_device", "cost_center", "department", "device", "effort", "end_user", "environment",
     "organization", "plugin", "query_source", "route", "service", "service_tier", "speed", "tags", "workspace",
@@ -44,12 +46,12 @@ _SECRET = re.compile(
 )
 _NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
 _LETTERED = re.compile(r"\S*\w\S*")
-# Letters of scripts that put no space between words: Thai to Myanmar, Khmer, Chinese, Japanese.
+# Letters of scripts without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese.
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# How a text begins for which the expression is worth its time; letters that it takes for others are among
-# them.
+# First letters of texts for which the regular expression is run. They include letters that it treats as equal
+# when ignoring case.
 SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",
@@ -58,12 +60,12 @@ SECRET_STARTS = frozenset({
 
 @lru_cache(maxsize=8192)
 def names_secret(name: str) -> bool:
-    """True if metadata of that name is a credential: callers put those there, too."""
+    """True if metadata of that name is a credential. Callers put credentials into metadata as well."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def is_secret(value: Any) -> bool:
-    """True if text looks like a credential, or like one that was masked in part."""
+    """True if text looks like a credential, or like a partly masked one."""
     if not isinstance(value, str):
         return False
     if (value[:2].casefold()[:2] in SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
@@ -72,7 +74,9 @@ def is_secret(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """A scalar as a tag's text: `true` is "true", a number is its JSON text; None if it is not a scalar."""
+    """
+    Return a scalar as the text of a tag: `true` as "true", a number as its JSON text. Return None for other values.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -85,18 +89,20 @@ def text_of(value: Any) -> str | None:
 
 
 def put(tags: dict[str, str], name: str, value: Any) -> bool:
-    """Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it."""
+    """
+    Add a sender's value if it may be a tag. Return False if it was left out, so that the caller counts it.
+    """
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    # no number is a prompt: `messages_sent` counts
+    # a number is never a prompt, so `messages_sent` may count
     if may_hold_content(name) if text is value else is_content(name):
         return False
     return _add(tags, name, text)
 
 
 def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
-    """Put a tag on a record, in tags of its own: those that it has may be another one's, too."""
+    """Add a tag to a copy of the record's tags, because records may share one dict."""
     tags = dict(record.tags)
     is_kept = put(tags, name, value)
     record.tags = tags
@@ -104,13 +110,13 @@ def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
 
 
 def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
-    """Put a tag under a name that a sender chose, if name and text are short or the name stands in `keep`."""
+    """Add a tag under a name that a sender chose, if name and text are short or `keep` contains the name."""
     text = text_of(value)
     return text is not None and may_be_free(name, text, keep) and put(tags, name, value)
 
 
 def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
-    """True if a text may stand under a name that a sender chose: name and text are short and of few words."""
+    """True if a text may be stored under a name that a sender chose: both are short and of few words."""
     if name in KNOWN or name in keep:
         return True
     if not _is_brief_name(name) or not is_brief(text):
@@ -119,7 +125,9 @@ def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
 
 
 def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
-    """Take out what `may_be_free` is not; returns how many. For readers that are told no settings."""
+    """
+    Remove tags that `may_be_free` rejects, and return their number. For readers without access to the settings.
+    """
     gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
     for name in gone:
         del tags[name]
@@ -132,18 +140,20 @@ def _is_brief_name(name: str) -> bool:
 
 
 def is_brief(text: str) -> bool:
-    """True if a text is short and of few words, as labels, names and ids are; no line break is in it."""
+    """True if a text is short and of few words, as labels, names and ids are, and has no line break."""
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))  # about two letters are a word
+    unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))  # about two letters per word
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
-    """Add a label, whose name an operator chose; False under a plain name of content, or when there is no room."""
+    """
+    Add a label, whose name an operator chose. Return False for a content name, or if there are too many tags.
+    """
     return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
 
 

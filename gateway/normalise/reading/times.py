@@ -1,7 +1,8 @@
 """
-Times as nanoseconds since the epoch, exact: from epoch seconds to nanoseconds, RFC 3339, naive and BigQuery text.
+Times as exact nanoseconds since the epoch, from numbers in any unit, RFC 3339, text without an offset,
+and BigQuery text.
 
-A time that cannot be read is None: the call is kept all the same, and sorted by the time of its receipt.
+A time that cannot be read is None. The call is still recorded, and sorted by the time of its receipt.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from spool.record import NS
 MAX_NS: Final = 2**63 - 1
 MS: Final = 1_000_000
 
-# The unit of a bare number by its size: each band holds the years 1973 to 5138 in its unit.
+# The unit of a number without one, by its size. Each band covers the years 1973 to 5138 in its unit.
 _BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
 _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?"
     r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
-_LONGEST_MS: Final = 10**10  # four months
-_MAX_DURATION: Final = 64  # the search for units takes the square of the length
+_LONGEST_MS: Final = 10**10  # about four months
+_MAX_DURATION: Final = 64  # characters; the search for units takes quadratic time
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
 
 def instant(value: Any) -> int | None:
-    """A time however it was written; without an offset it is UTC. None if absent, 0 or malformed."""
+    """Parse a time in any form. Without an offset it is UTC. Return None if it is absent, 0 or malformed."""
     if isinstance(value, str):
         found = _TEXT.fullmatch(value.strip())
         if found:
@@ -42,7 +43,7 @@ def instant(value: Any) -> int | None:
         return None
     if number is None or not 0 < number <= MAX_NS:
         return None
-    whole = int(number)  # compared as an int, which takes a tenth of the time
+    whole = int(number)  # comparing an int takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
             return _bounded(int(number * unit))
@@ -50,13 +51,15 @@ def instant(value: Any) -> int | None:
 
 
 def after(start: int | None, milliseconds: Any) -> int | None:
-    """The end of what began at `start` and took so long; None when either is unknown."""
+    """Return the end of a call from its start and duration, or None if either is unknown."""
     took = nanoseconds(milliseconds)
     return None if start is None or took is None else _bounded(start + took)
 
 
 def nanoseconds(milliseconds: Any) -> int | None:
-    """A duration that came in milliseconds, as number or text; None if it is none that a call can take."""
+    """
+    Return a duration in milliseconds (number or text) as nanoseconds, or None if it is impossible for a call.
+    """
     try:
         number = number_of(milliseconds, "")
     except BadValue:
@@ -65,7 +68,10 @@ def nanoseconds(milliseconds: Any) -> int | None:
 
 
 def duration(written: Any) -> int | None:
-    """`804ms`, `1.5s`, `350us`, `1m2s` in nanoseconds; a bare number is milliseconds."""
+    """
+    Parse a duration such as `804ms`, `1.5s`, `350us` or `1m2s` into nanoseconds. A number without a unit
+    is in milliseconds.
+    """
     if not isinstance(written, str) or len(written) > _MAX_DURATION:
         return nanoseconds(written)
     parts = _DURATION.findall(written)
@@ -76,7 +82,7 @@ def duration(written: Any) -> int | None:
 
 
 def before(end: int | None, took: int | None) -> int | None:
-    """The start of what ended at `end`; None when either is unknown."""
+    """Return the start of a call from its end and duration, or None if either is unknown."""
     return None if end is None or took is None else _bounded(end - took)
 
 
@@ -90,7 +96,7 @@ def _of_text(found: re.Match[str]) -> int | None:
     return _bounded(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
-@lru_cache(maxsize=256)  # the events of one batch share a few minutes
+@lru_cache(maxsize=256)  # cached, because the events of one batch share a few minutes
 def _minute(day: str, minute: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())

@@ -1,9 +1,9 @@
 """
-Token counts of one call: the usage objects of all providers in one shape, with the cache in the input and the
-reasoning in the output.
+Token counts of one call, from the usage objects of all providers, in one form: input includes the cache, and
+output includes reasoning.
 
-Sources differ in whether the cache is inside already. A wrong guess is a factor of ten on cached traffic,
-so the source, the shape of its usage object or the figures themselves decide.
+Sources differ in whether input already includes the cache. A wrong guess is a factor of ten for cached
+traffic, so the source, the form of its usage object or the counts themselves decide.
 """
 
 from __future__ import annotations
@@ -25,36 +25,40 @@ from gateway.normalise.reading.meters import (
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
 from spool.record import Inference
 
-# Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
+# Providers whose input count excludes the cache. Some instrumentations copy that count unchanged.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
 class Tokens(NamedTuple):
-    """Token counts of one call, as reported or as settled; None is unknown."""
+    """Token counts of one call, as reported or after `settle`. None means unknown."""
 
     input: int | None = None
     output: int | None = None
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    cache_write_1h: int | None = None  # of cache_write, those kept for an hour
-    meters: dict[str, int | str] | None = None  # usage beside plain text (spool.meters); None: not stated
+    cache_write_1h: int | None = None  # part of cache_write that is kept for an hour
+    meters: dict[str, int | str] | None = (
+        None  # usage other than plain text (spool.meters); None if not stated
+    )
 
     def __bool__(self) -> bool:
-        """True if anything was counted: a call without a model is one only then."""
+        """True if input or output was counted. A call without a model needs that to be a call."""
         return bool(self.input or self.output)
 
     def reported(self) -> int:
-        """Return how many of the counts are known: the fuller of two reports of one call wins."""
+        """
+        Return the number of known counts. Of two reports of one call, the one with more known counts is used.
+        """
         return sum(number is not None for number in self)
 
 
-PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")  # of a sum
-NUMBERS: Final = ("input", "output", *PARTS)  # the fields that are token counts
+# counts that are parts of input, output or cache_write
+PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
+NUMBERS: Final = ("input", "output", *PARTS)  # all token counts
 
 
 def set_counts(record: Inference, tokens: Tokens) -> None:
-    """Write settled counts into a record."""
     record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour, told = tokens
     record.cache_read_tokens, record.cache_write_tokens = cache_read, cache_write
     record.reasoning_tokens, record.cache_write_1h_tokens = reasoning, one_hour
@@ -63,7 +67,7 @@ def set_counts(record: Inference, tokens: Tokens) -> None:
 
 
 class CacheWrites(msgspec.Struct):
-    """Writes by how long they are kept."""
+    """Cache writes by lifetime."""
 
     ephemeral_5m_input_tokens: Any = None
     ephemeral_1h_input_tokens: Any = None
@@ -83,10 +87,10 @@ class Details(MediaDetails):
 
     cached_tokens: Any = None
     cache_creation_tokens: Any = None
-    cache_write_tokens: Any = None  # OpenAI's own word
+    cache_write_tokens: Any = None  # OpenAI's name
     cache_creation_token_details: CacheWrites | Other = None
     reasoning_tokens: Any = None
-    thinking_tokens: Any = None  # Anthropic's word
+    thinking_tokens: Any = None  # Anthropic's name
 
     def reasoning(self) -> int | None:
         stated = _either(self.reasoning_tokens, self.thinking_tokens)
@@ -94,7 +98,9 @@ class Details(MediaDetails):
 
 
 class Usage(msgspec.Struct):
-    """A provider's own usage object: OpenAI's two shapes, Anthropic's, Converse's, Nova Sonic's, and Cohere's."""
+    """
+    A provider's own usage object, in any of the forms of OpenAI, Anthropic, Converse, Nova Sonic and Cohere.
+    """
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
@@ -102,19 +108,19 @@ class Usage(msgspec.Struct):
     output_tokens: Any = None
     total_tokens: Any = None
     service_tier: Any = None
-    inference_geo: Any = None  # Anthropic's word for where it was processed
+    inference_geo: Any = None  # Anthropic's name for the region that processed the call
     prompt_tokens_details: Details | Other = None
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
-    input_token_details: Details | Other = None  # of OpenAI's realtime answers and transcriptions
+    input_token_details: Details | Other = None  # in OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # Perplexity's, as the next two
+    num_search_queries: Any = None  # Perplexity's name, like the next two
     citation_tokens: Any = None
     reasoning_tokens: Any = None
-    prompt_audio_seconds: Any = None  # Mistral's
-    type: Any = None  # of a transcription: tokens, or the duration of what was heard
+    prompt_audio_seconds: Any = None  # Mistral's name
+    type: Any = None  # whether a transcription is charged by tokens or by duration
     seconds: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
@@ -123,15 +129,15 @@ class Usage(msgspec.Struct):
     outputTokens: Any = None
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
-    cacheDetails: CacheDetail | Other = None  # a list of them
-    totalInputTokens: Any = None  # Nova Sonic's, as the next two
+    cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
+    totalInputTokens: Any = None  # Nova Sonic's name, like the next two
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
-    billed_units: BilledUnits | Other = None  # Cohere's
+    billed_units: BilledUnits | Other = None  # Cohere's name
 
 
 class Gemini(msgspec.Struct):
-    """`usageMetadata`."""
+    """Gemini's `usageMetadata`."""
 
     promptTokenCount: Any = None
     candidatesTokenCount: Any = None
@@ -139,11 +145,11 @@ class Gemini(msgspec.Struct):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
-    trafficType: Any = None  # of Vertex
+    trafficType: Any = None  # only from Vertex
     promptTokensDetails: Other = None  # lists by modality
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
-    responseTokensDetails: Other = None  # of Live
+    responseTokensDetails: Other = None  # from the Live API
     cacheTokensDetails: Other = None
 
 
@@ -155,14 +161,14 @@ def settle(
     without_reasoning: bool = False,
 ) -> Tokens:
     """
-    The counts with the cache inside the input and the reasoning inside the output.
+    Return the counts with the cache included in input, and reasoning included in output.
 
-    `without_...`: the source is known to leave them out. Else a reported total decides, and without a total
-    the rule that a part cannot be larger than the whole.
+    `without_cache` and `without_reasoning` are True if the source is known to exclude them. Otherwise a
+    reported total decides. Without a total, a part larger than its whole shows that the whole excludes it.
     """
     input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, told = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
-    if one_hour and one_hour > (cache_write or 0):  # it is not part of the writes that are counted
+    if one_hour and one_hour > (cache_write or 0):  # then it is not a part of the counted writes
         one_hour, reported = None, reported._replace(cache_write_1h=None)
     if not cache and not reasoning:
         return reported
@@ -186,7 +192,10 @@ def settle(
 def agreeing(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
-    """Choose the pair of stated sums that makes up the total; `tokens` as they are if none does."""
+    """
+    Choose the pair of stated input and output that adds up to the total. Return `tokens` unchanged if
+    no pair does.
+    """
     cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
     rest = total - cache if without_cache else total
     if rest < 0:
@@ -202,9 +211,10 @@ def agreeing(
 
 def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
     """
-    The counts of a usage object where all that is stated beside it is in it; None where the two disagree.
+    Return the counts of a usage object if they agree with all counts stated separately, else None.
 
-    An object says what its sums hold: what is stated beside it may leave out the cache or the reasoning.
+    The usage object is preferred, because its form shows what its sums include. Counts stated separately may
+    exclude the cache or reasoning.
     """
     if whole.input is None or whole.output is None:
         return None
@@ -220,7 +230,10 @@ def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
-    """Gemini's counts, of which some tell the thoughts by the total alone: what it has beyond the sums."""
+    """
+    Return Gemini's counts with reasoning, which some reports include only in the total: the rest beyond
+    input and output.
+    """
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
     thoughts = total - tokens.input - tokens.output
@@ -229,9 +242,9 @@ def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
 
 def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
     """
-    The counts of a usage object, whose shape is known by the names in it.
+    Return the counts of a usage object. The names in it show its form.
 
-    `without_cache`: OpenAI's names hold counts of a provider that leaves the cache out of its input.
+    `without_cache`: the object has OpenAI's names, but the provider's input count excludes the cache.
     """
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _of_openai(usage, without_cache=without_cache)
@@ -244,16 +257,17 @@ def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
 
 def of_gemini(usage: Gemini) -> Tokens:
     """
-    The counts of Gemini's usage: tools' answers are beside the prompt, thoughts beside the candidates.
+    Return the counts of Gemini's usage. Tool results are not part of the prompt count, and reasoning is not
+    part of the candidates count.
 
-    Another provider's counts in this shape may hold the thoughts in the candidates: the total says so.
+    Other providers' counts in this form may include reasoning in the candidates. The total shows it.
     """
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
     from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
-    # some gateways pass on the total that holds them, and not them
+    # some gateways pass on the total, but not the reasoning tokens that it includes
     if thoughts is None and prompt is not None:
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     total = total_of(usage.totalTokenCount)
@@ -268,7 +282,10 @@ def of_gemini(usage: Gemini) -> Tokens:
 
 
 def cache_write(usage: Usage) -> int | None:
-    """The total when it is given, else the kinds together: some libraries write a total of 0 beside them."""
+    """
+    Return the total of cache writes, or else the sum by lifetime. Some libraries write a total of 0 next
+    to the lifetimes.
+    """
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
         return total
@@ -277,8 +294,8 @@ def cache_write(usage: Usage) -> int | None:
 
 
 def total_of(stated: Any) -> int | None:
-    """A reported total; None for an impossible one, because it is never billed."""
-    if type(stated) is int:  # most often, so first
+    """Return a reported total. An impossible total counts as missing, because totals are never billed."""
+    if type(stated) is int:  # fast path for the most frequent case
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:
         return count(stated, "usage.total_tokens")
@@ -287,13 +304,13 @@ def total_of(stated: Any) -> int | None:
 
 
 def _beyond(total: int | None, *parts: int | None) -> int | None:
-    """Return the part of a total beyond its parts; None if there is none."""
+    """Return the part of a total beyond its parts, or None if there is none."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
 
 def added(*parts: int | None) -> int | None:
-    """The sum of the known parts; None if none is known."""
+    """Return the sum of the known parts, or None if none is known."""
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
@@ -328,7 +345,7 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
-    """Perplexity's counts: what was thought and cited stands beside the completion and the total."""
+    """Add Perplexity's reasoning and citation tokens, which its completion count and its total exclude."""
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     told = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
@@ -357,7 +374,7 @@ def _of_converse(usage: Usage) -> Tokens:
 
 
 def _of_sonic(usage: Usage) -> Tokens:
-    """Speech to speech: the sums of the session so far."""
+    """Return the counts of a speech-to-speech call, which are the sums of the session so far."""
     heard = count(usage.totalInputTokens, "usage.totalInputTokens")
     said = count(usage.totalOutputTokens, "usage.totalOutputTokens")
     return Tokens(heard, said, meters=meters.of_speech(nested(usage.details, SonicDetails)))
@@ -377,7 +394,9 @@ def _of_anthropic(usage: Usage) -> Tokens:
 
 
 def _beside_tokens(usage: Usage) -> meters.Told:
-    """Searches that Anthropic ran, or the seconds of a transcription that is charged by its duration."""
+    """
+    Return the searches that Anthropic ran, or the seconds of a transcription that is charged by duration.
+    """
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     heard = usage.seconds if usage.type == "duration" else None
@@ -386,7 +405,9 @@ def _beside_tokens(usage: Usage) -> meters.Told:
 
 
 def _is_openai(usage: Usage) -> bool:
-    """True if the usage has OpenAI's details; those of the output alone are Anthropic's, too."""
+    """
+    True if the usage object has OpenAI's details. Anthropic has details as well, but only for the output.
+    """
     details = (
         usage.prompt_tokens_details,
         usage.input_tokens_details,
@@ -400,7 +421,7 @@ def _either(one: Any, other: Any) -> Any:
     return other if one is None else one
 
 
-# --- Buckets: counts under names of a sender's own choice ------------------------------------------------------
+# --- Buckets: counts under names that senders choose -----------------------------------------------------------
 
 _TOTAL = ("total", "total_tokens")
 _WRITTEN = re.compile("creation|write|ephemeral")
@@ -408,12 +429,12 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
-    """True if a bucket of this name counts tokens; others may count seconds or images."""
+    """True if a bucket of this name counts tokens. Other buckets may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
 def sums(buckets: Mapping[str, int]) -> Tokens:
-    """The sums of `buckets` by name; None where no bucket counts."""
+    """Return the sums of buckets by their names. A sum without any bucket is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}

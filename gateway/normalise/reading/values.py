@@ -1,9 +1,8 @@
 """
-Single values as senders write them: text that may stand for nothing, counts and money that may be text,
-JSON inside text.
+Single values as senders write them: placeholders, counts and money that may be text, and JSON inside text.
 
-Numbers with a fraction arrive as `Decimal`, so that no digit is lost, or as text when they are too large
-for a `Decimal`. A value that cannot be what its field is for raises `BadValue`, which names the field.
+Numbers with a fraction arrive as `Decimal`, so that no digit is lost, or as text if they are too large for a
+`Decimal`. A value that is impossible for its field raises `BadValue`, which names the field.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from gateway.normalise.payload.large_items import LARGE, slim
 from gateway.normalise.reading.tags import text_of
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
-MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
+MAX_TEXT: Final = 2048  # characters; longer text is not an id, a name or a model
+MAX_TOKENS: Final = 10**9  # more than any model can read; larger values are a wrong unit or a time stamp
 MAX_COST: Final = Decimal(10**12)
-MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough to be added up
-SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
+MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, but few enough to add up quickly
+SMALLEST_COST: Final = -40  # power of ten; smaller amounts would print as many zeros
 
-# Text that stands for nothing: gateways write "-", Micrometer "none", Python "None", JavaScript the others.
+# Placeholders: gateways write "-", Micrometer "none", Python "None", and JavaScript the others.
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# What may stand where an object is expected: JSON inside text, or something else, which is ignored.
+# Types accepted where an object is expected. Text may hold JSON; all other types are ignored.
 Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
@@ -48,7 +47,7 @@ class BadValue(Exception):
 
 
 def exact(written: str) -> Decimal | str:
-    """A JSON number with every digit; the text itself when its exponent is beyond any number."""
+    """Return a JSON number with all digits, or the text itself if its exponent is too large for a Decimal."""
     try:
         return Decimal(written)
     except InvalidOperation:
@@ -57,7 +56,7 @@ def exact(written: str) -> Decimal | str:
 
 @cache
 def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
-    """Untyped numbers with a fraction become Decimal."""
+    """Return a decoder that turns untyped numbers with a fraction into Decimal."""
     return msgspec.json.Decoder(type, float_hook=exact)
 
 
@@ -68,7 +67,7 @@ def decoded(raw: Raw, type: type[Struct]) -> Struct:
 
 
 def nested(value: Any, type: type[Struct]) -> Struct:
-    """The object in a field: as it is, or out of JSON text; an empty one for anything else."""
+    """Return the object in a field, decoded if it is JSON text. Return an empty object for anything else."""
     if isinstance(value, type):
         return value
     if isinstance(value, str) and value.lstrip()[:1] == "{":
@@ -77,7 +76,9 @@ def nested(value: Any, type: type[Struct]) -> Struct:
 
 
 def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
-    """The object in JSON text; None if it has another shape or was cut at some length, as bodies are."""
+    """
+    Return the object in JSON text. Return None if it has another form or was truncated, as bodies often are.
+    """
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         return decoded(packed, type)
@@ -86,7 +87,7 @@ def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A map as it is, or out of JSON text; empty for anything else."""
+    """Return a map, decoded if it is JSON text. Return an empty dict for anything else."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
@@ -101,7 +102,9 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def unquoted(value: Any) -> Any:
-    """The value inside JSON text (a quoted text, an object or a list); anything else as it is."""
+    """
+    Return the value inside JSON text (a quoted text, an object or a list), or any other value unchanged.
+    """
     if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
             return msgspec.json.decode(value)
@@ -111,8 +114,8 @@ def unquoted(value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Text, or a number's digits; None for words that stand for nothing and for text longer than a name."""
-    if value is None:  # most often, so first
+    """Return text, or the digits of a number. Return None for placeholders and overlong text."""
+    if value is None:  # fast path for the most frequent case
         return None
     if type(value) is not str:
         if isinstance(value, bool) or (written := text_of(value)) is None:
@@ -122,7 +125,7 @@ def text(value: Any) -> str | None:
 
 
 def first(*values: Any) -> str | None:
-    """The text of the first value that is not absent."""
+    """Return the text of the first value that has one."""
     for value in values:
         if (found := text(value)) is not None:
             return found
@@ -130,17 +133,19 @@ def first(*values: Any) -> str | None:
 
 
 def is_true(value: Any) -> bool:
-    """True, "True" and "true"; anything else is not."""
+    """True for True, "True" and "true"."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 
 def is_false(value: Any) -> bool:
-    """False, 0 (some rows write flags as 0.0) and "false"."""
+    """True for False, 0 and "false". Some rows write flags as 0.0."""
     return value == 0 or (isinstance(value, str) and value.lower() == "false")
 
 
 def count(value: Any, field: str) -> int | None:
-    """A number of tokens; None if absent. Raises BadValue for text and for a number that no call can have."""
+    """
+    Return a number of tokens, or None if absent. Raises BadValue for other text and for impossible numbers.
+    """
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if value is None:
@@ -151,14 +156,14 @@ def count(value: Any, field: str) -> int | None:
     if number < 0:
         raise BadValue(IMPLAUSIBLE, f"{field} is negative")
     if number > MAX_TOKENS:
-        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any call")
+        raise BadValue(IMPLAUSIBLE, f"{field} is impossibly large")
     if number != int(number):
         raise BadValue(IMPLAUSIBLE, f"{field} is not a whole number")
     return int(number)
 
 
 def money(value: Any, field: str) -> str | None:
-    """Plain decimal text with the source's digits; None if absent. Raises BadValue as `count` does."""
+    """Return plain decimal text with the source's digits, or None if absent. Raises BadValue."""
     if value is None:
         return None
     number = number_of(value, field)
@@ -169,15 +174,15 @@ def money(value: Any, field: str) -> str | None:
     if not number:
         return "0"
     if number > MAX_COST or number.adjusted() < SMALLEST_COST:
-        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
+        raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible price")
     written = decimal_text(number)
     if len(written) > MAX_COST_DIGITS:
-        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
+        raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible price")
     return written
 
 
 def status_code(value: Any) -> int | None:
-    """An HTTP status that came as a number, a float or text."""
+    """Return an HTTP status from a number or text, or None."""
     try:
         number = number_of(value, "")
     except BadValue:
@@ -186,14 +191,14 @@ def status_code(value: Any) -> int | None:
 
 
 def number_of(value: Any, field: str) -> Decimal | None:
-    """A number however it was written; None if absent. Raises BadValue if it is not a number."""
+    """Return a number from any form, or None if absent. Raises BadValue if it is not a number."""
     kind = type(value)
     if kind is Decimal:
         number: Decimal = value
         return number
     if kind is int:
         return Decimal(value)
-    if kind is float:  # of OTLP, and of unions in JSON: the digits are those of its shortest text
+    if kind is float:  # from OTLP and untyped JSON; the shortest text has the digits that were sent
         return _read(repr(value), field)
     if kind is str:
         return _read(value.strip(), field)
@@ -210,7 +215,7 @@ def _read(written: str, field: str) -> Decimal | None:
     try:
         return Decimal(written)
     except InvalidOperation as error:  # an exponent of twenty digits
-        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any number") from error
+        raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible number") from error
 
 
 class _Map(msgspec.Struct):
@@ -225,5 +230,5 @@ _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")  # `com.shop.Client$Timeout`, `Sho
 
 
 def first_readable(types: Iterable[str | None]) -> str:
-    """The first type that has the form of a name or a code; `_OTHER` if none has."""
+    """Return the first type that has the form of a name or a code, or `_OTHER`."""
     return next((found for found in types if found is not None and _READABLE.fullmatch(found)), OTHER)

@@ -1,4 +1,4 @@
-"""What a gateway format declares: everything that is known of it stands in its own file."""
+"""Declaration of a gateway format. Everything about a format is in its own file."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # one that is empty is the event loop's turn
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # an empty item is a turn of the event loop
 
 OTLP_SIGNALS: Final = {
     "otlp/traces": ("resourceSpans", "resource_spans"),
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-MAX_LOOKED_AT: Final = 4096  # items before a payload counts as unknown; APISIX sends 1,000 at once
+MAX_LOOKED_AT: Final = 4096  # items to search for a sign; APISIX sends 1,000 at once
 
 
 class Call(NamedTuple):
-    """One AI call as a format found it."""
+    """One AI call that a format found."""
 
     record: Inference
     identity: Identity
-    left_out: int = 0  # metadata that may not become a tag
-    # Its gateway reports nothing but calls: it is one even if neither model nor tokens are known.
+    left_out: int = 0  # metadata left out because it may not become a tag
+    # True if the gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
 
 
 class Count(NamedTuple):
-    """Tokens that a format counts by themselves: of no call that it knows."""
+    """Tokens that a format counts without a call."""
 
     record: UsageMetric
     identity: Identity
@@ -57,7 +57,7 @@ class Count(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """An item whose envelope could not be taken off."""
+    """An item whose wrapper could not be removed."""
 
     message: str
 
@@ -67,9 +67,9 @@ class Unreadable(NamedTuple):
 
 class CallReport(NamedTuple):
     """
-    What a batch reports of a call that is not whole, or that later batches may add to; only its format reads `facts`.
+    A report on a call that is incomplete, or that later batches may add to. Only its format reads `facts`.
 
-    Plain and packed, so that it passes between processes and is kept on disk as it is.
+    It is packed, so that it passes between processes and is stored unchanged.
     """
 
     kind: str
@@ -78,7 +78,10 @@ class CallReport(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms."""
+    """
+    The result of reading a body. Items of waiting reports count as received in the outcome, but in none of
+    its other counts.
+    """
 
     outcome: Outcome
     reports: Sequence[CallReport] = ()
@@ -92,26 +95,27 @@ class FormatAnswer(NamedTuple):
 
 Answering: TypeAlias = Generator[
     None, None, FormatAnswer
-]  # of a long one; each step is the event loop's turn
+]  # a long response is encoded in steps; after each the event loop gets a turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """
-    How a format is recognised, exemplified and answered; how it is read is in ItemFormat or BatchFormat.
+    Recognition, example and responses of a format. ItemFormat and BatchFormat add how it is read.
 
-    `has_sign` is given the top-level members of one item. `answer` is for a body that is on disk, `refuse`
-    for a request that was refused (headers, body); either returns None where Tollhouse's own answer is right.
+    `has_sign` gets the top-level members of one item. `answer` answers a body that is on disk, and `refuse` a
+    refused request (headers, body). Both return None if Tollhouse's standard response is right.
     """
 
     name: str
     has_sign: Callable[[Members], bool]
-    example: Callable[[ExampleCall], Any]  # one call, as the gateway would report it now
+    example: Callable[[ExampleCall], Any]  # one call, as the gateway reports it today
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
-    key_header: str | None = None  # where its sender can set no Authorization header
+    key_header: str | None = None  # header of the key, for senders that cannot set Authorization
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
-    answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)  # by status; None: no body
-    answers_each_item: bool = False  # `answer` also reports the items of a body in which all are malformed
+    # by status; None for a response without body
+    answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
+    answers_each_item: bool = False  # `answer` also lists the items of a body in which all are malformed
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
 
@@ -121,36 +125,38 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`; none, or one without model and tokens, for an item that is no
-    call, and a `Count` for tokens of no call. It raises `BadValue` when a figure cannot be what its field is
-    for, or yields it when the item's other calls are good. `unwrap` takes an item of the body out of its
-    envelopes, packed ones with `Unfolding`.
+    `calls` reads one item, decoded as `event`. It returns no call, or a call without model and tokens, for an
+    item that is not a call, and a `Count` for tokens without a call. It raises `BadValue` for an impossible
+    figure, or yields the `BadValue` if other calls of the item are good. `unwrap` removes the wrappers of an
+    item; `Unfolding` opens packed ones.
     """
 
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    signs_of_packing: Sequence[bytes] = ()  # without any of which `unwrap` finds no packed items in a body
-    # Why an item that is not a call was passed over; None: it was not understood if it names a model or tokens.
+    signs_of_packing: Sequence[bytes] = ()  # without any of these, a body has no packed items for `unwrap`
+    # Returns why an item that is not a call is ignored. None means that the item is unrecognized if it names
+    # a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFormat(Format):
-    """A format whose items make records only together: it reads a body as a whole."""
+    """A format whose items make records only together, so it reads a body as a whole."""
 
     read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
 
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
-    """Name the payload field behind each field that the record has."""
+    """Return the payload field behind each field of the record."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
     if getattr(record, "meters", None):
-        why["meters"] = origins.get("meters", f"beside {origins.get('input_tokens', 'the counts')}, by kind")
+        why["meters"] = origins.get("meters", f"next to {origins.get('input_tokens', 'the counts')}, by kind")
     if getattr(record, "cache_write_1h_tokens", None) is not None:
         why.setdefault(
-            "cache_write_1h_tokens", f"beside {origins['cache_write_tokens']}, by how long writes are kept"
+            "cache_write_1h_tokens",
+            f"next to {origins['cache_write_tokens']}, by lifetime of the cache write",
         )
     return why
 
@@ -168,7 +174,7 @@ def all_of(*names: str) -> Callable[[Members], bool]:
 
 
 def inside(members: Members, name: str) -> Iterator[Members]:
-    """The members of the object under a name, or of each object of the list there."""
+    """Return the members of the object under a name, or of each object in a list."""
     if name in members:
         yield from map(payload.peek, islice(payload.array(members[name]), MAX_LOOKED_AT))
 
@@ -180,7 +186,7 @@ def any_inside(members: Members, name: str, *inner: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCall:
-    """A call that ended just now; every id is new each time."""
+    """An example call that ended just now. All its ids are new."""
 
     end_ns: int = field(default_factory=time_ns)
     uuid: str = field(default_factory=lambda: str(uuid4()))
@@ -212,7 +218,7 @@ class ExampleCall:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Return the counts of the example in the shape of OpenAI's usage."""
+        """Return the counts of the example as OpenAI's usage object."""
         return {
             "prompt_tokens": self.input_tokens,
             "completion_tokens": self.output_tokens,
@@ -227,21 +233,23 @@ def _text(time_ns: int) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-_TIERS = tuple(MODES)  # compared one by one: a tier may be anything that JSON has
+_TIERS = tuple(MODES)  # a tuple, because a tier may be any JSON value, even one that cannot be hashed
 
 
 def column(name: str) -> Any:
-    """A field of an event whose name in the payload is no Python name."""
+    """Declare a field whose name in the payload is not a Python name."""
     return msgspec.field(name=name, default=None)
 
 
 def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
-    """Fill in the counts, with the cache inside the input and the reasoning inside the output."""
+    """Fill in the counts, with the cache included in input and reasoning included in output."""
     set_counts(record, settle(reported, without_cache=without_cache))
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
-    """True if a request of this path was in a protocol whose input leaves the cache out: Anthropic's or Converse."""
+    """
+    True if a request path belongs to a protocol whose input count excludes the cache: Anthropic's or Converse.
+    """
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True

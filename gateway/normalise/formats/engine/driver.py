@@ -1,7 +1,8 @@
 """
-Reads the items of a body by one format, in slices, and says what is answered to its sender.
+Reading of a body by one format, in slices, and the response to its sender.
 
-Every item is counted; a bad one is rejected alone. OTLP items that are rows of a gateway's own log are read alike.
+Every item is counted. A bad item is rejected without its neighbours. OTLP items that are rows of a gateway's
+own log are read in the same way.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
 from gateway.service.errors import Refusal
 
-MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
+MAX_SHAPES: Final = 1000  # most shapes of unrecognized items shown to the operator
 
 
 def read(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
-    """Read every item of the body; each `next` works through a slice of them."""
+    """Read every item of the body. Each `next` works through one slice."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
     counted = partial(_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
-        unfolding = Unfolding(allowance.again())  # what unfolds is held already
+        unfolding = Unfolding(allowance.again())  # the memory of unpacked data is already held
     for item in _items(format, body, unfolding):
         if not len(item):
             yield
@@ -80,13 +81,13 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         event = decoded(item, format.event)
         calls = calls_of(format, event)
     except payload.UNREADABLE as error:
-        if payload.is_null(item):  # LiteLLM's arrays hold them
+        if payload.is_null(item):  # LiteLLM's arrays contain nulls
             outcome.ignored[NOT_AI] += 1
             return None
         return outcome.reject(index, MALFORMED, payload.problem(error))
     if not calls:
         return _pass_over(outcome, format, item, event)
-    outcome.split += len(calls) - 1  # each beyond the first was split off
+    outcome.split += len(calls) - 1  # an item counts as one; its further calls count as split
     for call in calls:
         if isinstance(call, BadValue):
             outcome.reject(index, call.reason, call.message)
@@ -100,7 +101,10 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
 
 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
-    """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is not a call."""
+    """
+    Return the calls of one item, and its values that cannot be counted. An item without model and tokens is
+    not a call.
+    """
     try:
         return [
             found
@@ -113,8 +117,9 @@ def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
-    Ignore an item without a call. An operator is shown the names of one that is not understood: it has
-    another format's sign, or names of a model or of tokens that nothing took.
+    Ignore an item without a call. Show its names to an operator if it is unrecognized.
+
+    An item is unrecognized if it has another format's sign, or has names of models or tokens that nothing read.
     """
     members = payload.peek(item)
     names: list[str] = []
@@ -124,7 +129,7 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
             outcome.ignored[why or NOT_AI] += 1
             if why == MERGED:
                 outcome.drop(
-                    f"item {outcome.received - 1}", "repeats the item of the same call that has the figures"
+                    f"item {outcome.received - 1}", "repeats the item of the same call that has the counts"
                 )
             return
     outcome.ignored[UNRECOGNISED_AI] += 1
@@ -137,9 +142,9 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
-    Answer a payload that was read and is on disk; `body` is as it arrived, inflated.
+    Build the response to a payload that was read and is on disk. `body` is the inflated body.
 
-    A payload in which every item is malformed was not taken: it is refused with 400.
+    A payload in which every item is malformed is refused with 400.
     """
     format = BY_NAME.get(name)  # None for OTLP
     if _is_all_malformed(outcome) and not (format and format.answers_each_item):
@@ -163,7 +168,9 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 def refusal_to(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
 ) -> FormatAnswer:
-    """Answer a request that was refused as a whole. `format` is None before it is known."""
+    """
+    Build the response to a request that was refused as a whole. `format` is None if it is not known yet.
+    """
     for one in FORMATS:
         own = one.refuse(headers, body, refusal, now) if one.refuse and format in (None, one.name) else None
         if own is not None:
@@ -172,7 +179,8 @@ def refusal_to(
 
 
 def _is_all_malformed(outcome: Outcome) -> bool:
-    # A figure that no call can have was read, and Firehose and Kong would only send it again and again.
+    # Only malformed items lead to a refusal. If impossible figures did, Firehose and Kong would repeat
+    # the request forever.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 
@@ -194,9 +202,9 @@ def take_row(
     device: str | None,
 ) -> bool:
     """
-    Add the calls of an OTLP item that is a row of a gateway's own table or log, each column an attribute.
+    Add the calls of an OTLP item that is a row of a gateway's own table or log, with one attribute per column.
 
-    False when it is not a call. `tags` and `device` are its resource's.
+    Return False if the item is not a call. `tags` and `device` come from its resource.
     """
     found = calls_of(format, _event(format.event, item.attributes))
     for call in found:

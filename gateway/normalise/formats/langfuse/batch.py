@@ -1,8 +1,8 @@
 """
-Langfuse's ingestion batch: events that create and update traces and generations; only generations are calls.
+Langfuse's ingestion batch. Its events create and update traces and generations; only generations are calls.
 
-Events of one id are merged. A generation that is not whole, and what a trace states of the caller, are
-partial reports: `merger.py` merges them across batches. Inputs and outputs are never decoded.
+Events with the same id are merged. Incomplete generations, and the callers of traces, are partial reports.
+`merger.py` merges them across batches. Inputs and outputs are never decoded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output
 
 
 class NamedUsage(Usage):
-    """The older `usage`, in Langfuse's names and in OpenAI's."""
+    """The older `usage` object, in Langfuse's names and in OpenAI's."""
 
     input: Any = None
     output: Any = None
@@ -70,7 +70,7 @@ prepare(Usage, NamedUsage)
 
 
 def of_details(details: Mapping[str, Any]) -> Tokens | None:
-    """The tokens of `usageDetails`; None if it counts none."""
+    """Return the tokens of `usageDetails`, or None if it counts none."""
     if any(name in details for name in _OPENAI):
         return _if_reported(of_usage(_usage(details)))
     counts = {name: _bucket(name, value) for name, value in details.items()}
@@ -79,7 +79,10 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
 
 
 def of_named(usage: NamedUsage) -> Tokens | None:
-    """The tokens of the older `usage`; None if it counts none, or characters, images, seconds or requests."""
+    """
+    Return the tokens of the older `usage`. Return None if it counts none, or another unit such as
+    characters or seconds.
+    """
     if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
         return None
     own_names = (usage.input, usage.output, usage.promptTokens, usage.completionTokens)
@@ -96,12 +99,12 @@ def of_named(usage: NamedUsage) -> Tokens | None:
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
-    """`total`, else the sum of the parts."""
+    """Return `total`, else the sum of the parts."""
     return _cost(details.get("total"), details.values(), "costDetails")
 
 
 def cost_of_named(usage: NamedUsage) -> str | None:
-    """`totalCost`, else the sum of the two parts."""
+    """Return `totalCost`, else the sum of the two parts."""
     return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 
@@ -159,7 +162,7 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
-    """What tells how the body is read; a large one is not copied for that."""
+    """The members that decide how the body is read. A large event is not copied for that."""
 
     id: Any = None
     type: Any = None
@@ -175,7 +178,7 @@ class _TraceEvent(msgspec.Struct):
 
 
 def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
-    """Read one batch; BadPayload when its envelope cannot be read."""
+    """Read one batch. Raises BadPayload if its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
     yield from check_count(body, partial(events_of, body), allowance)
     for item in events_of(body):
@@ -190,7 +193,7 @@ def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None,
 
 
 class _BatchReader:
-    """The events of one request, by what they are about."""
+    """Reader for the events of one request."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -213,7 +216,7 @@ class _BatchReader:
         return None
 
     def finish(self) -> Generator[None, None, Normalised]:
-        """Whole generations are calls; the others and the traces are partial reports."""
+        """Add complete generations as calls. Other generations and the traces become partial reports."""
         reports = []
         for number, generation in enumerate(self._generations.values(), start=1):
             if number % TURN == 0:
@@ -223,12 +226,12 @@ class _BatchReader:
         for number, trace in enumerate(self._traces.values(), start=1):
             if number % TURN == 0:
                 yield
-            if trace != Trace(trace.id):  # the others name nobody
+            if trace != Trace(trace.id):  # other traces name no caller
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Take a generation; True if it is complete and became a record."""
+        """Add a generation as a record if it is complete. Return whether it is."""
         if not generation.is_whole:
             return False
         call = call_of(generation, self._traces.get(generation.trace_id or ""))
@@ -239,7 +242,7 @@ class _BatchReader:
         return True
 
     def _learn(self, raw: payload.Raw) -> bool:
-        """Keep what the event reports; whether it is about a generation."""
+        """Note the facts of an event. Return whether it is about a generation."""
         event = decoded(raw, LangfuseEvent)
         kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
@@ -257,7 +260,7 @@ class _BatchReader:
             self._generations[own_id] = merge(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
             self._outcome.drop(
-                f"event {self._outcome.received - 1}", "adds to the generation that an event before began"
+                f"event {self._outcome.received - 1}", "adds to the generation of an earlier event"
             )
         else:
             self._generations[own_id] = generation
@@ -287,7 +290,10 @@ class _BatchReader:
 
 
 def events_of(body: bytes) -> Iterator[payload.Raw]:
-    """The events of the body's batches, undecoded. BadPayload: unreadable, or one object that is not a batch."""
+    """
+    Return the undecoded events of the body's batches. Raises BadPayload if the body is unreadable, or is one
+    object that is not a batch.
+    """
     documents = payload.items(body)
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
@@ -300,7 +306,7 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
             yield from payload.array_in(document, "batch")
         elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")
-        else:  # an event of its own, or an item that is none
+        else:  # a single event, or an item that is not an event
             yield document
 
 

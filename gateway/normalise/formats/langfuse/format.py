@@ -1,4 +1,4 @@
-"""Langfuse's ingestion API as a format: its sign, its answer, an example."""
+"""Langfuse's ingestion API as a format: recognition, responses and an example."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def has_sign(members: Members) -> bool:
     if "batch" not in members:
         return False
     items = inside(members, "batch")
-    first = next(items, None)  # an empty batch is Langfuse's, too
+    first = next(items, None)  # an empty batch is Langfuse's as well
     return first is None or any({"type", "body"} <= item.keys() for item in chain((first,), items))
 
 
@@ -61,7 +61,10 @@ def example(call: ExampleCall) -> Any:
 
 
 def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
-    """207 with one entry per event, under the sender's event id. A rejected one, 400, is not sent again."""
+    """
+    Return 207 with one entry per event, under the sender's event id. Langfuse's SDKs do not repeat events
+    rejected with 400.
+    """
     rejects = {reject.item: reject for reject in outcome.rejects}
     errors: list[dict[str, object]] = []
 

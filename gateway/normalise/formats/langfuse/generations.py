@@ -1,4 +1,4 @@
-"""A Langfuse generation and its trace: what was reported, how reports are merged, and the call they make."""
+"""Langfuse generations and traces: their reported facts, how reports are merged, and the resulting call."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME: Final = "langfuse"
-TURN: Final = 500  # generations to work on without a pause
+TURN: Final = 500  # generations to process without a pause
 
 # Kinds of partial reports.
 GENERATION: Final = "generation"
-WHOLE: Final = "whole generation"  # a record already: for an earlier report that may wait for it
+WHOLE: Final = "whole generation"  # already a record; completes an earlier report that may wait
 TRACE: Final = "trace"
 
 ORIGINS = {
@@ -28,7 +28,7 @@ ORIGINS = {
     "trace_id": "body.traceId",
     "start_time": "body.startTime",
     "end_time": "body.endTime",
-    "provider": "the model",
+    "provider": "derived from the model name",
     "request_model": "body.model",
     "input_tokens": "body.usageDetails, else body.usage",
     "output_tokens": "body.usageDetails, else body.usage",
@@ -43,31 +43,33 @@ ORIGINS = {
     "session": "sessionId of the trace",
 }
 
-# LiteLLM's integration puts the clock before the id that its other callbacks report.
+# LiteLLM's integration writes the time before the id that its other callbacks report.
 _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 
 class Generation(msgspec.Struct, omit_defaults=True):
-    """What its events report so far; a later value that is not null wins."""
+    """The facts about a generation so far. A later value replaces an earlier one unless it is null."""
 
     id: str
-    at: int | None = None  # the time stamp of its last event
+    at: int | None = None  # time stamp of its last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
-    provider: str | None = None  # as recorded: the record's model may have lost the prefix that named it
-    details: Tokens | None = None  # usageDetails
-    usage: Tokens | None = None  # the older `usage`
+    provider: str | None = (
+        None  # as recorded, because the record's model may no longer have the prefix that names it
+    )
+    details: Tokens | None = None  # from `usageDetails`
+    usage: Tokens | None = None  # from the older `usage`
     details_cost: str | None = None
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # its create was seen, so nothing older is to come
+    created: bool = False  # its create event has arrived, so no earlier event is missing
 
     @property
     def tokens(self) -> Tokens:
-        """The newer field before the older one, also when it says 0."""
+        """Return the tokens of `details`, or else of the older `usage`. A 0 in `details` counts."""
         if self.details is not None:
             return self.details
         return Tokens() if self.usage is None else self.usage
@@ -83,7 +85,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, omit_defaults=True):
-    """Who called, as a trace says it."""
+    """The caller and tags that a trace states."""
 
     id: str
     user: str | None = None
@@ -93,21 +95,23 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
 
 def merge(known: Generation, later: Generation) -> Generation:
-    """Both reports of one generation as one."""
+    """Merge two reports of one generation."""
     stated = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
     stated["created"] = known.created or later.created
     return msgspec.structs.replace(known, **stated)
 
 
 def in_order(known: Generation, later: Generation) -> Generation:
-    """Both, where requests may overtake one another or come again: by the events' own clock the later wins."""
+    """
+    Merge two reports of one generation by the clock of their events, because requests may arrive late or twice.
+    """
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
     return merge(known, later)
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
-    """Both, and how many tags were over the bound; a later value that is not null wins."""
+    """Merge two reports of one trace. Returns the trace and the number of tags above the limit."""
     tags = dict(known.tags)
     left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
     return Trace(
@@ -120,7 +124,7 @@ def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
 
 
 def generation_of(record: Inference) -> Generation:
-    """Return the generation with all that a record states of it."""
+    """Return the generation with everything that a record states."""
     tokens = Tokens(
         record.input_tokens,
         record.output_tokens,
@@ -146,7 +150,10 @@ def generation_of(record: Inference) -> Generation:
 
 
 def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
-    """The generation as a call, under the identity of its record if it has one. None without model and tokens."""
+    """
+    Return the call of a generation, or None without model and tokens. `identity` is that of its record, if
+    it has one.
+    """
     record = Inference(
         id=b"",
         source=NAME,
@@ -171,7 +178,7 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
 
 
 def attribute(record: Inference, trace: Trace) -> None:
-    """Fill what the record does not say about who called."""
+    """Fill the caller and the tags that the record does not state."""
     record.user = record.user or trace.user
     record.team = record.team or trace.team
     record.session = record.session or trace.session
@@ -179,7 +186,7 @@ def attribute(record: Inference, trace: Trace) -> None:
 
 
 def _identity(record: Inference) -> Identity:
-    """Identify a call by Langfuse's own id, or by the provider's response id that LiteLLM writes into it."""
+    """Identify a call by Langfuse's own id, or by the provider's response id that LiteLLM puts into it."""
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return of_call(record, own_id=record.request_id)

@@ -1,17 +1,18 @@
 """
-Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage, apart.
+Merging of partial reports. Langfuse's SDKs send a generation's create event and its update event, which holds
+the usage, separately.
 
-Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a
-restart. What a trace states of the caller is kept as long as generations of it arrive. Nothing here waits
-or writes: the `PendingChange` of a merge is what the commit of its outcome must change on disk.
+Partial reports wait for `spool.pending_window`, up to a limit in number and bytes, and are loaded again after
+a restart. The caller that a trace states is kept as long as generations of the trace arrive. The merger
+itself neither waits nor writes. A merge collects its changes on disk in `PendingChange`, which the commit of
+its outcome applies.
 
     for _ in merger.apply(merge):    # a large batch in turns
         await sleep(0)
     receipt = await intake.take(merge.outcome, bearer, merge.pending)    # on failure: merger.undo(merge)
 
-Nobody else may apply a merge with one of the same keys until that commit.
-
-Reports are merged within one sender's key only: nobody completes, or names a user for, a call of another key.
+Until that commit, no other merge with one of the same keys may be applied. Reports are merged only within one
+sender's key, so no sender can complete or attribute a call of another key.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from spool.shares import HeldByKey, Holdings, fullest_first
 
 
 class RecordedGeneration(NamedTuple):
-    """What was reported of a generation, and the identity that it has whatever else is reported."""
+    """A generation that has a record. Its dedup key stays the same whatever else is reported."""
 
     generation: Generation
     identity: Identity
-    at: float  # when it was first recorded
+    at: float  # time when it was first recorded
     trace_key: bytes | None
 
 
@@ -66,10 +67,10 @@ class _Stored(msgspec.Struct, array_like=True):
 
 class RecordedGenerations:
     """
-    By key, oldest first; bounded like the merge window.
+    Recorded generations by key, oldest first, with the same limits as the merger.
 
-    A restart closes all records, so nothing is stored; where several processes share a log, what one of them
-    records is stored for the others (`stored`).
+    A restart closes all records, so nothing is loaded again. If several processes share a log, each stores
+    its recorded generations for the others (`stored`).
     """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
@@ -82,7 +83,7 @@ class RecordedGenerations:
     def add(
         self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
     ) -> None:
-        """A record was kept, or amended: it is open since the first time."""
+        """Note that a record was stored or changed. The record stays open from the first time on."""
         known = self._by_key.get(key)
         if known is not None:
             self._drop_from_trace(key, known)
@@ -92,7 +93,9 @@ class RecordedGenerations:
             self._of_trace.setdefault(trace_key, {})[key] = None
 
     def load(self, key: bytes, report: PartialReport) -> None:
-        """Take up what another process recorded; msgspec.DecodeError if it cannot be read."""
+        """
+        Load a generation that another process recorded. Raises msgspec.DecodeError if it cannot be read.
+        """
         told = _stored.decode(report.body)
         self._by_key[key] = RecordedGeneration(told.generation, told.identity, report.at, told.trace_key)
         if told.trace_key is not None:
@@ -100,9 +103,10 @@ class RecordedGenerations:
 
     def stored(self, key: bytes) -> list[PartialReport]:
         """
-        A generation as it is stored for other processes, and the way to it from its trace.
+        Return the reports to store for other processes: the generation, and the references from its trace.
 
-        What stands under the trace itself changes with each: who reports on the trace at that moment reads again.
+        The value under the trace key changes with each generation. A process that reports on the trace at the
+        same time therefore reads again.
         """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]
@@ -115,7 +119,7 @@ class RecordedGenerations:
         return self._by_key.get(key)
 
     def open_of(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
-        """The generations of a trace whose records may still be open."""
+        """Return the generations of a trace whose records may still be open."""
         of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
         return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
 
@@ -140,25 +144,25 @@ _stored = msgspec.msgpack.Decoder(_Stored)
 
 
 KEY_BYTES = 16
-STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
+STEPS = 4  # steps per window in which the last use of a trace is stored
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Whose key brought a report, and what it adds to each: also to a report that is released later."""
+    """The key that sent a report, and the values that it adds to each report, even to one released later."""
 
     name: str
     labels: dict[str, str] = {}
     device: str | None = None
-    named: str | None = None  # the device that its request names as its origin
+    named: str | None = None  # the device that the request names as its origin
 
 
 class WaitingReport(msgspec.Struct):
-    """What is known so far of a generation that is not whole, or of a trace."""
+    """The known facts of an incomplete generation, or of a trace."""
 
     sender: Sender
     kind: str
     facts: bytes
-    at: float = 0.0  # time of the last report on it
+    at: float = 0.0  # time of the last report
 
     def stored(self, key: bytes) -> PartialReport:
         return PartialReport(key, self.at, _encode(self))
@@ -167,9 +171,9 @@ class WaitingReport(msgspec.Struct):
 @dataclass(kw_only=True)
 class Merge:
     """
-    The partial reports of one batch on their way into the merger, and what becomes of them.
+    The partial reports of one batch, while they are merged.
 
-    Its books: what the outcome received is in its own terms, or is counted by `pending`.
+    Accounting: each item that the outcome received is either in the outcome's own counts or in `pending`.
     """
 
     outcome: Outcome
@@ -177,7 +181,8 @@ class Merge:
     sender: Sender
     now: float
     pending: PendingChange = field(default_factory=PendingChange)
-    replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)  # what it changed, as it was
+    # changed reports as they were before, for `undo`
+    replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pending.count += waiting(self.reports)
@@ -185,7 +190,7 @@ class Merge:
 
 @dataclass(kw_only=True)
 class Released:
-    """Reports of one sender that waited in vain, as they are."""
+    """Incomplete reports of one sender whose waiting time has ended."""
 
     sender: Sender
     outcome: Outcome = field(default_factory=Outcome)
@@ -197,8 +202,7 @@ class Merger:
     """
     Waiting reports by sender, kind and id, oldest first.
 
-    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored
-    for the next.
+    `is_shared`: the merger is loaded for one batch only, and stores recorded generations for the next.
     """
 
     def __init__(
@@ -209,13 +213,12 @@ class Merger:
         self._max_reports = max_reports
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
-        self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}  # the same by the name of the key
+        # the same reports by the name of the sender's key
+        self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}
         self._held_items = Holdings[str]()
         self._held_bytes = Holdings[str]()
         self._bytes = 0
-        self._asked_for: set[bytes] = (
-            set()
-        )  # traces that are stored as of an older time than they are asked for
+        self._asked_for: set[bytes] = set()  # traces used since the time that is stored for them
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:
@@ -230,7 +233,7 @@ class Merger:
         return len(self._waiting) > self._max_reports or self._bytes > self._max_bytes
 
     def load(self, reports: Iterable[PartialReport]) -> int:
-        """Take up what was waiting when the process ended; how many reports cannot be read."""
+        """Load the reports that waited when the process ended. Return the number of unreadable reports."""
         damaged = 0
         traces: list[tuple[bytes, WaitingReport]] = []
         for stored in reports:
@@ -251,15 +254,15 @@ class Merger:
                 traces.append((stored.key, report))
             else:
                 self._set(stored.key, report)
-        for key, report in traces:  # after the generations that may ask for them
+        for key, report in traces:  # last, because generations that use a trace must be older in the order
             self._set(key, report)
         return damaged
 
     def apply(self, merge: Merge) -> Iterator[None]:
         """
-        Merge the reports of one batch with those that wait, and change the records and terms of its outcome.
+        Merge the reports of one batch with those that wait, and change the records and counts of its outcome.
 
-        A generation that became whole is a record of this outcome, and its earlier report is pending no more.
+        A generation that is now complete becomes a record of this outcome, and its earlier report stops waiting.
         """
         places = {}
         for place, record in enumerate(merge.outcome.records):
@@ -280,26 +283,29 @@ class Merger:
         self._asked_for.clear()
 
     def undo(self, merge: Merge) -> None:
-        """The request was refused after all; its sender will come again."""
+        """Restore the state before a merge whose request was refused. The sender will repeat the request."""
         for key, report in merge.replaced.items():
             self._drop(key)
             if report is not None:
                 self._set(key, report)
 
     def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
-        """Take out some of what waited long enough or must make room, oldest first; not what is `busy`."""
+        """
+        Remove and return reports whose waiting time has ended or that must make room, oldest first. Keys
+        in `busy` stay.
+        """
         due = self._due(now, busy)
         of_sender: dict[bytes, Released] = {}
         for key in due:
             report = self._waiting[key]
             released = of_sender.setdefault(_encode(report.sender), Released(sender=report.sender))
             self._release_one(key, report, released, now)
-        for key in due:  # a trace only after the generations that ask for it
+        for key in due:  # traces are removed after the generations that use them
             self._drop(key)
         return list(of_sender.values())
 
     def restore(self, released: Released) -> None:
-        """Put back reports that could not become records: they are the next to go."""
+        """Put back reports that could not become records. They are the next to be released."""
         for key, report in reversed(released.reports.items()):
             self._set(key, report)
             self._waiting.move_to_end(key, last=False)
@@ -307,8 +313,9 @@ class Merger:
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
-        Return the reports that waited long enough; then, to make room, traces before generations, which would
-        lose their usage.
+        Return the reports to release: those whose waiting time has ended, then others to make room.
+
+        To make room, traces go before generations, because a released generation loses its usage.
         """
         ended = takewhile(lambda one: elapsed_s(one[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
@@ -326,7 +333,10 @@ class Merger:
     def _fullest_first(
         self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
-        """Yield the oldest reports of the key that has the most waiting: no key pushes out reports of another."""
+        """
+        Yield the oldest reports of the key with the most waiting reports, so that no key displaces
+        reports of another.
+        """
         held = self._held_bytes if by_bytes else self._held_items
         gone: dict[str, set[bytes]] = {}
         for key in due:
@@ -357,10 +367,10 @@ class Merger:
 
     def _remember(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
         """
-        Remember a recorded call, so that no later report on it is partial.
+        Note a recorded call, so that later reports on it are merged into its record.
 
-        Its record is not on disk yet: until then reports on it carry the whole call, so that either may
-        be kept first.
+        The record is not on disk yet. Until then, reports on it carry the whole call, so either may
+        be stored first.
         """
         trace_id = call.record.trace_id
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
@@ -370,7 +380,7 @@ class Merger:
             pending.keep.extend(self._recorded.stored(key))
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
-        """Keep what a trace states, and amend those of its generations that are on record and still open."""
+        """Store the facts of a trace, and change the open records of its generations."""
         key = key_of(merge.sender, TRACE, report.key)
         known, trace = self._trace(merge.sender, report.key, merge.now), _traces.decode(report.facts)
         if known is not None:
@@ -388,7 +398,7 @@ class Merger:
                 merge.outcome.add(call.record, recorded.identity)
 
     def _complete_record(self, report: CallReport, place: int, merge: Merge) -> None:
-        """Add to a record what an earlier report of its generation says, and a trace that came before."""
+        """Add to a record the facts of earlier reports on its generation and its trace."""
         generation, identity, named = self._merged(report, merge)
         if named is not None:
             merge.outcome.named[place] = named
@@ -400,12 +410,12 @@ class Merger:
             self._remember(call, merge.sender, merge.now, merge.pending)
 
     def _add_generation(self, report: CallReport, merge: Merge) -> None:
-        """A partial report of this batch: it waits on, or made its generation whole."""
+        """Add a partial report. The generation waits, or becomes a record if it is complete."""
         generation, identity, named = self._merged(report, merge)
         if not generation.is_whole:
             key = key_of(merge.sender, GENERATION, report.key)
             self._keep(key, GENERATION, _encode(generation), merge, named=named)
-        # Asked for after the generation was put last, so that the trace outlives it.
+        # The trace is used after the generation was stored, so that it outlives the generation.
         trace = self._trace(merge.sender, generation.trace_id, merge.now)
         if generation.is_whole:
             merge.pending.count -= 1
@@ -415,9 +425,10 @@ class Merger:
 
     def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None, str | None]:
         """
-        Merge a report with those before it; the identity is that of its record, if it is on record.
+        Merge a report with earlier reports on the same generation.
 
-        The last is the device that an earlier report named, if this one names none.
+        Returns the generation, the dedup key of its record if it has one, and the device of an earlier report
+        if this report names none.
         """
         key, generation = key_of(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
         earlier = self._waiting.get(key)
@@ -442,7 +453,7 @@ class Merger:
         self._set(key, report)
 
     def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
-        """Return the known facts of a trace; asking for a trace renews its time."""
+        """Return the known facts of a trace. Each use renews its waiting time."""
         key = key_of(sender, TRACE, trace_id or "")
         report = self._waiting.get(key)
         if report is None:
@@ -475,7 +486,7 @@ class Merger:
 
 
 def key_that_sent(stored: PartialReport) -> str:
-    """The name of the key of a report that waits, "" if it cannot be read."""
+    """Return the name of the key that sent a waiting report, or "" if the report cannot be read."""
     try:
         return _reports.decode(stored.body).sender.name
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -488,7 +499,7 @@ def waiting(reports: Iterable[CallReport]) -> int:
 
 
 def released_at_once(normalised: Normalised) -> Outcome:
-    """The outcome of a batch for which nothing else will come: every generation is a record as it is."""
+    """Return the outcome of a batch without later reports. Every generation becomes a record as it is."""
     outcome, reports = normalised
     traces = {report.key: _traces.decode(report.facts) for report in reports if report.kind == TRACE}
     for report in reports:
@@ -505,7 +516,7 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
 
 def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
     """
-    Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has more.
+    Return the keys, and the key prefixes, to load before merging these reports. `read_next` returns further keys.
     """
     keys, under = keys_of(reports, sender), set()
     for report in reports:
@@ -519,15 +530,19 @@ def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], 
 
 
 def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
-    """Return the keys to read next because of the reports that were found; of their own senders if none is given."""
+    """
+    Return the keys to load next because of the reports that were found. Without `sender`, each report's own
+    sender is used.
+    """
     keys: set[bytes] = set()
     for stored in found:
         kind = kind_of(stored.key)
         if kind == TOLD_OF:
-            if stored.key[len(TOLD_OF) + KEY_BYTES :]:  # else it says only that there is such a generation
+            # otherwise the report only marks that such a generation exists
+            if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            # `Merger.load` counts what cannot be read
+            # `Merger.load` counts unreadable reports
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
@@ -552,7 +567,9 @@ def _add_call(
     *,
     named: str | None = None,
 ) -> Call | None:
-    """Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report."""
+    """
+    Add a generation to the outcome, as a record or as ignored. `named` is the device of an earlier report.
+    """
     call = call_of(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1

@@ -95,7 +95,7 @@ def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
     outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
     assert len(outcome.records) == 1
     assert len(outcome.rejects) == 1
-    assert "unfolds to more than" in outcome.rejects[0].message
+    assert "expands to more than" in outcome.rejects[0].message
     with pytest.raises(Refusal) as refused:
         read("bedrock", [firehose(bomb)] * (MAX_WHOLE // MAX_PIECE + 1))
     assert refused.value.status == 413
