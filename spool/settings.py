@@ -1,4 +1,6 @@
-"""The types of configuration values that every package shares, and the [spool] section."""
+"""
+Types of configuration values that every package shares, and the sections [spool], [storage] and [container].
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from typing import Annotated, Any, TypeVar, cast
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY_S = 86400.0
 MAX_DEAD_LETTERS = 10_000
-MOST_HOUR = 1_000_000  # dollars, for what one node has
+MOST_HOUR = 1_000_000  # dollars; the maximum of each hourly price of a node
 MAX_SENDERS = "spool.max_senders"
 MAX_SERIES = "spool.max_series"
-COUNTED_ITEMS = "spool.pending_items, counted"  # counters that may be taken back
+COUNTED_ITEMS = "spool.pending_items, counted"  # counters that were counted and may be taken back
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
 Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
@@ -24,7 +26,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the configuration reference says of a key, and what its values must keep to."""
+    """Text of a configuration key for the reference, and the rules for its values."""
 
     words: str
     edge: str = ""  # what happens at the limit that the key sets
@@ -41,7 +43,10 @@ def setting(
     least: float | None = None,
     secret: bool = False,
 ) -> Value:
-    """The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr."""
+    """
+    Return the dataclass field of a configuration key, with its `Setting`. A `secret` value is left out
+    of the repr.
+    """
     metadata = {"setting": Setting(words=words, edge=edge, choices=choices, least=least)}
     options: dict[str, Any] = {"metadata": metadata, "repr": not secret}
     if isinstance(default, dict):
@@ -49,7 +54,7 @@ def setting(
     return field(default=default, **options)
 
 
-LOCK_FILE = "lock"  # in a data directory; a process that works on it holds a lock on this file
+LOCK_FILE = "lock"  # file in a data directory; a process that works on the directory holds a lock on it
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"
@@ -58,145 +63,177 @@ SHARED = (
     "duplicate_window",
     "duplicate_ids",
     "retention",
-)  # of [spool]: the same on all nodes of one storage
+)  # keys of [spool] that must be equal on all nodes of one storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Which engine keeps everything: files in `data_dir`, or a PostgreSQL that several gateways share."""
+    """The storage engine: files in `data_dir`, or a PostgreSQL database that several gateways share."""
 
-    engine: str = setting(SQLITE, "files in `data_dir`, or PostgreSQL", choices=(SQLITE, POSTGRES))
-    dsn_file: Path | None = setting(
-        None, "a file with the address of the PostgreSQL in libpq's form, such as `host=a,b dbname=tollhouse`"
+    engine: str = setting(
+        SQLITE, "storage engine: files in `data_dir`, or a PostgreSQL database", choices=(SQLITE, POSTGRES)
     )
-    dsn_env: str = setting("", "or the environment variable that holds it")
-    schema: str = setting("tollhouse", "the schema in that database; one installation has it for itself")
+    dsn_file: Path | None = setting(
+        None,
+        (
+            "file with the address of the PostgreSQL database in libpq's format, such as `host=a,b "
+            "dbname=tollhouse`"
+        ),
+    )
+    dsn_env: str = setting("", "environment variable with that address, instead of `dsn_file`")
+    schema: str = setting("tollhouse", "schema in that database, used by only one installation")
     secret_file: Path | None = setting(
-        None, "the installation's secret, the same file on every node; `tollhouse storage init` makes it"
+        None,
+        ("file with the installation's secret, the same on every node; `tollhouse storage init` creates it"),
     )
     durability: str = setting(
         REPLICATED,
-        "what stands behind a 2xx: a synchronous standby (nothing is kept without one), a platform that "
-        "replicates by "
-        "itself, or the disk of one machine",
+        "where records are flushed before a 2xx: on a synchronous standby too (nothing is stored "
+        "without one), on a platform that replicates by itself, or on the disk of one machine",
         choices=(REPLICATED, PLATFORM, LOCAL),
     )
     pooler: str = setting(
         NO_POOLER,
-        "`transaction`: between Tollhouse and PostgreSQL is a pgbouncer",
+        "use `transaction` if a pgbouncer runs between Tollhouse and PostgreSQL",
         choices=(NO_POOLER, TRANSACTION),
     )
-    commit_timeout: Duration = setting(10.0, "how long a commit waits for the standby", edge="503", least=1)
-    node_name: str = setting("", "how this node is shown; empty: the name of the machine")
+    commit_timeout: Duration = setting(
+        10.0, "maximum time that a commit waits for the standby", edge="senders get 503", least=1
+    )
+    node_name: str = setting("", "name under which this node is shown; empty for the machine's name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
-    """What is kept, for how long, and what waits."""
+    """Limits of the queue on disk, retention times, and limits of what waits."""
 
     max_bytes: Size = setting(
         10 * GIB,
-        "disk space of the spool; with PostgreSQL it must be set, to at most 60 % of the disk of the "
-        "database",
-        edge="undelivered records fill the spool: 503 with `Retry-After` from the rate at which it drains",
+        "maximum disk space of the queue; with PostgreSQL it is required and must not exceed 60 % of "
+        "the database's disk",
+        edge=(
+            "undelivered records fill the queue: senders get 503 with `Retry-After`, estimated from the "
+            "speed of delivery"
+        ),
         least=16 * MIB,
     )
     retention: Duration = setting(
-        7 * DAY_S, "how long records stay for replay after they were delivered and counted"
+        7 * DAY_S, "how long records stay available for replay after they were delivered and counted"
     )
     hold: Duration = setting(
         10.0,
-        "how long a record is open for a second report of its call; must be shorter than `spool.retention`",
+        "waiting time: how long a record stays open for further reports of its call; must be shorter "
+        "than `spool.retention`",
     )
     late_window: Duration = setting(
         3600.0,
-        "how long after a record closed a later report of its call still corrects it; delivered records stay at least "
-        "this long and `spool.hold`, whatever `spool.retention` says; at most a day",
-        edge="a report that comes later, or finds the record removed for want of room, is a repeat that was not "
-        "compared: `tollhouse_records_uncompared_total`",
+        "how long after a record was closed a later report can still correct it, at most one day; "
+        "delivered records are retained at least for this time plus `spool.hold`, even if "
+        "`spool.retention` is shorter",
+        edge=(
+            "a report that arrives later, or whose record was deleted for lack of space, counts as a "
+            "repeat that was not compared: `tollhouse_records_uncompared_total`"
+        ),
         least=0,
     )
     duplicate_window: Duration = setting(
-        7 * DAY_S, "how long the ids of calls are known, to recognise repeats"
+        7 * DAY_S, "how long the ids of calls are remembered to recognize repeated reports"
     )
     duplicate_ids: int = setting(
         10_000_000,
-        "how many ids of calls are known",
-        edge="the oldest go; `tollhouse_duplicate_window_seconds` says how far back the others reach",
+        "maximum number of ids of calls to remember",
+        edge=(
+            "the oldest ids are forgotten; `tollhouse_duplicate_window_seconds` shows how far back the "
+            "remaining ids reach"
+        ),
         least=1,
     )
     pending_window: Duration = setting(600.0, "how long a partial report waits for the rest of its call")
     pending_items: int = setting(
         20_000,
-        "partial reports that wait, and as many counters",
-        edge="the oldest of the key with the most are put on record as they are",
+        "maximum number of waiting partial reports; the same maximum applies to waiting counters",
+        edge="the oldest of the key with the most are recorded without waiting longer",
         least=1,
     )
     pending_bytes: Size = setting(
         16 * MIB,
-        "bytes of partial reports that wait, and as many of counters",
-        edge="the oldest of the key with the most are put on record as they are",
+        "maximum bytes of waiting partial reports; the same maximum applies to waiting counters",
+        edge="the oldest of the key with the most are recorded without waiting longer",
     )
     max_senders: int = setting(
         400_000,
-        "sessions, users, traces and services of calls of the last hour that are known, so that counters beside them "
-        "are recognised as repeats",
-        edge="the oldest of the key with the most are forgotten: counters that come later count beside their calls",
+        "maximum number of sessions, users, traces and services that sent calls in the last hour; "
+        "they are remembered to recognize counters that repeat these calls",
+        edge=(
+            "the oldest of the key with the most are forgotten, so later counters count in addition to "
+            "the calls that they repeat"
+        ),
         least=1,
     )
     max_series: int = setting(
         1_000_000,
-        "cumulative counters that are known, each by its series; one that is silent for thirty days is forgotten",
-        edge="those that were silent longest are forgotten; if one is reported again, its first point does not count",
+        "maximum number of series of cumulative counters to remember; a series without reports for "
+        "30 days is forgotten",
+        edge=(
+            "the series without reports for the longest time are forgotten; if one is reported again, "
+            "its first point does not count"
+        ),
         least=1,
     )
     counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")
     commit_gather: Duration = setting(
         0.005,
-        "the least time between two commits of which the first held several requests: more of them share a "
-        "flush; "
-        "a sender that is alone never waits for it",
+        "minimum time from the start of a commit with several requests to the next commit, so that "
+        "more requests share a flush; a lone sender never waits for it",
         least=0,
     )
     commit_wait: Duration = setting(
         10.0,
-        "how long a request waits for a disk or a database that does not answer",
-        edge="what waits behind a commit that hangs: 503, and not kept; see [disk and clock](disk-and-clock.md). With "
-        "PostgreSQL what is in that commit, too: it may be kept, and a repeat counts once",
+        "how long a request waits for a disk or a database that does not respond",
+        edge=(
+            "requests that wait behind a hanging commit get 503 and are not stored; see [disk and "
+            "clock](disk-and-clock.md). With PostgreSQL, the requests in that commit also get 503. They "
+            "may be stored nevertheless, and a repeated request counts once"
+        ),
         least=1,
     )
     waiting_submissions: int = setting(
-        10_000, "requests that wait for a commit", edge="one more: 503 with `Retry-After`", least=1
+        10_000,
+        "maximum number of requests that wait for a commit",
+        edge="a further request gets 503 with `Retry-After`",
+        least=1,
     )
     clock_step: Duration = setting(
-        300.0, "a move of the wall clock by more than this is not believed at once", least=1
+        300.0, "largest change of the wall clock that is accepted at once", least=1
     )
-    clock_hold: Duration = setting(3600.0, "how long a moved wall clock must stand before it is believed")
+    clock_hold: Duration = setting(
+        3600.0, "how long a larger change of the wall clock must last before it is accepted"
+    )
     max_dead_letters: int = setting(
         MAX_DEAD_LETTERS,
-        "dead letters of one route",
-        edge="the route parks until they are retried or discarded, and none is lost",
+        "maximum number of rejected records (dead letters) per route",
+        edge="the route is paused until they are retried or discarded, so none is lost",
         least=1,
     )
     max_streams: int = setting(
         1000,
-        "unit-cost streams",
-        edge="a new one gets 429; no key creates more than it leaves for others",
+        "maximum number of unit-cost streams",
+        edge="a new stream is refused with 429; no key can create more streams than it leaves for other keys",
         least=2,
     )
     max_stream_bytes: Size = setting(
         GIB,
-        "totals of unit-cost streams, in addition to `spool.max_bytes`",
-        edge="new records get 429; no key's streams get more than they leave free",
+        "maximum bytes of the totals of unit-cost streams, in addition to `spool.max_bytes`",
+        edge="new records are refused with 429; the streams of one key cannot use more than they leave free",
         least=MIB,
     )
     stream_retention: Duration = setting(
-        400 * DAY_S, "how long totals of unit-cost streams are kept; not shorter than `spool.retention`"
+        400 * DAY_S, "how long totals of unit-cost streams are retained; not shorter than `spool.retention`"
     )
 
     @property
     def retention_s(self) -> float:
-        """Seconds for which delivered records stay while there is room."""
+        """Return the seconds for which delivered records are retained while there is space."""
         return max(self.retention, self.hold + self.late_window)
 
     def problems(self, _: str) -> Iterator[str]:
@@ -211,15 +248,15 @@ class SpoolSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPrice:
     """
-    What an hour on nodes of your clusters costs, in dollars. Of several that fit the first holds; without any,
-    metrics are not read: [usage as cost](container-metrics.md#usage-as-cost).
+    Hourly prices for nodes of your clusters, in dollars. The first entry that matches a node applies. Without
+    any entry, metrics are not read: [usage as cost](container-metrics.md#usage-as-cost).
     """
 
-    cluster: str = setting("*", "names of clusters; `*` stands for anything")
-    node: str = setting("*", "names of nodes")
-    cpu_hour: Decimal = setting(Decimal(0), "for a core")
-    memory_hour: Decimal = setting(Decimal(0), "for a GiB of memory")
-    gpu_hour: Decimal = setting(Decimal(0), "for a graphics processor")
+    cluster: str = setting("*", "pattern for cluster names; `*` matches any text")
+    node: str = setting("*", "pattern for node names; `*` matches any text")
+    cpu_hour: Decimal = setting(Decimal(0), "price of a CPU core per hour")
+    memory_hour: Decimal = setting(Decimal(0), "price of a GiB of memory per hour")
+    gpu_hour: Decimal = setting(Decimal(0), "price of a graphics processor per hour")
 
     def problems(self, at: str) -> Iterator[str]:
         hours = (self.cpu_hour, self.memory_hour, self.gpu_hour)
@@ -229,38 +266,48 @@ class ContainerPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
-    """Container metrics: files and bodies of clusters' agents, kept on disk until the upstream has them."""
+    """
+    Container metrics: files and remote-write bodies from cluster agents, stored on disk until your cost
+    service has them.
+    """
 
-    max_file_bytes: Size = setting(64 * MIB, "bytes of one file or body", edge="a larger one: 413", least=KIB)
+    max_file_bytes: Size = setting(
+        64 * MIB, "maximum bytes of one file or body", edge="a larger one is refused with 413", least=KIB
+    )
     max_cluster_bytes: Size = setting(
         2 * GIB,
-        "bytes of the files of one cluster, of each key that sends for it",
-        edge="delivered files go, the oldest first; if all wait: 503 with `Retry-After`",
+        "maximum bytes of the files of one cluster, per key that sends for it",
+        edge="the oldest delivered files are deleted; if all files wait, senders get 503 with `Retry-After`",
         least=KIB,
     )
     max_bytes: Size = setting(
         8 * GIB,
-        "bytes of the files of all clusters, in addition to `spool.max_bytes`",
-        edge="delivered files go, the oldest of the key with the most first; if all wait: 503 with `Retry-After`. No "
-        "key has more that wait than it leaves free",
+        "maximum bytes of the files of all clusters, in addition to `spool.max_bytes`",
+        edge=(
+            "the oldest delivered files of the key with the most are deleted; if all files wait, senders "
+            "get 503 with `Retry-After`. One key's waiting files cannot use more than they leave free"
+        ),
         least=KIB,
     )
     max_files: int = setting(
         100_000,
-        "files that are known by their reference",
-        edge="the oldest that are done are forgotten; if all wait: 503. No key has more that wait than it leaves free",
+        "maximum number of files that are remembered by their reference",
+        edge=(
+            "the oldest finished files are forgotten; if all files wait, senders get 503. One key cannot "
+            "have more waiting files than it leaves free"
+        ),
         least=2,
     )
-    retention: Duration = setting(7 * DAY_S, "how long files stay for a replay after they were delivered")
+    retention: Duration = setting(7 * DAY_S, "how long delivered files are retained for a replay")
     upload_url: str = setting(
-        "", "the address at which agents reach this server; empty: the one that they asked"
+        "", "address at which agents reach this server; empty for the address that they used"
     )
     max_series: int = setting(
         200_000,
-        "series of one cluster that are added up at once, and its pods",
-        edge="further ones are in no costs, and the log says how many",
+        "maximum number of series, and of pods, of one cluster that are added up at once",
+        edge="further series are in no costs, and the log states how many",
         least=1,
     )
     price: tuple[ContainerPrice, ...] = setting(
-        (), "what nodes cost; with one, usage of containers is a cost"
+        (), "prices of nodes; with at least one, container usage is a cost"
     )

@@ -55,7 +55,7 @@ def test_every_setting_is_there_once() -> None:
     assert names == set(shown)
     assert shown["spool.hold"].value == "10s"
     assert shown["spool.max_bytes"].value == "10GiB"
-    assert shown["spool.max_bytes"].words.startswith("disk space of the spool")
+    assert shown["spool.max_bytes"].words.startswith("maximum disk space of the queue")
     assert {DEFAULT} == {each.source for each in shown.values()}
 
 
