@@ -1,1 +1,1 @@
-"""Dated rate cards, the published prices of models, as files; `make prices` makes them again."""
+"""Dated price lists as files, with the published prices of models. `make prices` creates a new file."""

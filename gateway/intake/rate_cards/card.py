@@ -1,10 +1,10 @@
 """
-A rate card: which models a provider sells, under which names, and what they cost from which day on.
+The price list (rate card): the models that a provider sells, their names, and their prices from a day on.
 
-The file is JSON with one model a line, so that the difference between two cards reads as a list of price
-changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call); an absent
-amount is unknown. Prices of other units stand under the names of spool.meters, each for as many as providers
-charge at once: a million tokens or characters, a thousand searches or pages, an hour, an image.
+The file is JSON with one model per line, so the difference between two files reads as a list of price
+changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call). A missing
+amount is unknown. Prices of other units use the names in spool.meters, each per the quantity that providers
+charge: a million tokens or characters, a thousand searches or pages, an hour, an image.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FORMAT = 1
 
 
 class CardUnreadable(Exception):
-    """The file is not a rate card that this version can read; the message names the place."""
+    """The file is not a price list that this version can read. The message names the place."""
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    What each kind of token costs.
+    Prices by kind of token.
 
-    Reasoning is given only where its price differs from the output's, writes kept for an hour where theirs
-    does from that of other writes.
+    `reasoning` is set only if it differs from the output price, `cache_write_1h` only if it differs
+    from other writes.
     """
 
     input: Decimal | None = None
@@ -43,21 +43,22 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
-    # Of other units, by meter. None: it has a price of its own, and that is not known.
+    # Prices of other units, by meter. None: the unit has its own price, which is unknown.
     meters: dict[str, Decimal | None] = {}
 
 
 class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
-    """The whole request costs this when its input is over `above` tokens."""
+    """The price of the whole request if its input exceeds `above` tokens."""
 
     above: int
 
 
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
-    One row of a model's price history. `hours` is a daily window in UTC, `mode` a way of processing.
+    One row of a model's price history. `hours` is a daily window in UTC, `mode` a service tier such as batch.
 
-    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode began.
+    `since` is the day on which the price changed. In the first row of a mode, it is the day on which
+    the mode began.
     """
 
     mode: str = ""
@@ -74,7 +75,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Matches when any of its lists has a hit; `all` is a list of clauses that must hold together."""
+    """A rule that matches if any of its lists matches. `all` is a list of clauses that must all match."""
 
     equals: tuple[str, ...] = ()
     starts_with: tuple[str, ...] = ()
@@ -100,10 +101,10 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    A model as one provider sells it. The last active row of its prices counts.
+    A model as one provider sells it. The last row of its prices that applies counts.
 
-    `apart`: directions (`input`, `output`) in which most of its tokens are no text and cost otherwise, so
-    that a call has a price only if it tells its parts.
+    `apart` lists directions (`input`, `output`) in which most tokens are not text and cost differently. A
+    call then has a price only if it reports its parts.
     """
 
     id: str
@@ -113,14 +114,16 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Models in the order in which they are tried; `resells` names providers whose prices hold here, too."""
+    """
+    A provider with its models, in search order. The prices of the providers in `resells` apply to it as well.
+    """
 
     models: tuple[Model, ...]
     resells: tuple[str, ...] = ()
 
 
 class Card(msgspec.Struct, kw_only=True, frozen=True):
-    """The whole file."""
+    """The whole price list."""
 
     format: int
     version: str
@@ -130,8 +133,9 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
 
 class Catalogue:
     """
-    Finds the model behind a name: exact names by one look-up, patterns in the card's order. What it looks up is made
-    when it is asked first: most sellers of a card are never asked for.
+    An index of a provider's models. Exact names are looked up, patterns are tried in the order of the list.
+
+    The index is built on first use, because most providers of a list are never needed.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -160,7 +164,7 @@ class Catalogue:
 
 
 def read(path: Path) -> Card:
-    """CardUnreadable when the file is missing, is not a card, or a newer one."""
+    """Read a price list. Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
         card = msgspec.json.decode(path.read_bytes(), type=Card)
     except OSError as error:
@@ -173,7 +177,7 @@ def read(path: Path) -> Card:
 
 
 def write(card: Card) -> bytes:
-    """The file's bytes: one model a line, providers by name."""
+    """Encode a price list with one model per line and the providers sorted by name."""
 
     def lines() -> Iterator[str]:
         yield "{"
@@ -194,18 +198,18 @@ def write(card: Card) -> bytes:
 
 
 def newest() -> Path:
-    """The file of the card that comes with this version."""
+    """Return the file of the packaged price list."""
     return max(Path(__file__).parent.glob("20*.json"))
 
 
 @cache
 def packaged() -> Card:
-    """The card that comes with this version; a process reads it once."""
+    """Return the packaged price list, which a process reads only once."""
     return read(newest())
 
 
 def day_ns(day: str) -> int:
-    """The first nanosecond of a day in UTC, written 2026-11-20."""
+    """Return the first nanosecond of a UTC day, written as 2026-11-20."""
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 

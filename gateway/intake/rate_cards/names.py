@@ -1,6 +1,6 @@
 """
-The names of models and their makers as a rate card has them, and what is one for people; and lines of models, those of
-one family and rank in the order in which they came out. Pure.
+Names of models and makers, as the price list has them and as people read them. Also lines of models: the
+models of one family and rank, in order of release. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, Derived
 
-# Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
+# Makers of closed models, which cost the same everywhere. The price of an open model applies only to its seller.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
-# A month and a day alone, as Azure's meters and older snapshots have them; the year is one of these.
+# A month and a day without a year, as in Azure's meters and older snapshots. The year is one of these.
 _SHORT_DATED = re.compile(r"[-@](0[1-9]|1[0-2])([0-2]\d|3[01])$")
 _YEARS = range(2023, 2030)
 _MARKS = re.compile(r"[^a-z0-9]+")
@@ -27,15 +27,17 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
 def maker(model: str) -> str | None:
-    """The maker of a model as the card names it, by the beginning of the model's name in lower case."""
-    if model.startswith("gpt-oss"):  # open: whoever runs it sets its price
+    """Return the maker of a model as the price list names it. `model` is in lower case."""
+    if model.startswith("gpt-oss"):  # an open model, for which each provider sets its own price
         return None
     provider = models.maker(model)
     return None if provider is None else providers.card_name(provider)
 
 
 def named_in(model: str) -> str | None:
-    """The provider that a model's name states: a first segment before `/`, or the form of a Bedrock id."""
+    """
+    Return the provider that a model's name states: the part before the first `/`, or AWS for a Bedrock id.
+    """
     head, slash, _ = model.partition("/")
     if slash:
         return providers.card_name(head)
@@ -43,7 +45,7 @@ def named_in(model: str) -> str | None:
 
 
 def family(model: str) -> str:
-    """The name that all spellings of a model share: without a date, an alias, or who sells it."""
+    """Return the name that all variants of a model share: without date, alias and seller."""
     last = model.lower()
     for spelling in spellings(model):
         last = spelling
@@ -61,7 +63,7 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.family(provider) if provider else ""
 
 
-# By dimension: one model is one group of costs whatever prefix or date it came with, and so is one provider.
+# By dimension. All prefixes and dates of a model form one group of costs, and all variants of a provider as well.
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     MODEL_FAMILY: _family_of,
     PROVIDER_FAMILY: _seller_of,
@@ -73,12 +75,14 @@ BUILT_IN = tuple(
 
 
 def letters(model: str) -> str:
-    """The family's letters and digits alone: bills and calls part the same words by different marks."""
+    """
+    Return only the letters and digits of the family, because bills and calls separate words differently.
+    """
     return _MARKS.sub("", family(model))
 
 
 def spellings(model: str) -> Iterator[str]:
-    """The names under which a card may know a model, the most exact first."""
+    """Yield the names under which a price list may have a model, the most exact first."""
     name = model.lower()
     yield name
     if name.startswith("arn:") or "models/" in name:
@@ -106,7 +110,7 @@ def spellings(model: str) -> Iterator[str]:
 
 
 class Place(NamedTuple):
-    """Where a model stands."""
+    """The position of a model in its line."""
 
     line: str
     version: tuple[int, ...]
@@ -122,13 +126,16 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 def place_of(model: str) -> Place | None:
     """
-    Return the place of a model by the name that its maker gave it, without a date; None if it belongs to no line. Only
-    makers whose names state family, rank and version are known.
+    Return the position of a model by its maker's name, without a date. None if it belongs to no line.
+
+    Only makers whose model names state family, rank and version are supported.
     """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         found = pattern.fullmatch(model)
         if found is not None:
             major, minor = [*map(int, re.findall(r"\d+", found["version"])), 0][:2]
-            omni = int(bool(found.groupdict().get("omni")))  # gpt-4o came after gpt-4 and before gpt-4.1
+            omni = int(
+                bool(found.groupdict().get("omni"))
+            )  # gpt-4o was released after gpt-4 and before gpt-4.1
             return Place(line=f"{maker}-{found['rank'] or 'base'}", version=(major, minor, omni))
     return None

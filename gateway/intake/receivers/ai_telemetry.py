@@ -1,11 +1,12 @@
 """
-AI telemetry in the formats of gateways, named by the address or recognised by itself, and other products' protocols.
+Receivers for AI telemetry in the formats of gateways, named by the address or detected, and for
+other products' protocols.
 
-PUT and PATCH mean the same as POST: some products let their users choose, and no choice may cost records.
+PUT and PATCH mean the same as POST, because some products let their users choose the method.
 
-Helicone's webhook can set no header, so its key is the last part of the address. Addresses end up in other people's
-logs: this one takes only keys that can send AI telemetry and nothing else, and its path is never logged here.
-Helicone also signs its bodies. Langfuse's clients make requests beside the address that takes their batches.
+Helicone's webhook cannot set a header, so its key is the last part of the URL. URLs appear in logs of other
+systems, so this address accepts only keys with no other scope, and Tollhouse never logs its path. Helicone
+also signs its bodies. Langfuse clients send requests to further addresses besides the one for batches.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from gateway.service.errors import Refusal
 from gateway.service.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import INGEST
 
-# Clients look for it to check a key. It is the same for everybody: a write-only key learns nothing.
+# Langfuse clients read it to check a key. It is the same for every key, so a write-only key learns nothing.
 _PROJECT = {
     "id": "tollhouse",
     "name": "Tollhouse",
@@ -57,14 +58,14 @@ SIGNATURE = "Helicone-Signature"
 
 
 def check_format(request: web.Request) -> None:
-    """Refusal 404 for a format that is not known."""
+    """Raise Refusal 404 for an unknown format."""
     if request.match_info["format"] not in FORMAT_NAMES:
         known = ", ".join(FORMAT_NAMES)
-        raise Refusal(404, "unknown_format", f"This format is not known; known are {known}.")
+        raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known}.")
 
 
 def find_key(request: web.Request) -> str | None:
-    """The key, where the senders of the named format put it."""
+    """Return the key from the header that senders of the named format use."""
     format = BY_NAME.get(request.match_info["format"])
     own_header = format.key_header if format else None
     own_key = request.headers.get(own_header) if own_header else None
@@ -72,7 +73,7 @@ def find_key(request: web.Request) -> str | None:
 
 
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
-    """The plain form, or that of a product that shows itself in the headers."""
+    """Return the error in the plain form, or in the form of the product that the headers identify."""
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
 
 
@@ -82,7 +83,7 @@ def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
 
 
 def _with_own(taken: Schema) -> Mapping[int, Content]:
-    """The answers to a payload that was taken, by status: Tollhouse's own, and those that the formats declare."""
+    """Return the answers to an accepted payload by status: Tollhouse's own and those of the formats."""
     by_status: dict[int, list[Schema]] = {200: [taken]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():
@@ -107,7 +108,7 @@ _LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
 @Address(
     methods=("POST", "PUT", "PATCH"),
     path="/v1/ai-telemetry",
-    summary="A payload of any known format, recognised by itself",
+    summary="Send a payload of any known format, which is detected",
     endpoint="ai-telemetry",
     scope=INGEST,
     takes={JSON: ANYTHING},
@@ -122,8 +123,8 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
 @Address(
     methods=("POST",),
     path="/v1/ai-telemetry/helicone/{hook}",
-    checks_query=False,  # another product's client decides what it sends
-    summary="Helicone's webhook; the last part of the address is a key for AI telemetry and nothing else",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send a Helicone webhook; the last part of the URL is a key that may only send AI telemetry",
     endpoint="helicone",
     scope=INGEST,
     key=IN_PATH,
@@ -133,7 +134,8 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
 )
 async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """
-    Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address.
+    Store a webhook's payload. If a signing secret is configured, the body must be signed, because others may
+    know the URL.
     """
     secret = request.receivers.signing_secret
     if secret is not None:
@@ -147,17 +149,17 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     secret.refresh()
     if helicone_signed(secret.value, body, signature):
         return
-    found = f"There is no {SIGNATURE} header"
+    found = f"The {SIGNATURE} header is missing"
     if signature:
-        found = f"The {SIGNATURE} header does not fit this body"
-    message = f"{found}: put the webhook's own signing key into the file that {secret.setting} names."
+        found = f"The {SIGNATURE} header does not match this body"
+    message = f"{found}. Put the webhook's signing key into the file that {secret.setting} names."
     raise Refusal(401, "bad_signature", message)
 
 
 @Address(
     methods=("POST", "PUT", "PATCH"),
     path="/v1/ai-telemetry/{format:.+}",
-    summary="A payload of a named format",
+    summary="Send a payload of the named format",
     endpoint="ai-telemetry",
     scope=INGEST,
     key=KeyCarriage(find_key, (KEY,)),
@@ -170,15 +172,14 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     choices={"format": FORMAT_NAMES},
 )
 async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Take a payload of the format that the path names."""
     return await ingest(request, format=request.word("format"))
 
 
 @Address(
     methods=("POST",),
     path="/api/public/ingestion",
-    checks_query=False,  # another product's client decides what it sends
-    summary="Langfuse's batches: 207 with the fate of every event",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send a Langfuse batch; the answer is 207 with the result of each event",
     endpoint="langfuse",
     scope=INGEST,
     key=AS_BASIC,
@@ -194,7 +195,7 @@ async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> we
 @otlp_row(
     "/api/public/otel/v1/traces",
     "traces",
-    "OTLP/HTTP traces under Langfuse's address",
+    "OTLP/HTTP traces at Langfuse's address",
     JsonTraces,
     key=AS_BASIC,
 )
@@ -205,8 +206,8 @@ async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.R
 @Address(
     methods=("GET",),
     path="/api/public/health",
-    checks_query=False,  # another product's client decides what it sends
-    summary="What Langfuse's clients ask first",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Health check for Langfuse clients",
     endpoint="langfuse/health",
     gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
     errors=_LANGFUSE_ERRORS,
@@ -220,8 +221,8 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
 @Address(
     methods=("GET",),
     path="/api/public/projects",
-    checks_query=False,  # another product's client decides what it sends
-    summary="How Langfuse's clients check a key: the same answer for everybody",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Key check for Langfuse clients; the answer is the same for every key",
     endpoint="langfuse/projects",
     scope=INGEST,
     key=AS_BASIC,
@@ -237,8 +238,8 @@ async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
 @Address(
     methods=("POST",),
     path="/api/v1/events",
-    checks_query=False,  # another product's client decides what it sends
-    summary="OpenMeter's CloudEvents, one or many",
+    checks_query=False,  # clients of other products choose their own parameters
+    summary="Send OpenMeter CloudEvents, one or many",
     endpoint="openmeter",
     scope=INGEST,
     key=AS_BEARER,
@@ -250,7 +251,7 @@ async def openmeter_events(request: KeyRequest[ReceiverServices, bytes]) -> web.
 
 
 async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
-    """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
+    """Store a payload in `format`, or in the detected format, and answer as its product expects."""
     receivers = request.receivers
     body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"

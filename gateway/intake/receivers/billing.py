@@ -1,7 +1,8 @@
 """
-Billing drops: kept, or only validated.
+Receivers for hourly billing files (billing drops): store them, or only validate them.
 
-A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the upstream's.
+A file is stored whole and forwarded unchanged. Both names of the path segment are accepted, whichever
+the upstream uses.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def _row(
     "/validate_billing_drop",
     VALIDATE_BILLING_DROP,
     "billing/validate",
-    "What would be wrong with a drop, and who says so; nothing is kept",
+    "Validate an hourly billing file without storing it",
     _VALIDATED,
 )
 async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
     """
-    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that answers.
+    Check a file by the rules of Tollhouse, then by the upstream's rules if the upstream answers. Store nothing.
 
-    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message content.
+    A file that breaks a rule of Tollhouse is not sent upstream, because it may contain message content.
     """
     found, answered_by = list((await _read(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate
@@ -72,7 +73,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     "/{connection_id}/billing_drops",
     BILLING_DROP,
     "billing",
-    "Billing data of one month for an established connection",
+    "Send billing data of one month to a billing connection",
     _KEPT,
     takes_key=True,
 )
@@ -82,7 +83,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
         request.word("connection_id"),
         names_of(request),
     )
-    if names is not None and request.services.deposits.has(names):  # whatever became of the connection since
+    if names is not None and request.services.deposits.has(names):  # even if the connection has changed since
         return await _keep(request, id, names, is_repeat=True)
     async with connections.taking(id) as connection:
         return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)
@@ -98,7 +99,7 @@ async def _keep(
 ) -> web.Response:
     drop = await _read(request)
     if drop.errors:
-        raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
+        raise Refusal(400, "invalid_drop", f"Nothing was stored: {'; '.join(drop.errors)}.")
     identity = identity_of(names, 0, None)
     record = BillingDrop(
         id=identity.id,
@@ -126,5 +127,9 @@ async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
     body = request.body
     max_tags = request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:
-        raise Refusal(413, "body_too_large", "A drop is at most 5 MB; send several, each with whole hours.")
+        raise Refusal(
+            413,
+            "body_too_large",
+            "A billing file may have at most 5 MB. Send several files, each with whole hours.",
+        )
     return await aside(partial(billing.read, body, max_tags=max_tags), is_large=len(body) > LARGE)

@@ -1,7 +1,8 @@
 """
-Who decodes a body: a worker process or this one. The outcome is the same, whoever it is.
+The choice between a worker process and this process for decoding a body. The outcome is the same.
 
-Small bodies are not worth the way to a worker, and this process decodes when every worker has enough pending jobs.
+Small bodies are decoded here because sending them to a worker costs more. If all workers are busy, this
+process decodes as well.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.service.first_use import imported
 
-# Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their
-# decoding, but they come back one after the other: fewer of them share a commit, which costs as much.
+# Minimum bytes of a body for a worker. A worker would save half of the decoding of single spans, but the
+# spans would return one after the other. Fewer of them would then share a commit, which costs as much.
 WORTH_A_WAY: Final = 4 * 1024
 
 
@@ -25,10 +26,10 @@ async def decoded(
     receivers: ReceiverServices, body: SentBody, share: Share, *, aside_above: int = LARGE
 ) -> Normalised:
     """
-    Normalise a body. What its items take is held by the share of the request.
-    BadPayload and Refusal as of the normaliser.
+    Normalise a body. Its items count in the request's share of bytes in flight.
 
-    In this process one of more than `aside_above` bytes is read on the thread, unless the memory of spans knows it.
+    Raises BadPayload and Refusal as the normaliser does. In this process, a body above `aside_above` bytes is
+    read on the thread, unless the memory of spans knows it.
     """
     workers = receivers.workers
     size = len(body.content)

@@ -1,4 +1,6 @@
-"""Usage events, as plain JSON or as CloudEvents 1.0; the answer states the result of each item."""
+"""
+The receiver for usage events, as plain JSON or as CloudEvents 1.0. The answer states the result of each item.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ from gateway.service.errors import Refusal
 from gateway.service.schemas import ANYTHING, COUNT, TEXT, array, closed
 from spool.registry.scopes import CREATE_EVENT
 
-# Defaults of HTTP clients that do not state what they send.
+# Default media types of HTTP clients that do not state one.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
 def check_media_type(request: web.Request) -> None:
-    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
+    """
+    Raise Refusal 415 for a media type that cannot be JSON. The first bytes of the body show which kind of
+    JSON it is.
+    """
     if is_binary(request.headers):
         return
     media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -41,7 +46,7 @@ _FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"
 @Address(
     methods=("POST",),
     path="/v1/events",
-    summary="Usage events: one, an array, JSON lines, or CloudEvents 1.0",
+    summary="Send usage events: one, an array, JSON lines, or CloudEvents 1.0",
     endpoint="events",
     scope=CREATE_EVENT,
     check=check_media_type,
@@ -50,7 +55,7 @@ _FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"
     takes_idempotency_key=True,
 )
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Keep the events; the answer states for each item whether it was accepted."""
+    """Store usage events. The answer states for each item whether it was accepted."""
     body = request.body
     headers = request.http.headers
     options = request.receivers.options
@@ -83,7 +88,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
 
 def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
-    """The attributes of an event in binary form, in the order of their names."""
+    """Yield the attributes of an event in binary form, sorted by name."""
     if is_binary(headers):
         for name, value in sorted((name.lower(), value) for name, value in headers.items()):
             if name.startswith(BINARY):
@@ -91,7 +96,7 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _fates(events: Events) -> Iterator[dict[str, object]]:
-    """Yield for each item if it was accepted, and nothing more: new and known events are answered alike."""
+    """Yield for each item whether it was accepted. New and known events get the same answer."""
     refused = {reject.item: reject for reject in events.rejects}
     for place in range(events.received):
         reject = refused.get(place)

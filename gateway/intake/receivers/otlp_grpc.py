@@ -1,8 +1,9 @@
 """
-OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
+OTLP over gRPC, with the same decoding, keys, limits and receipts as HTTP.
 
-No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the wire
-a unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
+There are no stubs: a handler gets the message as bytes, and the answer has the same bytes as over HTTP. On
+the wire, a unary call is a stream of one message. Handlers take it as a stream, so the key is checked before
+the message is received.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
 Take: TypeAlias = "Callable[[bytes, Bearer, Share, Context], Awaitable[bytes]]"
 
-RECEIVE_S = 120.0  # that a message may take once its call has a slot
+RECEIVE_S = 120.0  # seconds that a message may take after its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -50,14 +51,16 @@ RECEIPT = answers.RECEIPT.lower()
 
 
 class GrpcServer:
-    """Every OTLP service on one port. `start` and `stop` once each."""
+    """The server for all OTLP services on one port. Call `start` and `stop` once each."""
 
     def __init__(
         self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
     ) -> None:
         """
-        `exports` are the services by name: see the functions `exports`, `waiting` and `refusals`.
-        `reuse_port`: another process of this user that says so, too, may listen on the same address.
+        Prepare the server. `exports` are the services by name: see the functions `exports`,
+        `waiting` and `refusals`.
+
+        `reuse_port`: another process of this user may listen on the same address if it sets this as well.
         """
         self._exports = exports
         self._reuse_port = reuse_port
@@ -66,7 +69,7 @@ class GrpcServer:
         self.address = ""
 
     async def start(self, address: str, certificate: Certificate | None) -> None:
-        """Listen. OSError if the address is in use or not of this machine."""
+        """Start listening. Raises OSError if the address is in use or not on this machine."""
         try:
             check_free(address, reuse_port=self._reuse_port)
         except OSError as error:
@@ -79,21 +82,21 @@ class GrpcServer:
             else:
                 port = server.add_secure_port(address, _credentials(certificate))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address} for gRPC: another program was faster") from error
+            raise OSError(f"cannot listen on {address} for gRPC: another program took it first") from error
         await server.start()
         self.address = f"{address.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls at once; those that run may finish."""
+        """Refuse new calls at once. Running calls may finish."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
 
 def check_free(address: str, *, reuse_port: bool) -> None:
     """
-    OSError if none of the addresses that a name stands for can be listened on; gRPC takes those that can.
+    Raise OSError if the process can listen on none of the addresses behind a host name.
 
-    gRPC does not say why it could not, and sometimes aborts the process when it ends after that.
+    gRPC itself does not report the reason, and sometimes aborts the process when it ends after such an error.
     """
     host, number = split_address(address)
     errors = []
@@ -113,15 +116,18 @@ def check_free(address: str, *, reuse_port: bool) -> None:
 
 def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_allowed_incoming_connections", max_connections),  # one more is closed at once
-        # Of a message as it comes; over it RESOURCE_EXHAUSTED without RetryInfo.
+        ("grpc.max_allowed_incoming_connections", max_connections),  # further connections are closed at once
+        # Bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
-        ("grpc.per_message_decompression", 0),  # it would inflate what our bound on bytes has not seen
-        # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for
-        # each.
+        (
+            "grpc.per_message_decompression",
+            0,
+        ),  # off, because gRPC would inflate bytes before our limit sees them
+        # Bytes buffered for a call that does not receive yet. Without this limit, gRPC may buffer megabytes
+        # for each call.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
-        # Unless it was asked for, a port in use is an error, not a second server that gets half of the calls.
+        # By default, a port in use is an error. Otherwise a second server would silently get half of the calls.
         ("grpc.so_reuseport", int(reuse_port)),
         ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
@@ -134,7 +140,9 @@ def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tup
 
 
 def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
-    """The services of a table, each with the signal that it takes; None: taken and dropped."""
+    """
+    Return the handlers of the services in a table, each with its signal. None: accepted, but not stored.
+    """
     return {
         name: _endpoint(f"grpc/{signal}", _export(signal, services), services)
         if signal
@@ -146,7 +154,7 @@ def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> M
 def waiting(
     table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]
 ) -> Mapping[str, Export]:
-    """The services of a table, whose calls wait until their handlers are there."""
+    """Return handlers whose calls wait until the real handlers are ready."""
 
     def later(name: str) -> Export:
         async def wait(messages: Messages, context: Context) -> bytes:
@@ -158,7 +166,7 @@ def waiting(
 
 
 def refusals(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
-    """The services of a table, every call refused before its message is read."""
+    """Return handlers that refuse every call before its message is read."""
 
     async def refuse(_: Messages, context: Context) -> bytes:
         return await _abort(context, error)
@@ -177,7 +185,7 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await imported("gateway.intake.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
-        del body  # the records are out of it, and the commit may take a while
+        del body  # frees the body, because the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
@@ -201,9 +209,11 @@ async def _admit(services: ReceiverServices, context: Context) -> Bearer:
 
 async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
     """
-    The call's one message, charged to its key and to the bytes in flight. BadPayload if there is none.
+    Return the message of a call, charged to its key and to the bytes in flight. Raises BadPayload if
+    there is none.
 
-    Read from the context: the iterator of messages would hold it until the collector finds both.
+    Read from the context, because the iterator of messages would keep the message in memory
+    until garbage collection.
     """
     try:
         async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
@@ -213,14 +223,17 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
         share.check()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
-        raise BadPayload("The call brought no message.")
+        raise BadPayload("The call contained no message.")
     body = await inflate_message(message, share, max_bytes=services.max_body_bytes)
     services.access.charge(bearer, requests=0, bytes=len(body))
     return body
 
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    """The request boundary: admit the call, receive its message, let `take` answer it; count and log the outcome."""
+    """
+    Return the request boundary of a service: it admits the call, receives the message, calls `take`, and
+    counts and logs.
+    """
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:
@@ -245,8 +258,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         await begin_work()
-        # Outside of the handler above: abort raises, and the error's text must not travel along as its
-        # context.
+        # Outside the except block, because abort raises and would otherwise carry the error's text as its context.
         return await _abort(context, refusal)
 
     async def in_turn(_: Messages, context: Context) -> bytes:
@@ -257,7 +269,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
 
 
 def _without_frames(refusal: Refusal) -> Refusal:
-    """The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal."""
+    """Return the refusal without its traceback, whose frames would keep the message in memory."""
     refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
     return refusal
 
@@ -270,7 +282,7 @@ async def _abort(context: Context, refusal: Refusal) -> bytes:
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:
-    """The code of the HTTP table, except where only gRPC distinguishes."""
+    """Return the code from the HTTP table, except where only gRPC has a more exact code."""
     match refusal.status:
         case 413:
             return grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -288,8 +300,9 @@ def _metadatum(context: Context, name: str) -> str | None:
 
 def _address(services: ReceiverServices, context: Context) -> str:
     """
-    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy
-    forwards, the sender's.
+    Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`.
+
+    For a call that a named proxy forwards, it is the address that the proxy reports.
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
@@ -299,7 +312,7 @@ def _address(services: ReceiverServices, context: Context) -> str:
 
 def _credentials(certificate: Certificate) -> Any:
     """
-    Make credentials that ask for the certificate at every new connection, so that a renewed one is used at once.
+    Return credentials that read the certificate at every new connection, so that a renewed one is used at once.
     """
 
     def configuration() -> Any:

@@ -1,7 +1,7 @@
 """
-OTLP over HTTP: traces, metrics and logs in protobuf or JSON, and profiles, which are taken and dropped.
+OTLP over HTTP: traces, metrics and logs in protobuf or JSON. Profiles are accepted, but not stored.
 
-The answer comes in the encoding of the request, a refusal as google.rpc.Status.
+The answer has the encoding of the request. A refusal is a google.rpc.Status.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BYTES, OBJECT, TEXT, closed
 from spool.registry.scopes import INGEST
 
-SLICED: Final = 64 * 1024  # bytes of a request that is not worth the way to the thread
+SLICED: Final = 64 * 1024  # bytes; a smaller request is not worth the switch to the thread
 
 _IS_JSON: Final = {JSON: True, PROTOBUF: False}
 
 _ERRORS: Content = {PROTOBUF: BYTES, JSON: closed({"code": {"type": "integer"}, "message": TEXT})}
 
-# What a partial success calls the items of a signal.
+# Names of rejected items in a partial success.
 MEMBERS: dict[Signal, str] = {
     "traces": "rejectedSpans",
     "metrics": "rejectedDataPoints",
@@ -41,10 +41,9 @@ MEMBERS: dict[Signal, str] = {
 
 def is_json(request: web.Request) -> bool | None:
     """
-    Return True if the content type is JSON, False for protobuf, None for another; case and parameters
-    do not matter.
+    Return True for JSON, False for protobuf and None for any other content type. Case and parameters are ignored.
     """
-    said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly always as it stands there
+    said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly all senders write it exactly so
     return _IS_JSON.get(request.content_type.lower()) if said is None else said
 
 
@@ -57,15 +56,15 @@ def check_media_type(request: web.Request) -> None:
 
 
 def status_error(request: web.Request, error: Refusal, _: float) -> web.Response:
-    """`google.rpc.Status` in the encoding of the request."""
+    """Return a `google.rpc.Status` in the encoding of the request."""
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
 def otlp_row(
     path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
 ) -> Address:
-    """Declare an address of one signal; `decoded` is what a JSON body is read as."""
-    # The document describes the outermost members; the rest is opentelemetry-proto's.
+    """Declare an address for one signal. `decoded` is the type of a JSON body."""
+    # The document describes only the outermost members; opentelemetry-proto defines the rest.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
     message = {"type": "object", "properties": dict.fromkeys(members, member)}
@@ -77,7 +76,7 @@ def otlp_row(
         endpoint=f"otlp/{signal}",
         scope=INGEST,
         key=key,
-        checks_query=key is IN_HEADER,  # under another product's address its client decides what it sends
+        checks_query=key is IN_HEADER,  # at another product's address, its client chooses the parameters
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},
         gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
@@ -102,10 +101,10 @@ async def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> web.Respo
 
 
 async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Normalise and keep the items of one signal; those that are malformed are a partial success."""
+    """Normalise and store the items of one signal. Malformed items are reported as a partial success."""
     receivers = request.receivers
     json = is_json(request.http) is True
-    # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
+    # No reference to the body remains, so its memory is free during the commit.
     outcome = await read_export(
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
@@ -119,7 +118,7 @@ async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -
 async def read_export(
     signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
 ) -> Outcome:
-    """The outcome of a request; of one with more than a few items on the thread."""
+    """Return the outcome of a request. A request with many items is read on the thread."""
     sent = SentBody.of_export(signal, body, json=json)
     del body
     return (await decoded(receivers, sent, share, aside_above=SLICED)).outcome
@@ -129,7 +128,7 @@ async def read_export(
     methods=("POST",),
     path="/v1development/profiles",
     name="export_profiles",
-    summary="OTLP/HTTP profiles, taken and dropped",
+    summary="OTLP/HTTP profiles, accepted but not stored",
     endpoint="otlp/profiles",
     scope=INGEST,
     check=check_media_type,
@@ -139,14 +138,16 @@ async def read_export(
     error_form=status_error,
 )
 async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Keep nothing: a sender that exports all signals need not be told to leave this one out."""
+    """
+    Accept profiles without storing them, so that a sender that exports all signals needs no special configuration.
+    """
     if is_json(request.http):
         return answers.respond(b"{}", content_type=JSON)
     return answers.respond(b"", content_type=PROTOBUF)
 
 
 def refuse_when_all_malformed(outcome: Outcome) -> None:
-    """Raise BadPayload for a payload in which nothing could be read, once its items are in the books."""
+    """Raise BadPayload if every item is malformed. The items are already in the accounting."""
     rejects = outcome.rejects
     if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):
         raise BadPayload(answers.reasons(rejects))

@@ -1,8 +1,8 @@
 """
-Unit-cost streams are created, summed into, replaced, deleted from, read and dropped.
+The receiver for unit-cost streams: create, sum into, replace, delete from, read and delete streams.
 
-The answers are the service's: 200 (201 when records of an allocation stream were deleted), 400 for the whole
-request when one record in it is wrong.
+The answers equal those of your cost service: 200, or 201 after deleting records of an allocation stream. One
+wrong record makes the whole request a 400.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from spool.streams import (
 from spool.turns.fair_turns import pause_when_due
 
 PAGE = 1000
-_FARTHEST = 2**63 - 1  # nanoseconds, as far as a time is kept
+_FARTHEST = 2**63 - 1  # nanoseconds; the latest time that can be stored
 
 RECORDS: List[Total] = List(
     root="records",
@@ -81,7 +81,7 @@ STREAMS: List[Stream] = List(
 )
 
 
-# The first path that matches takes the request.
+# The first matching path handles the request.
 _STREAMS = "/unit-cost/v1/telemetry"
 _STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
 _STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING})
@@ -126,7 +126,7 @@ def _manage(path: str, name: str, summary: str) -> Address:
     methods=("GET", "HEAD"),
     path=_STREAMS,
     name="list_telemetry_streams",
-    summary="The unit-cost streams that are there",
+    summary="List unit-cost streams",
     endpoint="unit-cost",
     scope=READ_TELEMETRY,
     lists=STREAMS,
@@ -140,7 +140,7 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
 @Address(
     methods=("PUT",),
     path=_STREAM,
-    summary="Create a stream, or see that it is there",
+    summary="Create a stream, or confirm that it exists",
     endpoint="unit-cost",
     scope=CREATE_STREAM,
     max_bytes=WHOLE_BYTES,
@@ -149,7 +149,7 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
     refusals=(*WRITE, 404, 409),
 )
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """201 for a new stream, 200 for one that is there already."""
+    """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
     return await _as_they_are(request, lambda: _create(request))
 
 
@@ -166,9 +166,9 @@ async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
 
 
 @_manage(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
-@_manage(_STREAM, "sum_records_of_stream", "Add records, by the older address")
+@_manage(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
 async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
+    """Add records to the stream in the path, or else to the streams that the records name."""
     return await _operate(request, SUM)
 
 
@@ -178,19 +178,20 @@ async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response
     "Add, replace or delete records of a stream",
 )
 async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Add, replace or delete records of a stream, as the path says."""
     return await _operate(request, request.word("operation"))
 
 
-@_read(_STREAM, "read_stream", "The records of a stream, by its older address", endpoint="unit-cost")
-@_read(_STREAM + "/records", "read_records", "The records of a stream of this type, with their totals")
-@_read(_STREAMS + "/{stream}/records", "read_records_by_name", "The records of a stream and their totals")
+@_read(_STREAM, "read_stream", "List the records of a stream (older address)", endpoint="unit-cost")
+@_read(_STREAM + "/records", "read_records", "List the records of a stream of this type, with their totals")
+@_read(
+    _STREAMS + "/{stream}/records", "read_records_by_name", "List the records of a stream, with their totals"
+)
 async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     """
-    The page of a stream's records, each with its present total.
+    Return a page of a stream's records, each with its current total.
 
-    `start_time` is part of the range and `end_time` is not; `dimension=NAME=VALUE` may repeat, and one of the
-    values of each name must be there.
+    The range includes `start_time` and excludes `end_time`. `dimension=NAME=VALUE` may repeat. A record must
+    have one of the requested values of each named dimension.
     """
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
@@ -202,7 +203,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
 @Address(
     methods=("DELETE",),
     path=_STREAMS + "/{stream}",
-    summary='Delete a stream; one that holds records wants {"force": true}',
+    summary='Delete a stream; if it has records, send {"force": true}',
     endpoint="unit-cost/streams",
     scope=DELETE_STREAM,
     max_bytes=WHOLE_BYTES,
@@ -210,12 +211,11 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     refusals=(*WRITE, 404, 409),
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Delete a stream; one that holds records wants `{"force": true}`."""
     is_forced = unit_cost.forced(request.body)
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
     if not is_forced and await request.services.storage.streams.totals(name):
-        message = 'The stream holds records; send {"force": true} to delete it with them.'
+        message = 'The stream has records. Send {"force": true} to delete it with its records.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
     receipt = await _keep(request, Operations([dropped], [None]))
@@ -224,7 +224,7 @@ async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
 
 class _TotalRows:
-    """Totals of a stream in the storage, of the part that the filters name."""
+    """The totals of a stream in storage, limited by the filters."""
 
     def __init__(self, streams: StreamReader, stream: str) -> None:
         self._streams = streams
@@ -242,7 +242,7 @@ class _TotalRows:
 
 
 def _bound(name: str, given: Sequence[str]) -> int | None:
-    """Nanoseconds since 1970. Refusal 400 for more than one time, or for what is none."""
+    """Return a time filter in nanoseconds since 1970. Raises Refusal 400 for several or invalid times."""
     if not given:
         return None
     message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
@@ -264,18 +264,18 @@ def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
             raise Refusal(400, "invalid_parameter", "dimension must be written NAME=VALUE")
         found.setdefault(name, []).append(value)
     if len(found) > unit_cost.MAX_KEYS:
-        raise Refusal(400, "invalid_parameter", f"dimension names at most {unit_cost.MAX_KEYS} dimensions")
+        raise Refusal(400, "invalid_parameter", f"dimension may name at most {unit_cost.MAX_KEYS} dimensions")
     return found
 
 
 def describe_stream(stream: Stream) -> dict[str, object]:
-    """Show the fixed properties of a stream; null where one is not known yet."""
+    """Return the fixed properties of a stream; null for unknown ones."""
     keys = None if stream.keys is None else list(stream.keys)
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
 def describe(total: Total) -> Mapping[str, object]:
-    """A record as it would be sent, under today's names."""
+    """Return a record as it would be sent, with the current names."""
     record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
     if total.element_name is not None:
         record |= {"element_name": total.element_name, "filter": dict(total.dimensions)}
@@ -287,7 +287,7 @@ def describe(total: Total) -> Mapping[str, object]:
 async def _as_they_are(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
-    """Answer once more, by what is there, where another gateway has just defined a stream or taken the room."""
+    """Repeat the operation once if another gateway has just defined a stream or used the space."""
     try:
         return await answer()
     except Stale:
@@ -308,7 +308,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     stream = words.get("stream")
     is_repeat = names is not None and request.services.deposits.has(
         names
-    )  # whatever became of the streams since
+    )  # even if the streams have changed since
     body = request.body
     items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
     operations = await drive(
@@ -334,9 +334,9 @@ async def _keep(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations; they are on disk on return. The new properties of streams are claimed before anybody waits.
+    Store operations; they are on disk on return. New properties of streams are claimed before the first wait.
 
-    Stale if another request or gateway has defined one of the streams otherwise.
+    Raises Stale if another request or gateway has defined one of the streams differently.
     """
     admission, book = request.services.stream_admission, request.services.storage.book
     name, records = request.bearer.name, operations.records
@@ -352,7 +352,7 @@ async def _keep(
         for stream in after.values():
             known = book.find(stream.name)
             if not is_same_stream(known, stream):
-                raise Stale("a stream was defined otherwise meanwhile: send the records again")
+                raise Stale("another request defined a stream differently meanwhile: send the records again")
             claims.enter_context(book.claim(merged(known, stream)))
         expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
         receipt = await request.services.deposits.operations(
@@ -363,7 +363,9 @@ async def _keep(
 
 
 def _as_it_was(type: str | None, name: str) -> Stream | None:
-    """Return a stream for a request that was taken before: its records could contradict nothing."""
+    """
+    Return a stream for a request that was stored before. It has no properties, so its records cannot contradict it.
+    """
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 
 
@@ -375,4 +377,4 @@ def _known(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
 
 
 def _no_stream() -> Refusal:
-    return Refusal(404, "no_such_stream", "There is no stream of this name and type.")
+    return Refusal(404, "no_such_stream", "No stream has this name and type.")

@@ -1,3 +1,3 @@
 """
-Worker processes (`server.workers`): pure work for the server's process, which keeps everything that has a state.
+Worker processes (`server.workers`). They decode and encode for the server process, which keeps all state.
 """

@@ -1,4 +1,4 @@
-"""What a worker is asked to do, as it is packed for the way there."""
+"""The jobs of a worker and their encoding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _refusal = msgspec.msgpack.Decoder(tuple[int, str, str, int | None])
 
 
 class NotDone(Exception):
-    """No worker has done the job, and none of them died of it: the server may do it itself."""
+    """The job was not done, and no worker died of it. The server may do it itself."""
 
 
 class SentBody(NamedTuple):
@@ -42,11 +42,13 @@ class SentBody(NamedTuple):
 
     @property
     def is_spans(self) -> bool:
-        """True for a body that the memory of spans may know."""
+        """Return whether the memory of spans may know the body."""
         return self.reader == _PROTOBUF + "traces"
 
     def normalise(self, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
-        """Each `next` is one slice of work. BadPayload or Refusal where the sender is at fault."""
+        """
+        Decode the body; each `next` runs one slice. Raises BadPayload or Refusal if the sender made a mistake.
+        """
         kind, slash, signal = self.reader.partition("/")
         if kind + slash not in (_PROTOBUF, _JSON):
             return (yield from any_format.normalise(self.reader, self.content, options=options, hold=hold))

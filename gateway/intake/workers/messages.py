@@ -1,7 +1,7 @@
 """
-What passes between the server and a worker, both ways over one socket: a head, then so many bytes.
+Messages between the server and a worker, in both directions over one socket: a head, then the payload.
 
-The result of a decoded body passes in pieces, so that no step of the event loop is long.
+The result of a decoded body is sent in pieces, so that no step of the event loop takes long.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
-HEAD: Final = Struct("<IBI")  # bytes of the payload, kind, number of the job
-PIECE: Final = 4096  # rows of a list that one message holds: some milliseconds of the event loop
+HEAD: Final = Struct("<IBI")  # payload bytes, kind, job number
+PIECE: Final = 4096  # rows of a list per message, which take a few milliseconds of the event loop
 
 
 class MessageKind(IntEnum):
-    """The kinds of messages."""
-
-    # To a worker. Jobs are done in their order.
-    OPTIONS = 1  # of the normaliser, for the jobs that follow
-    READER = 2  # of the bodies that follow: `SentBody.reader`
-    DECODE = 3  # a body as it is: one of 64 MiB is not copied to be read
+    # To a worker, which does its jobs in order.
+    OPTIONS = 1  # options of the normaliser for the following jobs
+    READER = 2  # reader of the following bodies: `SentBody.reader`
+    DECODE = 3  # a body without any wrapping, because copying 64 MiB would be expensive
     ENCODE = 4
-    GO_ON = 5  # the answer to HOLD
-    GIVE_UP = 6  # or this
+    GO_ON = 5  # the memory that HOLD requested is available
+    GIVE_UP = 6  # the memory that HOLD requested is not available
     # From a worker.
     READY = 10
-    HOLD = 11  # the job needs memory: the worker waits for the answer
-    TURN = 12  # the job goes on
+    HOLD = 11  # the job needs memory; the worker waits for GO_ON or GIVE_UP
+    TURN = 12  # the job is still running
     PART = 13  # finished records, packed
     ROWS = 14  # a piece of the result's lists
     DONE = 15  # the rest of the result
-    REFUSED = 16  # the sender's fault
-    FAILED = 17  # any other error: the server does the job itself
+    REFUSED = 16  # the sender made a mistake
+    FAILED = 17  # any other error; the server does the job itself
     GIVEN_UP = 18
 
 
@@ -54,13 +52,13 @@ class WorkerMessage(NamedTuple):
 
 
 class MessageReader:
-    """Messages out of what arrives, in pieces of any size."""
+    """Decodes messages from data that arrives in pieces of any size."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[WorkerMessage]:
-        """The messages that are whole by now."""
+        """Return the messages that are complete after adding `data`."""
         rest = self._rest
         rest += data
         messages: list[WorkerMessage] = []
@@ -78,7 +76,7 @@ class MessageReader:
 
 
 class _Rows(msgspec.Struct, array_like=True, gc=False):
-    """A piece of the lists of an outcome, at most PIECE of each."""
+    """A piece of the lists of an outcome, with at most PIECE rows of each."""
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
@@ -90,7 +88,7 @@ class _Rows(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Rest(msgspec.Struct, array_like=True, gc=False):
-    """What an outcome has beside them. `held` is the memory that the last step took."""
+    """The fields of an outcome that are not lists. `held` is the memory that the last step needed."""
 
     held: int
     rows: _Rows
@@ -111,7 +109,7 @@ _rest = msgspec.msgpack.Decoder(_Rest)
 
 
 def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind, bytes]]:
-    """The messages of a result, DONE at the end; its packed parts are released as they are taken."""
+    """Yield the messages of a result; DONE is last. Packed parts are freed as they are sent."""
     outcome = normalised.outcome
     outcome.packed.reverse()
     while outcome.packed:
@@ -138,7 +136,7 @@ def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind
 
 
 def _pieces(normalised: Normalised) -> Iterator[_Rows]:
-    """Divide rows into at least one piece, and as many as the longest list needs."""
+    """Split the rows into pieces: at least one, and as many as the longest list needs."""
     outcome = normalised.outcome
     lists: tuple[Sequence[Any], ...] = (
         outcome.records,
@@ -158,7 +156,7 @@ def _pieces(normalised: Normalised) -> Iterator[_Rows]:
 
 
 class ArrivingResult:
-    """Puts a result together again."""
+    """Reassembles a result."""
 
     def __init__(self) -> None:
         self._outcome = Outcome()
@@ -171,7 +169,7 @@ class ArrivingResult:
         self._add(_rows.decode(payload))
 
     def finish(self, payload: bytes) -> tuple[int, Normalised]:
-        """The memory that the last step took, and the result."""
+        """Return the memory that the last step needed, and the result."""
         rest = _rest.decode(payload)
         self._add(rest.rows)
         outcome = self._outcome

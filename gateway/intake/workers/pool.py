@@ -1,9 +1,9 @@
 """
-The workers of a server: who does which job, and what becomes of it when a worker dies.
+The workers of a server: assignment of jobs, and their repetition when a worker dies.
 
-Every job stays here until it is done, so a worker takes nothing along. A job in whose middle a worker died is
-done by another one and never here; one that three workers died of is refused. Jobs that waited behind it are
-not at fault.
+The server keeps every job until it is done, so a dead worker loses nothing. If a worker dies during a job,
+only another worker repeats it, never the server itself. After three deaths, the body is refused. Jobs that
+waited behind it are not affected.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gateway.normalise.payload.body_limits import Hold
 from gateway.service.errors import Refusal
 from spool.turns.fair_turns import Party, current_work
 
-# Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
+# Bytes of jobs that one worker holds. Further jobs would only wait in its memory, behind jobs that may take long.
 WINDOW: Final = 1024 * 1024
-# Of one body; two may die of something else while they read it, as of `kill -9` or of memory that others took.
+# Deaths per body. Two deaths may have another cause, such as `kill -9` or a lack of memory.
 MOST_KILLS: Final = 3
-FIRST_PAUSE_S: Final = 0.1  # before a worker is started again; twice as long after each further death
+FIRST_PAUSE_S: Final = 0.1  # delay before a worker is started again; doubled after each further death
 LONGEST_PAUSE_S: Final = 30.0
-STEADY_S: Final = 60.0  # one that lived so long died of something new
-NO_WORKER_S: Final = 30.0  # that a job waits for a worker where nobody else may do it
+STEADY_S: Final = 60.0  # after this time, a death counts as a new problem
+NO_WORKER_S: Final = 30.0  # seconds that a job waits for a worker if only a worker may do it
 DIED, SILENT, NOT_STARTED = "died", "silent", "not_started"
 DEATHS = (DIED, SILENT, NOT_STARTED)
 
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class PendingJob:
-    """A job: it stays with the server until it is done, and its result goes to who waits for it."""
+    """A job. It stays with the server until it is done, and its result goes to the waiting caller."""
 
     kind: MessageKind
     payload: bytes
@@ -55,18 +55,21 @@ class PendingJob:
     result: ArrivingResult = field(default_factory=ArrivingResult)
     number: int = 0
     kills: int = 0
-    party: Party | None = None  # whose body it is; None: the server's own
+    party: Party | None = None  # party of the body; None: the server itself
     given_at: float = 0.0
 
     @property
     def used(self) -> float:
-        """Return what its party used: the least is first; a job that is done again precedes all."""
+        """
+        Return the time that the party used. The job with the least runs first; a repeated job runs
+        before all others.
+        """
         if self.kills:
             return -1.0
         return 0.0 if self.party is None else self.party.used
 
     def holds(self, size: int) -> bool:
-        """Take memory for the job; what is raised becomes its result."""
+        """Reserve memory for the job. Return False if that raises; the error becomes the job's result."""
         if self.hold is None:
             return True
         try:
@@ -81,12 +84,12 @@ class PendingJob:
             self.done.set_exception(error)
 
     def refuse(self) -> None:
-        why = "Three processes ended while they read this body, so it is not taken"
-        self.fail(Refusal(400, "undecodable", f"{why}; send its items in smaller batches."))
+        why = "Three processes ended while they read this body, so it is rejected"
+        self.fail(Refusal(400, "undecodable", f"{why}. Send its items in smaller batches."))
 
 
 class WorkerObserver(Protocol):
-    """Is told what the workers do; every method returns at once."""
+    """An observer of the workers. Every method must return at once."""
 
     def worker_died(self, reason: str) -> None: ...
 
@@ -94,18 +97,18 @@ class WorkerObserver(Protocol):
 
 
 class _Worker:
-    """A place in which one process follows another."""
+    """A slot for one worker process at a time."""
 
     def __init__(self) -> None:
         self.process: WorkerProcess | None = None
-        self.jobs: dict[int, PendingJob] = {}  # pending, in their order
+        self.jobs: dict[int, PendingJob] = {}  # pending jobs, in order
         self.bytes = 0
         self.is_ready = False
-        self.options: Options | None = None  # that it was told last
-        self.reader: str | None = None  # the same
+        self.options: Options | None = None  # options sent last
+        self.reader: str | None = None  # reader sent last
         self.heard_at = 0.0
         self.free_at = 0.0  # when the job before the first pending one was done
-        self.watched: WorkerProcess | None = None  # the process that is looked at after `silent_s`
+        self.watched: WorkerProcess | None = None  # the process that is checked after `silent_s`
         self.why_ended = DIED
 
     @property
@@ -114,10 +117,12 @@ class _Worker:
 
 
 class WorkerPool:
-    """`start`, then `decode` and `encode` from the same event loop, then `close`."""
+    """
+    A pool of worker processes. Call `start`, then `decode` and `encode` from the same event loop, then `close`.
+    """
 
     def __init__(self, count: int, start: StartChild, *, silent_s: float, observer: WorkerObserver) -> None:
-        """A worker with jobs that says nothing for `silent_s` is replaced."""
+        """Prepare the pool. A worker with jobs that sends nothing for `silent_s` is replaced."""
         self._start_child = start
         self._silent_s = silent_s
         self._observer = observer
@@ -129,18 +134,18 @@ class WorkerPool:
         self._complete = asyncio.Event()
 
     def start(self) -> None:
-        """Start every worker; until they are ready the server does all jobs itself."""
+        """Start every worker. Until one is ready, the server does all jobs itself."""
         self._tasks = [
             asyncio.create_task(self._keep_alive(worker), name=f"worker {place}")
             for place, worker in enumerate(self._workers, start=1)
         ]
 
     async def complete(self) -> None:
-        """Wait until every worker takes jobs."""
+        """Wait until every worker accepts jobs."""
         await self._complete.wait()
 
     async def close(self) -> None:
-        """End the workers. Their pending jobs are NotDone."""
+        """End the workers. Pending jobs raise NotDone."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -151,7 +156,7 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        """Count the workers that take jobs now."""
+        """Return the number of workers that accept jobs now."""
         return sum(worker.is_ready for worker in self._workers)
 
     @property
@@ -162,15 +167,16 @@ class WorkerPool:
 
     @property
     def has_room(self) -> bool:
-        """True if a worker would soon begin a job."""
+        """Return whether a worker would begin a job soon."""
         return not self._waiting and any(worker.has_room for worker in self._workers)
 
     async def decode(self, body: jobs.SentBody, options: Options, hold: Hold) -> Normalised:
         """
-        Decode a body in a worker, as `SentBody.normalise` does. `hold` is called with the memory of the
-        items, and may raise.
+        Decode a body in a worker, as `SentBody.normalise` does. `hold` is called with the memory of the items
+        and may raise.
 
-        NotDone if no worker did it and the caller may; Refusal 400 if workers died of it.
+        Raises NotDone if no worker did the job and the caller may do it. Raises Refusal 400 if workers died
+        of the body.
         """
         job = self._job(MessageKind.DECODE, body.content)
         job.reader, job.options, job.hold = body.reader, options, hold
@@ -179,12 +185,12 @@ class WorkerPool:
         return normalised
 
     async def encode(self, payload: bytes) -> bytes | None:
-        """Encode a payload in a worker; None if the caller is to do it."""
+        """Encode a payload in a worker. Return None if the caller must do it."""
         if not self.has_room:
             return None
         try:
             result: bytes = await self._do(self._job(MessageKind.ENCODE, payload))
-        except (NotDone, Refusal):  # what is refused was sent by nobody
+        except (NotDone, Refusal):  # no sender is involved, so a refusal has no recipient
             return None
         return result
 
@@ -204,10 +210,13 @@ class WorkerPool:
                     self._waiting.remove(job)
         raise NotDone
 
-    # -- jobs to workers -------------------------------------------------------------------------------------
+    # -- assigning jobs -------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        """Give the jobs that wait to those that have the fewest pending: first that of the party that used least."""
+        """
+        Give waiting jobs to the workers with the fewest pending bytes. The job of the party that used
+        least goes first.
+        """
         while self._waiting:
             worker = min(
                 (one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None
@@ -238,7 +247,7 @@ class WorkerPool:
         process.send(job.kind, job.number, job.payload)
 
     def _listen(self, worker: _Worker) -> None:
-        """Watch the worker: until it has no job it must be heard of within `silent_s`."""
+        """Watch the worker: while it has jobs, it must send something within `silent_s`."""
         loop = asyncio.get_running_loop()
         process = worker.process
         worker.heard_at = loop.time()
@@ -270,13 +279,13 @@ class WorkerPool:
             self._assign()
             return
         job = worker.jobs.get(message.job)
-        if job is None:  # more of what was not understood
+        if job is None:  # a further part of a result that was not understood
             return
         try:
             self._take_of(worker, job, message)
         except Exception as error:  # noqa: BLE001 - a worker of another version: its jobs must not wait for ever
             extra = {"action": "worker_not_understood", "error": type(error).__name__}
-            _log.error("a worker is replaced: what it says is not understood", extra=extra)
+            _log.error("a worker is replaced because its message cannot be decoded", extra=extra)
             worker.jobs.pop(message.job, None)
             job.fail(NotDone())
             if worker.process is not None:
@@ -319,7 +328,7 @@ class WorkerPool:
             case _:
                 job.done.set_exception(NotDone())
 
-    # -- the life of workers ---------------------------------------------------------------------------------
+    # -- lifetime of workers --------------------------------------------------------------------------------------
 
     async def _keep_alive(self, worker: _Worker) -> None:
         """Run one process after the other, until cancelled."""
@@ -340,7 +349,7 @@ class WorkerPool:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _outlive(self, worker: _Worker, process: WorkerProcess) -> None:
-        """Wait for its end, then see to its jobs."""
+        """Wait until the process ends, then reassign its jobs."""
         try:
             await process.ended.wait()
         except asyncio.CancelledError:
@@ -357,7 +366,7 @@ class WorkerPool:
             "pid": process.pid,
             "exit_code": process.exit_code,
         }
-        _log.error("a worker ended; its jobs are done again, and another one is started", extra=extra)
+        _log.error("a worker ended; its jobs are repeated, and another worker is started", extra=extra)
 
     async def _end(self, worker: _Worker, process: WorkerProcess) -> None:
         left = list(worker.jobs.values())
@@ -374,7 +383,10 @@ class WorkerPool:
         await process.close()
 
     def _do_again(self, left: Sequence[PendingJob]) -> None:
-        """Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes."""
+        """
+        Repeat the jobs of a dead worker. The worker was running the first job, so the server never does
+        that job itself.
+        """
         for place, job in enumerate(left):
             if job.done.done():
                 continue
@@ -383,12 +395,15 @@ class WorkerPool:
                 continue
             job.kills += 1
             if job.kills >= MOST_KILLS:
-                _log.error("a body is refused: workers died of it", extra={"action": "body_refused"})
+                _log.error(
+                    "a body is refused because several workers died while reading it",
+                    extra={"action": "body_refused"},
+                )
                 job.refuse()
                 continue
             self._waiting.appendleft(job)
             asyncio.get_running_loop().call_later(NO_WORKER_S, self._give_up_waiting, job)
-        if not self.ready:  # what waits without a fault is done elsewhere
+        if not self.ready:  # without a ready worker, jobs that killed no worker return to their callers
             faultless = [job for job in self._waiting if not job.kills]
             self._waiting = deque(job for job in self._waiting if job.kills)
             for job in faultless:
@@ -396,15 +411,15 @@ class WorkerPool:
         self._assign()
 
     def _give_up_waiting(self, job: PendingJob) -> None:
-        """Refuse a job that only a worker may do and for which none came."""
+        """Refuse a job that only a worker may do, because no worker became ready."""
         if job in self._waiting:
             self._waiting.remove(job)
-            message = "No worker process can be started to read this body; send it again shortly."
+            message = "No worker process can be started to read this body. Send it again shortly."
             job.fail(Refusal(503, "no_worker", message, retry_after_s=30))
 
 
 def _charge(worker: _Worker, job: PendingJob) -> None:
-    """Charge the party with the time that the worker took, one job after the other."""
+    """Charge the party for the worker's time. A worker's jobs run one after the other."""
     now = time.perf_counter()
     if job.party is not None:
         job.party.spend(now - max(job.given_at, worker.free_at))

@@ -1,4 +1,6 @@
-"""One worker process as the server sees it: started with nothing of the environment but where its modules are."""
+"""
+A worker process as the server sees it. It gets only the environment variables that are needed to find its modules.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ from typing import Final, Protocol
 from gateway.intake.workers.messages import HEAD, MessageKind, MessageReader, WorkerMessage
 
 READ_BYTES: Final = 256 * 1024
-WRITE_BYTES: Final = 1024 * 1024  # in one turn of the event loop
-MOST_PIECES: Final = 512  # of one system call
-END_S: Final = 2.0  # what a worker gets to end by itself once its socket is closed
+WRITE_BYTES: Final = 1024 * 1024  # per turn of the event loop
+MOST_PIECES: Final = 512  # per system call
+END_S: Final = 2.0  # time that a worker gets to exit after its socket is closed
 
-# The only variables that a worker is given: keys and secrets may be in any other.
+# The only variables that a worker gets, because any other may contain a key or a secret.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _KEPT_BEGINNING = "PYTHON"
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of an environment that a worker gets."""
+    """Return the variables that a worker gets."""
     return {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_BEGINNING)}
 
 
 class Child(Protocol):
-    """A process, as of subprocess."""
+    """A process with the interface of subprocess.Popen."""
 
     pid: int
 
@@ -44,7 +46,10 @@ StartChild = Callable[[socket.socket], Child]
 
 
 def starter(*command: str) -> StartChild:
-    """Starts processes of this interpreter; the number of their socket takes the place of `{socket}`."""
+    """
+    Return a function that starts this interpreter with `command`. `{socket}` is replaced by
+    the socket's descriptor.
+    """
 
     def start(theirs: socket.socket) -> subprocess.Popen[bytes]:
         number = theirs.fileno()
@@ -60,10 +65,12 @@ def starter(*command: str) -> StartChild:
 
 
 class WorkerProcess:
-    """A process and its socket. `take` gets each message, `ended` is set when nothing more will come."""
+    """
+    A process and its socket. `take` gets each message. `ended` is set when no further message can arrive.
+    """
 
     def __init__(self, start: StartChild, take: Callable[[WorkerMessage], None]) -> None:
-        """Start it. OSError if the machine cannot."""
+        """Start the process. Raises OSError if the machine cannot."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._reader = MessageReader()
@@ -74,7 +81,7 @@ class WorkerProcess:
         with theirs:
             self._socket.setblocking(False)
             try:
-                # From the event loop's own thread: the worker ends with the thread that started it.
+                # On the event loop's own thread, because the worker ends with the thread that started it.
                 self._process = start(theirs)
             except BaseException:
                 self._socket.close()
@@ -83,7 +90,7 @@ class WorkerProcess:
         self._loop.add_reader(self._socket, self._read)
 
     def send(self, kind: MessageKind, job: int, *payload: bytes) -> None:
-        """Messages of one turn of the event loop leave together."""
+        """Queue a message. Messages of one turn of the event loop are sent together."""
         if self.ended.is_set():
             return
         self._out += (HEAD.pack(sum(map(len, payload)), kind, job), *payload)
@@ -92,12 +99,12 @@ class WorkerProcess:
             self._loop.call_soon(self._write)
 
     def kill(self) -> None:
-        """End it at once; `ended` follows."""
+        """Kill the process and set `ended`."""
         self._process.kill()
         self._end()
 
     async def close(self) -> None:
-        """Let it end, and wait until it has."""
+        """Close the socket, wait for the process to exit, and kill it after END_S."""
         self._end()
         try:
             await asyncio.to_thread(self._process.wait, END_S)
@@ -107,7 +114,7 @@ class WorkerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the process, once `close` is done."""
+        """Return the exit code, or None before `close` is done."""
         return self._process.poll()
 
     def _end(self) -> None:
@@ -139,7 +146,7 @@ class WorkerProcess:
                 sent = self._socket.sendmsg(pieces)
             except (BlockingIOError, InterruptedError):
                 break
-            except OSError:  # it has ended; the reader is told, too
+            except OSError:  # the process has ended, and the reader notices it as well
                 self._out.clear()
                 break
             written += sent
@@ -152,7 +159,7 @@ class WorkerProcess:
                 self._loop.remove_writer(self._socket)
 
     def _drop(self, sent: int) -> None:
-        """Remove the first `sent` bytes from what is to be sent."""
+        """Remove the first `sent` bytes from the output queue."""
         out = self._out
         while sent:
             first = out.popleft()

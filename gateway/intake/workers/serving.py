@@ -1,7 +1,7 @@
 """
 The loop of a worker process: one job after the other, until the server closes the socket.
 
-It holds no secret and writes nothing; an error of a job names its type, never what was sent.
+A worker has no secrets and writes no files. An error of a job states its type, never payload data.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gateway.intake.workers.messages import HEAD, MessageKind, WorkerMessage, me
 from gateway.normalise.outcome import Options
 from gateway.service.errors import Refusal
 
-JOINED_S: Final = 0.001  # answers to small jobs leave together, the first of them no later than that
+JOINED_S: Final = 0.001  # maximum delay of an answer, so that answers to small jobs are sent together
 JOINED_BYTES: Final = 256 * 1024
-LONG_JOB: Final = 32 * 1024  # bytes of one before which the answers that wait are sent
-TURN_S: Final = 1.0  # how often a long job says that it goes on
+LONG_JOB: Final = 32 * 1024  # bytes; before a job of this size, waiting answers are sent
+TURN_S: Final = 1.0  # interval in which a long job reports that it is running
 
 Encode = Callable[[bytes], Sequence[bytes]]
 
 
 class ServerGone(Exception):
-    """The server has closed the socket."""
+    """The server closed the socket."""
 
 
 class Link:
-    """The worker's end of the socket. Answers may wait for further ones; `flush` sends them."""
+    """The worker's end of the socket. Answers may wait for further answers; `flush` sends them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -45,11 +45,14 @@ class Link:
         self.sent_at = 0.0
 
     def receive(self) -> WorkerMessage:
-        """The next message. ServerGone at the end."""
+        """Return the next message. Raises ServerGone at the end."""
         return self._put_back.popleft() if self._put_back else self._read()
 
     def answer_to_hold(self) -> bool:
-        """Read on until the server answers; True if the job may go on. Jobs that arrive first wait."""
+        """
+        Read until the server answers a HOLD message. Return whether the job may continue. Jobs that
+        arrive first wait.
+        """
         self.flush()
         while (message := self._read()).kind not in (MessageKind.GO_ON, MessageKind.GIVE_UP):
             self._put_back.append(message)
@@ -83,7 +86,7 @@ class Link:
         return WorkerMessage(kind, job, self._exactly(size) if size else b"")
 
     def _exactly(self, size: int) -> bytes:
-        """Read exactly `size` bytes, without a copy if they come at once, as they do except for a signal."""
+        """Read exactly `size` bytes. Usually one call returns them all, without a copy."""
         pieces = []
         while size:
             try:
@@ -98,8 +101,10 @@ class Link:
 
 
 def serve(link: Link, encode: Encode) -> None:
-    """Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead."""
-    with suppress(ServerGone):  # also before the first job: a server may stop while its workers start
+    """
+    Do jobs until the server closes the socket. MemoryError ends the process, and the server treats it as dead.
+    """
+    with suppress(ServerGone):  # also before the first job, because a server may stop while its workers start
         _do_jobs(link, encode)
 
 
