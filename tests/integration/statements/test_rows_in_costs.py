@@ -41,7 +41,7 @@ async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: 
     assert plain["in_costs_reason"] is None
     twice = await made(server, cloud_provider="OpenAI")
     assert not twice["in_costs"]
-    assert "calls of OpenAI are counted" in twice["in_costs_reason"]
+    assert "calls of OpenAI are already counted" in twice["in_costs_reason"]
     assert (await made(server, cloud_provider="OpenAI", in_costs=True))["in_costs"]
     assert not (await made(server, name="stated", in_costs=False))["in_costs"]
     path = f"/connections/{plain['connection_id']}"
