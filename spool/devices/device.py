@@ -1,7 +1,4 @@
-"""
-A device, a name that could not be enrolled, changes of a row as functions of it, and what a storage
-engine owes them.
-"""
+"""Devices, device names that could not be enrolled, and the storage protocol for both."""
 
 from __future__ import annotations
 
@@ -25,39 +22,40 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    One device. A change is a new row; `version` grows with every change that is sent upstream.
+    One device. Each change creates a new row; `version` grows with every change that is sent upstream.
 
-    `facts_version` is the version at which a field of the enrolment last changed, `sent_version` the
-    one upstream has.
+    `facts_version` is the version at which an enrolment field last changed. `sent_version` is the version
+    that upstream has.
     """
 
     id: str
-    state: str = ENROLLED  # silent and mute are derived, never kept
+    state: str = ENROLLED  # offline and mute devices are derived, never stored
     hostname: str = ""
     platform: str = ""
     agent_version: str = ""
     user: str = ""
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)  # as the device reports them
-    operator_labels: Mapping[str, str] = field(default_factory=dict)  # set by operators, stronger
-    generation: int = 1  # of its key: a reset or a revocation ends all keys before
+    # set by operators; they override reported labels
+    operator_labels: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 1  # of its key; a reset or a revocation ends all earlier keys
     has_key: bool = False
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    last_seen: float  # 0: never, an operator admitted it
+    last_seen: float  # 0 if it was never seen, only admitted by an operator
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
-    heartbeat: bytes = b""  # the newest one's own part, JSON
-    clock_offset_s: float | None = None  # the device's clock less ours
-    flagged_at: float | None = None  # another fingerprint asked under this id
+    heartbeat: bytes = b""  # device-specific part of the newest heartbeat, JSON
+    clock_offset_s: float | None = None  # device clock minus server clock
+    flagged_at: float | None = None  # when another fingerprint tried to use this id
     version: int = 1
     facts_version: int = 1
     sent_version: int = 0
     upstream_id: str | None = None
-    held: str | None = None  # why the upstream refused this row
-    reset_version: int = 0  # the version of its last reset: upstream resets it, too
-    revoked_by: str = ""  # the key of the Tollhouse that told of the revocation; "" for an operator here
+    held: str | None = None  # why the upstream rejected this row
+    reset_version: int = 0  # version of its last reset, which resets it upstream as well
+    revoked_by: str = ""  # key of the Tollhouse that reported the revocation; "" for an operator here
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -65,14 +63,14 @@ class Device:
 
     @property
     def quiet_since(self) -> float:
-        """Return the time when the device was last heard, or admitted."""
+        """Return the time when the device last reported, or when it was admitted."""
         return self.last_seen or self.enrolled_at
 
     def updated(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Returns the device with changes that the upstream must learn; `facts` when an enrolment carries them.
+        Return the device with changes that must be sent upstream. `facts` if they belong to the enrolment.
 
-        The newest heartbeat follows an enrolment there, so it is one version later.
+        Upstream, the newest heartbeat follows the enrolment, so it gets one version more.
         """
         version = self.version + 1
         if not facts:
@@ -83,30 +81,30 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unenrolled:
-    """A name that telemetry gave under a key that may not enrol."""
+    """A device name from telemetry under a key that may not enrol devices."""
 
     name: str
     first_seen: float
     last_seen: float
     count: int
-    key: str  # the name of the key that brought it last
+    key: str  # name of the key that sent it last
 
 
 DeviceChange = Callable[[Device | None], Device]
 
 
 def of_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """A change of a row that is there; NotThere if it was deleted."""
+    """Wrap a change so that it raises NotThere if the row was deleted."""
 
     def changed(known: Device | None) -> Device:
         if known is None:
-            raise NotThere("there is no such device: it was deleted")
+            raise NotThere("this device was deleted")
         return change(known)
 
     return changed
 
 
-# -- what a storage engine owes the devices ------------------------------------------------------------------
+# -- the storage protocol ------------------------------------------------------------------------------------
 
 
 Expectations = frozenset[Expectation]
@@ -114,19 +112,17 @@ NO_EXPECTATIONS: Expectations = frozenset()
 
 
 class TooManyDevices(NotAllowed):
-    """There are as many devices as may be."""
-
     def __init__(self) -> None:
-        super().__init__("there are as many devices as devices.max allows: raise it, or delete some")
+        super().__init__("the limit devices.max is reached: raise it, or delete some devices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConditions:
     """
-    Under what rows are written, where other processes write them, too.
+    The conditions for a write to rows that other processes write as well.
 
-    `expects`: the keys of those who caused it are still good. A new row of `bounded` is added as long as
-    there are fewer than `most`; None: any number.
+    `expects`: the keys of the requests are still valid. A new row in `bounded` is added only while there are
+    fewer than `most` devices; None means no limit.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -137,9 +133,10 @@ class WriteConditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWrite:
     """
-    In one transaction rows are replaced by id and names by name; names in `gone` and the rows `deleted` go.
+    Rows and names to write in one transaction. Devices are replaced by id, names by name; `gone` and
+    `deleted` are deleted.
 
-    `is_answered`: somebody waits to be told that it is done.
+    `is_answered` means that somebody waits for the result.
     """
 
     devices: Sequence[Device]
@@ -151,51 +148,54 @@ class DeviceWrite:
 
 
 class DevicesRefused(SpoolUnavailable):
-    """Nothing was written: expectations that fail, and devices that are too many."""
+    """Nothing was written, because expectations failed or there are too many devices."""
 
     def __init__(self, *, ended: Collection[Expectation] = (), over: Collection[str] = ()) -> None:
-        super().__init__("some of the devices may not be written")
+        super().__init__("some devices were rejected")
         self.ended = frozenset(ended)
         self.over = frozenset(over)
 
 
 class DeviceRows(Protocol):
-    """The rows as an engine keeps them."""
+    """The rows of devices in an engine."""
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes write the rows, too."""
+        """Return True if other processes write the rows as well."""
         ...
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Returns the devices of it that another process wrote since this one last read or wrote them, as
-        they are now, None if they are gone: they are not replaced. DevicesRefused where rows are shared
-        and a condition fails.
+        Write rows. Return devices that another process wrote since the last read or write here; they
+        are not replaced.
+
+        Their values are the current rows, or None for deleted rows. Raises DevicesRefused if a condition
+        fails on shared rows.
         """
         ...
 
     async def outlast_commits(self) -> None:
-        """Wait until what was begun under keys that `write` ended is kept or refused."""
+        """Wait until running commits under keys that `write` ended are stored or rejected."""
         ...
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         """
-        Asked before changes are audited: the expectations of it that fail now, none where rows are not shared.
+        Return the expectations that fail now, before changes are audited. Always empty if rows are not shared.
 
-        SpoolUnavailable if it cannot be written.
+        Raises SpoolUnavailable if writing is impossible.
         """
         ...
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
-        The rows that other processes wrote lately, None for those that are gone. `ids` are known to have been
-        changed; None: any may have been.
+        Return the rows that other processes wrote recently, None for deleted ones.
+
+        `ids` have changed; None means that any may have changed.
         """
         ...
 
     async def names(self) -> Sequence[Unenrolled]:
-        """Return the senders without enrolment that any process noted."""
+        """Return the unenrolled names that any process stored."""
         ...

@@ -1,9 +1,9 @@
 """
-Devices as they are kept: all rows in memory, and durable before a change is answered.
+The devices: all rows are in memory, and a change is durable before it is acknowledged.
 
-Knows no policy and no protocol: who may enrol, and how it is answered, is decided in the gateway. Changes
-that wait together are written in one transaction, their audit rows first. A change is a function of the row:
-where another process wrote the row meanwhile, it is applied again to what that one wrote.
+The gateway decides who may enrol. Changes that wait together are written in one transaction, after their
+audit rows. A change is a function of the row: if another process wrote the row meanwhile, it is applied again
+to the new row.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ from spool.turns.fair_turns import current_work
 
 @dataclass(eq=False, kw_only=True)
 class DeviceUpdate:
-    """A change of a row that waits to be durable; `device` is the row after it."""
+    """A change of a row that is not durable yet. `device` is the row after the change."""
 
     change: DeviceChange
     device: Device
     expects: Expectations
-    most: int | None  # devices that there may be for it to add one; None where it adds none
+    most: int | None  # maximum number of devices if it may add one, else None
     audited: AuditedChange | None
     error: Exception | None = None
 
     def is_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """True if the update may not be written; its error says why to everybody who waits for it."""
+        """
+        Return True if the update must not be written. Then its error says why to everybody who waits for it.
+        """
         if refused.ended & self.expects:
-            self.error = KeyEnded("the key under which it was sent has ended: nothing of it was kept")
+            self.error = KeyEnded("the key of this request has ended, so nothing was stored")
         elif self.most is not None and id in refused.over:
             self.error = TooManyDevices()
         else:
@@ -58,7 +60,7 @@ class DeviceUpdate:
         return True
 
     def apply(self, known: Device | None) -> Device | None:
-        """Make the change again; the row as it is if the change is no longer possible."""
+        """Apply the change again. Return the row unchanged if the change raises."""
         try:
             self.device = self.change(known)
         except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
@@ -69,13 +71,13 @@ class DeviceUpdate:
 
 
 class DeviceBatch:
-    """Changes that wait for the same transaction."""
+    """Changes that will be written in the same transaction."""
 
     def __init__(self) -> None:
         self.updates: dict[str, list[DeviceUpdate]] = {}
         self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
-        self.deleted: dict[str, int] = {}  # with how many changes of the row came before
+        self.deleted: dict[str, int] = {}  # deleted id -> number of its updates that came before the deletion
         self.deletions: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,7 +91,6 @@ class DeviceBatch:
 
     @property
     def changes(self) -> Sequence[AuditedChange]:
-        """Return the audited changes of the batch."""
         of_rows = [
             one.audited for updates in self.updates.values() for one in updates if one.audited is not None
         ]
@@ -102,7 +103,10 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
+        """
+        Remove the changes that must not be written, and pass the reason to their waiters. Return their
+        ids and names.
+        """
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]
@@ -121,7 +125,7 @@ class DeviceBatch:
         return ids, names
 
     def apply(self, id: str, known: Device | None) -> Device | None:
-        """The row after the changes that wait."""
+        """Return the row after the waiting changes."""
         updates = self.updates.get(id, [])
         if id in self.deleted:
             known, updates = None, updates[self.deleted[id] :]
@@ -133,7 +137,7 @@ class DeviceBatch:
 def conditions_of(
     batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
 ) -> WriteConditions:
-    """Collect the conditions under which the changes of these rows and names are written."""
+    """Return the conditions for writing these rows and names."""
     updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
     of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]
     bounds = {id: update.most for id, update in updates if update.most is not None}
@@ -149,9 +153,10 @@ def conditions_of(
 
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
-# Behind a batch, where somebody may commit who used far less than who began it: what comes meanwhile joins the next.
+# Pause after a batch if a sender that used far less is waiting to commit: REST times the batch's duration, up
+# to MOST_REST_S. Changes that arrive meanwhile join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-TOUCHES = 16  # of a row, while rows cannot be written: older ones are lost if another process writes the row
+TOUCHES = 16  # unwritten touches per row; older ones are lost if another process writes the row
 
 _log = logging.getLogger(__name__)
 
@@ -160,22 +165,22 @@ class DeviceTable:
     """
     All devices of one storage.
 
-    `auditor` adds the audit rows of changes before they are written. `watcher` is called with the id of each row
-    that changed in memory.
+    `auditor` adds the audit rows before changes are written. `watcher` is called with the id of each row that
+    changed in memory.
     """
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
         self._devices: dict[str, Device] = {}
-        self._by_key: Counter[str] = Counter()  # how many of them a key enrolled
+        self._by_key: Counter[str] = Counter()  # number of devices that each key enrolled
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = None  # the one before it, until its rows are written
+        self._writing: DeviceBatch | None = None  # the batch being written, until its rows are written
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # of writing rows and of reading those of others
+        self._turn = asyncio.Lock()  # held while writing rows and while reading rows of other processes
         self._closing = False
         self.version = 0  # grows with every write of rows
         self.auditor: Auditor | None = None
@@ -193,7 +198,6 @@ class DeviceTable:
 
     @property
     def is_shared(self) -> bool:
-        """True if other processes change the same devices."""
         return self._rows.is_shared
 
     def find(self, id: str) -> Device | None:
@@ -203,7 +207,7 @@ class DeviceTable:
         return list(self._devices.values())
 
     def enrolled_by(self, key: str) -> int:
-        """Return how many devices a key enrolled."""
+        """Return the number of devices that a key enrolled."""
         return self._by_key[key]
 
     def unenrolled(self) -> list[Unenrolled]:
@@ -222,15 +226,17 @@ class DeviceTable:
         most: int | None = None,
     ) -> Device:
         """
-        Change a row: visible at once, durable when this returns it. SpoolUnavailable: the row is as it was.
+        Change a row. It is visible at once and durable when this returns. If SpoolUnavailable is raised, the
+        row is unchanged.
 
-        `change` is given the newest row, None if there is none, and waits for nothing, so that two first
-        contacts are one device. It is called again where another process wrote the row meanwhile; its error
-        leaves the row as it is and is raised here. So does KeyEnded if `expects` fail, and TooManyDevices if
-        the row is new and there are `most`, whatever other processes add at the same time.
+        `change` gets the newest row, or None, and must not wait, so two first contacts create only one
+        device. It runs again if another process wrote the row meanwhile. If it raises, the row stays
+        unchanged and the error is raised here. The same applies to KeyEnded if `expects` fail, and to
+        TooManyDevices if the row is new and `most` devices exist, including those that other processes add at
+        the same time.
         """
         if self._closing:
-            raise SpoolUnavailable("the spool is closing")
+            raise SpoolUnavailable("the storage is closing: try again")
         if most is not None and id not in self._devices and len(self._devices) >= most:
             raise TooManyDevices
         update = self._change(id, change, expects=frozenset(expects), most=most, audited=audited)
@@ -243,13 +249,17 @@ class DeviceTable:
         return update.device
 
     async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
-        """Replace a row, whatever it was: see `update`."""
+        """Replace a row regardless of its state. See `update`."""
         await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
-        """Remove rows: gone at once, durable when this returns. SpoolUnavailable: they are as they were."""
+        """
+        Delete rows. They are invisible at once; the deletion is durable when this returns.
+
+        If SpoolUnavailable is raised, they are unchanged.
+        """
         if self._closing:
-            raise SpoolUnavailable("the spool is closing")
+            raise SpoolUnavailable("the storage is closing: try again")
         for id in ids:
             self._put_in_memory(id, None)
         batch = self._batch
@@ -262,7 +272,10 @@ class DeviceTable:
     def touch(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
-        """Change a row that is there, durable within seconds. For what may be lost: when it was last seen."""
+        """
+        Change an existing row and write it within seconds. Only for data that may be lost, such as the time
+        it was last seen.
+        """
         if id in self._devices:
             self._change(id, of_known(change), expects=frozenset(expects))
             self._flush_soon()
@@ -287,9 +300,9 @@ class DeviceTable:
         self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
     ) -> None:
         """
-        Keep the name of a device that telemetry named and that could not be enrolled.
+        Store the name of a device that telemetry mentioned but that could not be enrolled.
 
-        Over the most the oldest name goes of the key that has the most of them.
+        Above MAX_UNENROLLED, the oldest name of the key with the most names is deleted.
         """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
@@ -307,7 +320,10 @@ class DeviceTable:
         self._flush_soon()
 
     async def follow(self, ids: Collection[str] | None) -> None:
-        """Take in what other processes wrote; `ids` are known to have been changed, None: any may have been."""
+        """
+        Update memory with rows that other processes wrote. `ids` have changed; None means that any
+        may have changed.
+        """
         async with self._turn:
             found = await self._rows.others(ids)
             names = await self._rows.names() if ids is None else None
@@ -324,12 +340,12 @@ class DeviceTable:
             self._news.set()
 
     async def changes(self) -> None:
-        """Wait until rows have been written since the last call; for one reader."""
+        """Wait until rows were written after the last call. Only for a single reader."""
         await self._news.wait()
         self._news.clear()
 
     async def flush(self) -> None:
-        """Write what was only touched; what cannot be written now is tried again later."""
+        """Write touched rows now. If that fails, they are written later."""
         if self._batch:
             self._begin()
         if self._task is not None:
@@ -353,7 +369,7 @@ class DeviceTable:
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
     def _flush_soon(self) -> None:
-        """A timer that runs only while there is something to write."""
+        """Start a timer unless it runs, so that it exists only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
             self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
 
@@ -363,8 +379,8 @@ class DeviceTable:
             self._begin()
 
     async def _write_all(self) -> None:
-        await asyncio.sleep(0)  # changes of the same turn of the loop join
-        work = current_work()  # of who asked for the first of them
+        await asyncio.sleep(0)  # let other changes of this turn of the event loop join the batch
+        work = current_work()  # the work that requested the first change
         while self._batch:
             began = time.monotonic()
             batch, self._batch = self._batch, DeviceBatch()
@@ -376,7 +392,7 @@ class DeviceTable:
                     self._writing = None
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                 if not isinstance(error, SpoolError):
-                    _log.exception("devices could not be written", extra={"action": "devices_fault"})
+                    _log.exception("writing devices failed unexpectedly", extra={"action": "devices_fault"})
                 self._failed(batch, error)
                 if not batch.waiting:
                     return
@@ -389,7 +405,7 @@ class DeviceTable:
 
     async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
-            await self._leave_out_ended(batch)  # of what is not done nothing is audited
+            await self._leave_out_ended(batch)  # so that rejected changes are not audited
             await self.auditor(batch.changes)
         deleted = [
             id for id in batch.deleted if id not in self._devices
@@ -402,8 +418,8 @@ class DeviceTable:
                 for id, newest in moved.items():
                     self._take(id, newest)
                 moved = await self._put(batch, moved.keys())
-            self._writing = None  # what is read from here on has these changes
-        await self._rows.outlast_commits()  # meanwhile others' changes are read
+            self._writing = None  # rows read from here on include these changes
+        await self._rows.outlast_commits()  # rows of other processes may be read meanwhile
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
         wanted = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
@@ -419,7 +435,7 @@ class DeviceTable:
         gone: Collection[str],
         deleted: Collection[str],
     ) -> DeviceWrite:
-        """These rows and names as they are in memory."""
+        """Return what to write for these ids and names, from memory."""
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
         conditions = conditions_of(batches, [row.id for row in devices], [one.name for one in noted])
@@ -441,9 +457,11 @@ class DeviceTable:
         gone: Collection[str] = (),
         deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
-        """Write what is in a batch of these rows and names; what may not be written is left out of it."""
+        """
+        Write these rows and names of a batch. Changes that must not be written are removed from the batch.
+        """
         while True:
-            # A row is written with what waits for the next batch, too.
+            # A row in memory also includes the changes of the next batch.
             wanted = self._wanted([batch, self._batch], ids, names, gone, deleted)
             try:
                 moved = await self._rows.write(wanted)
@@ -460,11 +478,11 @@ class DeviceTable:
             ids, names = one.refuse(refused)
             for id in ids:
                 self._take(id, self._durable.get(id))
-            for name in names:  # what others noted of it is read again
+            for name in names:  # names that other processes stored are read again
                 self._unenrolled.pop(name, None)
 
     def _take(self, id: str, kept: Device | None) -> None:
-        """Put a row into memory as it is kept, with the changes on top that are not written yet."""
+        """Put a stored row into memory, with unwritten changes applied on top."""
         device = kept
         for batch in (self._writing, self._batch):
             if batch is not None:
@@ -476,7 +494,7 @@ class DeviceTable:
         self._put_in_memory(id, device)
 
     def _put_in_memory(self, id: str, device: Device | None) -> None:
-        """Without a device the row goes."""
+        """Set a row in memory, or delete it if `device` is None."""
         before = self._devices.get(id)
         if before is not None:
             self._by_key[before.enrolled_by] -= 1
@@ -492,16 +510,20 @@ class DeviceTable:
         for name, expects in batch.names.items():
             self._batch.note(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
-        if not batch.waiting:  # nobody waits for an answer: tried again with the next
+        if not batch.waiting:  # nobody waits for the result, so retry with the next batch
             for id, updates in batch.updates.items():
                 if id not in self._batch.deleted:
                     later = self._batch.updates.pop(id, [])
                     self._batch.add(id, [*updates, *later][-TOUCHES:])
-            _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
+            _log.warning(
+                "devices were not written, will retry: %s",
+                error,
+                extra={"action": "devices_not_written"},
+            )
             self._flush_soon()
             return
         for id in {*batch.ids, *batch.deleted} - self._batch.deleted.keys():
             self._take(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
-        batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))
-        batch.done.exception()  # heard: who waited may have been cancelled
+        batch.done.set_exception(error if known else SpoolUnavailable("the devices could not be written"))
+        batch.done.exception()  # retrieve the exception; otherwise asyncio logs it if the waiter was cancelled

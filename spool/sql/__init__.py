@@ -1,1 +1,1 @@
-"""Tables that both SQL engines keep alike. `connection.py` says what an engine gives them."""
+"""Tables that both SQL engines store alike. See `connection.py` for what an engine provides."""

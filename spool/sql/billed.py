@@ -1,7 +1,7 @@
 """
-Billed money in tables: days are written whole, each with its sums by all but their dimensions.
+Tables of billed money. Each day is written as a whole, together with its sums without dimensions.
 
-A question that names none reads these sums.
+Queries without dimensions read these sums.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 
 BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
-ROLLUPS = "billed_rollups"  # of spool.ledger.days.rollups
+ROLLUPS = "billed_rollups"  # the rollups of spool.ledger.days.rollups
 _MADE = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 PLACE = ("charge", "basis", "arranged")
 LIMBS = ("high", "middle", "low")
 _DAY = ("start", "provider")
 _ROW = (*_DAY, "key", *PLACE, *LIMBS)
 _SUM = (*_DAY, *PLACE, *LIMBS)
-_COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}  # of a row, by dimension
+_COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}  # columns of a row, by dimension
 
 _Place = tuple[object, ...]
 
 
 def kept_sums(prefix: str, since: str, until: str) -> str:
-    """Return the statement that reads the sums of the days in [since, until), which are expressions."""
+    """
+    Return the statement that reads the sums of the days in [since, until). Both bounds are SQL expressions.
+    """
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
         f" WHERE start >= {since} AND start < {until}"
@@ -42,7 +44,7 @@ def kept_sums(prefix: str, since: str, until: str) -> str:
 
 
 def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
-    """Yield what was added up, by start and group, as the measures of a sum: it stands as reported money."""
+    """Yield sums by start and group, in the form of cost sums. The amount counts as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
         measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
@@ -50,14 +52,14 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def source_of(prefix: str, width: int, rollup: int) -> str:
-    """Return the table of the sums of days, or of a rollup if its number is not 0, with the begin of a condition."""
+    """Return the table of daily sums, or of a rollup if the number is not 0, and the start of a condition."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
 
 
 def columns_of(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
-    """Return the columns of rows of billed money that these dimensions of a question are read from."""
+    """Return the columns that these dimensions of a query need."""
     needed = _sources(query, names)
     own = [column for name, column in _COLUMNS.items() if name in needed]
     return [*own, "key"] if needed - _COLUMNS.keys() else own
@@ -73,10 +75,7 @@ def _sources(query: CostQuery, names: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterParts:
-    """
-    What a question includes and excludes, as questions that have a part of it each: of sets of dimensions, of the
-    columns of a row, and what needs both.
-    """
+    """The filters of a query in three parts: on sets of dimensions, on columns of a row, and on both."""
 
     of_keys: CostQuery
     of_bills: CostQuery
@@ -97,20 +96,22 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def apart(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """Return the columns by which rows are added up before their dimensions are looked up."""
+        """Return the columns by which rows are summed before their dimensions are looked up."""
         columns = columns_of(query, (*query.group_by, *self.of_both.named))
         return ["start", *columns] if by_start else columns
 
 
 def _needs(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
-    """Return whether dimensions need columns of a row, and whether its set of dimensions or nothing."""
+    """
+    Return whether dimensions need columns of a row, and whether they need its set of dimensions, or nothing.
+    """
     needed = _sources(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
 
 
 class BilledTables:
-    """Writes and reads days. `number` gives the number of a set of dimensions."""
+    """Reads and writes days of billed money."""
 
     def __init__(self, tables: SqlConnection, prefix: str) -> None:
         self._tables = tables

@@ -1,6 +1,5 @@
 """
-Billing drops that were taken, whose rows move with the log in the transaction of the commit, and hours
-that were sent.
+Accepted hourly files and the hours that were sent. A commit to the log updates the files in its transaction.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _MONTHS = """
     SELECT month, newest FROM {schema}.billing_months
      WHERE connection = :connection AND rows > 0 ORDER BY month"""
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
-# Whoever changes months has their rows here first, in the order of connections and months.
+# Lock rows of months first, in the order of connections and months, so that writers cannot deadlock.
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
 _OF_CONNECTION = """
     SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
@@ -58,7 +57,7 @@ _REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table i
 
 
 class SqlDropRows:
-    """See `spool.billing.DropRows`: on a connection, inside its transaction."""
+    """The rows of hourly files, inside the caller's transaction. See `spool.billing.DropRows`."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
@@ -91,8 +90,6 @@ class SqlDropRows:
 
 
 class SqlBillingDrops:
-    """See `spool.billing.BillingDrops`."""
-
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
@@ -129,8 +126,8 @@ class SqlBillingDrops:
 
     async def forget(self, connection: str) -> None:
         """
-        Forget the drops of a connection, without asking for a standby: if they come back they are removed
-        again, and none of them leaves.
+        Delete the hourly files of a connection. Needs no standby: if they reappear, they are deleted again
+        and never sent.
         """
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
@@ -139,9 +136,8 @@ class SqlBillingDrops:
 
     async def _remove_each(self, months: str, **values: object) -> int:
         """
-        Remove the months that a statement finds, one in each transaction, so that no commit waits long.
-
-        Others may come meanwhile.
+        Delete the months that a statement finds, one per transaction, so that no commit waits long.
+        Return their number.
         """
 
         def work(on: SqlConnection) -> int:
@@ -161,7 +157,7 @@ class SqlBillingDrops:
 
 
 def follow(connection: SqlConnection, plan: Plan) -> None:
-    """Apply the billing drops of a commit to their months, in its transaction."""
+    """Apply a commit's hourly files to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         taken = [each for each in records if isinstance(each, BillingDrop)]
@@ -181,8 +177,6 @@ _PUT_SENT = upsert("billing_hours", ("connection", *_SENT_HOUR.names), "connecti
 
 
 class SqlBillingHours:
-    """See `spool.billing.BillingHours`."""
-
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
@@ -194,7 +188,7 @@ class SqlBillingHours:
         return await self._transactions.read(work)
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Ask for no standby: an hour that is lost here is sent again, and replaces itself upstream."""
+        """Store sent hours. Needs no standby: a lost hour is sent again and replaces itself upstream."""
         ordered = sorted(hours, key=lambda hour: hour.start)
         rows = [{"connection": connection_id, **_SENT_HOUR.values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

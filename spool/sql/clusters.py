@@ -1,4 +1,4 @@
-"""Clusters, in transactions of their own."""
+"""Rows of clusters. Each method has its own transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ prepare(Cluster)
 
 
 class SqlClusters:
-    """See `spool.clusters.ClusterRows`, where one process writes."""
+    """The rows of clusters for a single writing process. See `spool.clusters.ClusterRows`."""
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
@@ -56,5 +56,5 @@ class SqlClusters:
 
 
 def read(row: Sequence[Any]) -> Cluster:
-    """A row of the table; one whose values are of other types is damaged."""
+    """Return a row as a cluster. Raises an error if a value has the wrong type."""
     return msgspec.convert(CLUSTER.fields(row), Cluster)

@@ -1,4 +1,4 @@
-"""The columns of a table, made from the fields of its rows' class, and statements about whole rows."""
+"""The columns of a table, derived from the fields of its row class, and SQL statements for whole rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is kept that is not a plain value. None stays None."""
+    """The conversion of a field to and from its stored value. None stays None."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -28,9 +28,9 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    Columns named as the fields of a dataclass, in their order, but for those in `without`.
+    The columns for the fields of a dataclass, in order, without those in `without`.
 
-    `forms` has the fields that are kept otherwise. A truth is read as one, whatever the engine keeps.
+    `forms` has the fields with another stored form. Booleans are converted for engines that store numbers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Columns(Generic[Row]):
         self._reads = [*truths, *((name, form.read) for name, form in forms.items())]
 
     def values(self, row: Row) -> dict[str, Any]:
-        """The values of a row as they are kept, by column."""
+        """Return the stored values of a row, by column."""
         values = dict(zip(self.names, self._values(row), strict=True))
         for name, write in self._writes:
             value = values[name]
@@ -54,11 +54,14 @@ class Columns(Generic[Row]):
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
-        """A row from the values of its columns in their order, and from fields that other tables keep."""
+        """Return a row from its stored values in order, and from fields that other tables store."""
         return self._row(**self.fields(kept), **others)
 
     def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """The fields of a row, by name, from the values of its columns in their order; RowDamaged if one is none."""
+        """
+        Return the fields of a row by name, from its stored values in order. Raises RowDamaged if a value
+        cannot be read.
+        """
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]
@@ -66,32 +69,31 @@ class Columns(Generic[Row]):
                 try:
                     values[name] = read(value)
                 except (TypeError, ValueError) as error:
-                    raise RowDamaged(f"{self._row.__name__}.{name} cannot be read: {error}") from error
+                    raise RowDamaged(f"stored {self._row.__name__}.{name} cannot be read: {error}") from error
         return values
 
 
-# -- statements about whole rows, from the names of their columns --------------------------------------------
+# -- statements for whole rows, from their column names ------------------------------------------------------
 
 
 def select(table: str, names: Sequence[str]) -> str:
-    """The statement that reads every row; a condition may follow."""
+    """Return the statement that reads every row. A condition may follow."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 
 def insert(table: str, names: Sequence[str]) -> str:
-    """The statement that adds a row."""
     values = ", ".join(f":{name}" for name in names)
     return f"INSERT INTO {{schema}}.{table} ({', '.join(names)}) VALUES ({values})"
 
 
 def upsert(table: str, names: Sequence[str], *key: str) -> str:
-    """The statement that adds a row, or replaces the one with its key."""
+    """Return the statement that adds a row or replaces the row with the same key."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
     return f"{insert(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
 def update(table: str, names: Sequence[str], *key: str) -> str:
-    """The statement that writes these columns of the row with a key."""
+    """Return the statement that sets these columns of the row with a key."""
     changed = ", ".join(f"{name} = :{name}" for name in names)
     equal = " AND ".join(f"{name} = :{name}" for name in key)
     return f"UPDATE {{schema}}.{table} SET {changed} WHERE {equal}"

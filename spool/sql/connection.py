@@ -1,11 +1,11 @@
 """
-What a table needs of an engine: a connection that runs SQL texts, and transactions over one.
+The interface of an engine to these tables: a connection that runs SQL, and transactions.
 
-A text is one that both engines read. Parameters are `:name`, tables `{schema}.NAME`. `IN :names` and `NOT IN
-:names` take a list of texts or of integers. A parameter whose type no column tells is cast: `CAST(:name AS
-text)`. `{for_update}` behind a query locks its rows where other processes write, too. Rows are tuples. In
-SQLite truths are numbers: `Columns` (`spool/sql/columns.py`) reads them as truths. Where engines must differ,
-a class has methods that an engine overrides.
+Both engines must be able to run each statement. Parameters are `:name`, tables `{schema}.NAME`. `IN :names`
+and `NOT IN :names` accept a list of texts or integers. If no column gives a parameter its type, cast it:
+`CAST(:name AS text)`. `{for_update}` at the end of a query locks its rows if other processes may write them.
+Rows are tuples. SQLite has numbers for booleans; `Columns` (`spool/sql/columns.py`) converts them. Where
+engines must differ, a class has methods that an engine overrides.
 """
 
 from __future__ import annotations
@@ -17,40 +17,38 @@ T = TypeVar("T")
 
 
 class SqlConnection(Protocol):
-    """A connection, in or outside of a transaction."""
-
     def run(self, statement: str, /, **values: object) -> int:
-        """Run a statement that writes; how many rows it was about."""
+        """Run a statement that writes, and return the number of affected rows."""
         ...
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Run a statement that writes once for each row."""
+        """Run a statement that writes, once per row."""
         ...
 
-    def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
-        """Run a statement and return its rows."""
-        ...
+    def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]: ...
 
     def one(self, statement: str, /, **values: object) -> Any:
-        """Return the first row, None if there is none."""
+        """Return the first row, or None."""
         ...
 
     def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """Return an expression for a text as `spool.listing.folded` has it, and the values that it takes."""
+        """Return an expression that folds a text as `spool.listing.folded` does, and its parameters."""
         ...
 
 
 class SqlTransactions(Protocol):
-    """Runs functions of a connection, which may be on a thread of their own."""
+    """Runs functions with a connection, possibly on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        """Each statement sees all that was committed before it."""
+        """Run `work` without a transaction. Each statement sees everything committed before it."""
         ...
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        """All that is read is of one moment."""
+        """Run `work`, which only reads, on one consistent snapshot."""
         ...
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
-        """An error of `work` leaves everything as it was. A lost connection may run `work` again."""
+        """
+        Run `work` in one transaction. If it raises, nothing changes. It may run again after a lost connection.
+        """
         ...

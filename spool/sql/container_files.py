@@ -1,4 +1,4 @@
-"""Rows of container metrics, in transactions of their own, and usage of containers."""
+"""Rows of container metrics and container usage. Each method has its own transaction."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HELD = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
-# A time that no rest reaches is that of a clock that was ahead.
+# A longer wait than the longest possible one comes from a clock that was ahead, so it is ignored.
 _HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
 _WHERE: Mapping[str, str] = {
     container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
@@ -67,7 +67,10 @@ _WHERE: Mapping[str, str] = {
 
 
 class SqlContainerRows:
-    """See `spool.container_files.container_rows.ContainerRows`, where one process writes."""
+    """
+    The rows of container metrics for a single writing process. See
+    `spool.container_files.container_rows.ContainerRows`.
+    """
 
     by_reference: ClassVar = "reference IN :references"
 
@@ -100,7 +103,7 @@ class SqlContainerRows:
         return await self._files(statement, **_place(identity), limit=limit, now=now, kind=kind, key=key)
 
     async def confirm(self) -> None:
-        """Do nothing: all that can be read is on the disk."""
+        """Do nothing, because everything readable is on disk."""
 
     async def write(
         self,
@@ -158,9 +161,12 @@ def write_rows(
     gone: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
-    """Remove rows, replace and add others and change the books: in one order, whoever does it at once."""
+    """
+    Delete, update and add rows and change the accounting. The order is fixed, so concurrent
+    writers cannot deadlock.
+    """
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
-    # New ones in the order of what is unique among them, as their ids are drawn by lot.
+    # New rows are ordered by their unique name, because their ids are random.
     new = sorted((after for before, after in pairs if before is None), key=_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
     ids = sorted(file.id for file in gone)
@@ -197,8 +203,6 @@ _TRIM = f"DELETE FROM {{schema}}.container_usage WHERE day > {OPEN} AND day < :b
 
 
 class SqlContainerUsage:
-    """See `spool.container_files.container_rows.ContainerUsage`."""
-
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 

@@ -1,4 +1,4 @@
-"""Sets of dimensions in statements, where their table is `k`, and sums by fewer of them."""
+"""SQL expressions for sets of dimensions, whose table is `k`, and for sums by fewer dimensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from spool.ledger.sums import Dimensions
 
 
 def columns(dimensions: Iterable[str]) -> str:
-    """Return the columns of some dimensions."""
     return ", ".join(f'k."{name}"' for name in dimensions)
 
 
@@ -19,9 +18,10 @@ def rolled_up(
     days: str, keys: str, dimensions: Sequence[str], *, sums: Sequence[str], apart: Sequence[str] = ()
 ) -> str:
     """
-    Return the statement that adds up the days in [:since, :until) for a rollup by these dimensions, none: all. `apart`
-    are further columns that are kept. Sums have the lowest number of those that they were made of, which has the same
-    values of these dimensions.
+    Return the statement that sums the days in [:since, :until) for a rollup by these dimensions.
+
+    Without dimensions, all stay. The columns in `apart` stay separate. Each sum has the lowest key of the
+    sums that it combines, because that key has the same values of these dimensions.
     """
     kept = [f"h.{name}" for name in apart]
     added = ", ".join([*kept, *(f"sum(h.{name}) AS {name}" for name in sums)])

@@ -1,4 +1,4 @@
-"""Editions and manifests of lakes."""
+"""Editions and manifests of data lake files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spool.deliveries.values import Landing
 from spool.sql.columns import Columns, insert, select
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOG = ""  # the route whose editions are those of the log
+_LOG = ""  # the route name under which the editions of the log are stored
 _LANDING = Columns(Landing)
 _LANDINGS = select("lake_files", _LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
@@ -24,7 +24,7 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# A copy that is restored again before anything was cut: the edition of before stays known, behind all others.
+# If a copy is restored again before any delivery was made, the earlier edition stays, in front of all others.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other
@@ -38,8 +38,6 @@ _ROUTES = "SELECT route, count(*) FROM {schema}.lake_files GROUP BY route ORDER 
 
 
 class SqlLandings:
-    """See `spool.deliveries.protocols.Landings`."""
-
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
@@ -84,7 +82,7 @@ class SqlLandings:
 
 
 def new_edition() -> str:
-    """Eight hex digits."""
+    """Return a random edition of eight hex digits."""
     return secrets.token_hex(4)
 
 
@@ -97,15 +95,14 @@ def _begin(connection: SqlConnection, route: str) -> list[str]:
 
 
 def lands(connection: SqlConnection, route: str) -> bool:
-    """True if the deliveries of a route are in a lake."""
+    """Return True if the route delivers to a lake."""
     return connection.one(_LANDS, route=route) is not None
 
 
 def add(connection: SqlConnection, landing: Landing) -> None:
-    """Keep a delivery that is in a lake."""
     connection.run(_INSERT, **_LANDING.values(landing))
 
 
 def forget(connection: SqlConnection, route: str) -> None:
-    """Forget the deliveries of a route that is dropped; its editions stay."""
+    """Delete the landings of a route that is deleted. Its editions stay."""
     connection.run(_FORGET, route=route)

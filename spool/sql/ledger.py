@@ -1,4 +1,6 @@
-"""The ledger's rows, but for what the engines keep otherwise: money, and how values are asked for."""
+"""
+Rows of the ledger that both engines store alike. Each engine stores money and builds queries in its own way.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,19 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 
-ALIKE = 1000  # sums that cost about as much as the last of the dearest: of more, all are read again
+# extra rows to read; if even more cost about as much as the last dearest one, the query is repeated with
+# a higher limit
+ALIKE = 1000
 
 
 def among_dearest(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return the `dearest` first rows and those that may cost as much. `read` returns so many rows at most, the largest
-    first; the last of a row's values is about what its sum costs in billionths of a dollar.
+    Return the `dearest` first rows and all rows that may cost as much as the last of them.
+
+    `read` returns the largest rows, up to a given number. The last value of a row is its approximate cost in
+    billionths of a dollar.
     """
     most = dearest + ALIKE
     while len(rows := read(most)) >= dearest:
@@ -55,26 +61,27 @@ def among_dearest(
 
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
-METERS = "meters"  # of all widths
-ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that are made
-CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies
+METERS = "meters"  # one table for all widths
+ROLLUPS, ROLLED = "rollups", "rolled"  # sums of rollups, and the marks of the rollups that exist
+CHARGES = ("charge.", "charge/")  # sort before and after all state names of spool.currencies
 _WIDTH = len(Dimensions._fields)
-_COST = 1 + len(COUNTS)  # its place in a row
+_COST = 1 + len(COUNTS)  # position of the cost in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
 
 class SqlLedgerRows(ABC):
     """
-    Most of `spool.ledger.ledger_rows.LedgerRows`.
+    The rows of `spool.ledger.ledger_rows.LedgerRows` that both engines store alike.
 
-    `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures. `shown` are the
-    expressions that read them from `h`; `_measures` makes measures of what these give. `about` is what a sum of `h`
-    with the dimensions `k` costs in billionths of a dollar, wrong by WRONG and WRONG_OF of it at most; `cost` are the
-    expressions of it without an error, of which `cost_units` makes units.
+    `prefix` starts the names of an engine's tables. `columns` are the columns of a sum's measures. `shown`
+    are the expressions that read them from `h`; `_measures` converts their values. `about` is the
+    approximate cost of a sum of `h` with the dimensions `k`, in billionths of a dollar; its error is at
+    most WRONG plus WRONG_OF times the cost. `cost` are the expressions of the exact cost, which
+    `cost_units` converts to units.
     """
 
     prefix: ClassVar = ""
-    each_tag: ClassVar[str]  # a table of the names and values, `key` and `value`, of the tags of `k`
+    each_tag: ClassVar[str]  # a table expression for the tags of `k`, with columns `key` and `value`
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
@@ -166,7 +173,7 @@ class SqlLedgerRows(ABC):
         return _by_place(rows)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables  # only where bills are asked for
+        from spool.sql.billed import BilledTables  # imported only where billed money is used
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
@@ -266,7 +273,9 @@ class SqlLedgerRows(ABC):
         )
 
     def drop_hours(self, before: int) -> int:
-        """The hours' periods become those of their days."""
+        """
+        Delete hourly sums before a time and return their number. Their periods become the periods of their days.
+        """
         gone = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
         self._tables.run(
             f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start < :before",
@@ -365,16 +374,20 @@ class SqlLedgerRows(ABC):
         )
 
     def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
-        """Give the months of changed sums new marks, and remove those of rollups whose days change."""
+        """
+        Renew the marks of the months with changed sums, and delete the marks of rollups with changed days.
+        """
         self.set_state(**new_marks(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
     def _rollup(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
-        """The table of a rollup, its columns from the key on, and the statement that makes them of days."""
+        """
+        Return the table of a rollup, its columns from the key on, and the statement that computes it from days.
+        """
         table, days, apart, sums = self._named(ROLLUPS), self._of(DAY_S), tuple[str, ...](), self.columns
         if number > BILLED_ROLLUPS:
-            from spool.sql import billed  # only where bills are
+            from spool.sql import billed  # imported only where billed money is used
 
             table, days = self._named(billed.ROLLUPS), self._named(billed.BILLED)
             apart, sums = billed.PLACE, billed.LIMBS
@@ -403,13 +416,18 @@ class SqlLedgerRows(ABC):
         return self._named(TABLES[width])
 
     def _of_rollup(self, width: int, rollup: int) -> str:
-        """The table of sums of a width with the beginning of a condition; a rollup's if it is not 0."""
+        """
+        Return the table of a width's sums and the start of a condition. A `rollup` number other than 0
+        selects that rollup.
+        """
         if not rollup:
             return f"{self._of(width)} WHERE"
         return f"{self._named(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
-        """The statement that reads the sums of one start with their dimensions; a condition may follow."""
+        """
+        Return the statement that reads the sums of one start with their dimensions. A condition may follow.
+        """
         return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._of_start(width)}"
 
     def _of_start(self, width: int) -> str:
@@ -417,7 +435,7 @@ class SqlLedgerRows(ABC):
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
-    """Return the meters by the first value of the rows."""
+    """Group meters by the first value of each row."""
     found: dict[Any, MeterSums] = {}
     for place, meter, whole, millionths in rows:
         found.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)

@@ -1,8 +1,8 @@
 """
-A page of a table's rows. Names of tables and fields come from the program, every value is bound.
+Pages of table rows. Table and field names come from the program; every value is a bound parameter.
 
-Words of people are sorted without regard to case (`spool.listing.text_rank`), other texts of a table by code
-point: in PostgreSQL they are `COLLATE "C"`.
+People's words sort regardless of case (`spool.listing.text_rank`). Other texts sort by code point, for which
+PostgreSQL columns have `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 class ToldValues:
     """
-    The values that the fields of a table have, as they were at most TOLD_S ago: reading them passes over every row,
-    and they are told beside each page.
+    A cache of the distinct values of fields, at most TOLD_S old. Reading them scans the whole table, and
+    every page shows them.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,9 +57,9 @@ def read_page(
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
 ) -> ListPage[Row]:
     """
-    Answer a query inside a snapshot. `within` restricts the table: a condition and its values by name.
+    Read a page inside a snapshot. `within` restricts the table by a condition and its parameters.
 
-    `row` is given the values of `columns`, in their order.
+    `row` converts the values of `columns`, which come in order.
     """
     sort = _expression(query.sort)
     identity = f'"{query.identity}"'
@@ -101,7 +101,7 @@ def read_page(
 def _known(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """The values of a field, sorted; none if there are too many to choose from."""
+    """Return the distinct values of a field, sorted, or none if there are too many to choose from."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     found = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
@@ -109,7 +109,7 @@ def _known(
 
 
 def _at(position: Position | None) -> dict[str, object]:
-    """The values by which a row is before or after the position."""
+    """Return the parameters of the position's conditions."""
     if position is None:
         return {}
     value = position.value
@@ -119,9 +119,9 @@ def _at(position: Position | None) -> dict[str, object]:
 
 def _around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
     """
-    Conditions for the rows ahead of the position and for those behind it. Null comes first.
+    Return conditions for the rows after and before the position. Null sorts first.
 
-    `keys` are what rows are sorted by; the last but one is the value itself, the last the identity.
+    `keys` are the sort expressions; the last but one is the value itself, the last is the identity.
     """
     if position is None:
         return "true", "false"

@@ -1,4 +1,4 @@
-"""The rows of the registry, as functions of a connection inside its transaction."""
+"""Rows of the registry, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ _KEYS = select("keys", _KEY.names)
 _ADD_KEY = f"{insert('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
-# A clock that was moved back must not make a key look unused for longer than it is.
+# A clock that was set back must not make a key look unused for longer than it is.
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
 
 
 class _Table(Generic[Row]):
-    """Rows that are kept alike; `news` is what others are told of a change."""
+    """
+    Rows that both engines store alike. `news` is the kind under which other processes learn of a change.
+    """
 
     def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
         self.columns = Columns(kind, forms=forms)
@@ -72,7 +74,7 @@ _COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
 _ADD_COMMENT = f"{insert('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
 _PUT_DOCUMENT = upsert("documents", ("kind", "id", "body"), "kind", "id")
-# Nothing deletes from this table, so that the numbers have no gap.
+# Nothing deletes from this table, so the numbers have no gaps.
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
@@ -81,15 +83,15 @@ _ADD_AUDIT = """
 
 class SqlRegistryRows:
     """
-    See `spool.registry.registry_rows.RegistryRows`.
+    The rows of the registry. See `spool.registry.registry_rows.RegistryRows`.
 
-    An engine that several processes share overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which
-    do nothing here, and `_new_id` where a table does not number its rows by itself.
+    A shared engine overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which do nothing here. It
+    overrides `_new_id` if a table does not number its rows itself.
     """
 
     facts: ClassVar = "facts"
     secret_names: ClassVar[Sequence[str]] = ("digest", "key_id", "ends_at")
-    secret_order: ClassVar = "rowid"  # the order in which the secrets of a key were written
+    secret_order: ClassVar = "rowid"  # the order in which a key's secrets were written
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
@@ -243,23 +245,25 @@ class SqlRegistryRows:
         return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read)
 
     def _tell(self, kind: str, id: str) -> None:
-        """A row changed that others keep in memory: (kind, id) of `spool.registry.following`."""
+        """
+        Announce a changed row that other processes have in memory. See `spool.registry.following` for kinds.
+        """
 
     def _tell_of(self, table: _Table[Any], id: object) -> None:
         if table.news:
             self._tell(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """A key is about to change. `shuts`: no secret of it opens any more."""
+        """Lock a key before a change. `shuts` means that none of its secrets will work any more."""
 
     def check_actor(self, actor: Actor) -> None:
-        """Raise KeyEnded if the change was sent under a key that has ended; a single process has no need to ask."""
+        """Do nothing: in a single process, the keys in memory were already checked."""
 
     def _wrote(self) -> None:
-        """A row of some table is about to change."""
+        """Called before each write."""
 
     def _new_id(self, kind: str) -> int | None:
-        """The number of a new "key" or "comment"; None: the table gives one."""
+        """Return the id of a new "key" or "comment", or None if the table assigns one."""
         return None
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -277,7 +281,6 @@ class SqlRegistryRows:
         self._connection.run_each(statement, rows)
 
     def _change(self, statement: str, **values: object) -> Any:
-        """Run a statement that writes a row and returns it."""
         self._wrote()
         return self._connection.one(statement, **values)
 
@@ -306,9 +309,9 @@ def _document(kind: str, body: str) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
     except (TypeError, ValueError) as error:
-        raise RowDamaged(f"a document of the kind {kind} cannot be read: {error}") from error
+        raise RowDamaged(f"a stored document of kind {kind} cannot be read: {error}") from error
     if not isinstance(document, dict):
-        raise RowDamaged(f"a document of the kind {kind} is no object")
+        raise RowDamaged(f"a stored document of kind {kind} is not a JSON object")
     return document
 
 

@@ -1,7 +1,7 @@
 """
-The small tables that every engine keeps alike: each is named next to its protocol and opened when it is asked for.
+Small tables that every engine stores alike. Each is declared next to its protocol and opened on demand.
 
-A table that processes hold in memory, or that an engine keeps otherwise, has a field of `Storage` instead.
+A table held in memory, or stored differently by an engine, is a field of `Storage` instead.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class SmallTable(Generic[Rows]):
-    """`words` name what it keeps in an error; `kept_by` is the module of `spool.sql` and the class there."""
+    """
+    A small table's name in error messages (`words`), and the `spool.sql` module and class that
+    implement it (`kept_by`).
+    """
 
     words: str
     kept_by: tuple[str, str]
 
 
 class SmallTables:
-    """`over` gives transactions whose errors have such words."""
+    """The small tables of one storage. `over` gives transactions with these words in their errors."""
 
     def __init__(self, over: Callable[[str], object]) -> None:
         self._over = over
 
     def of(self, table: SmallTable[Rows]) -> Rows:
-        """Return the table over this storage: it is read and written through transactions of its own."""
+        """Return the table for this storage. Each of its methods has its own transaction."""
         module, name = table.kept_by
         opened: Callable[[Any], object] = getattr(import_module(f"spool.sql.{module}"), name)
         return cast("Rows", opened(self._over(table.words)))

@@ -1,4 +1,4 @@
-"""Streams and totals: they move with the log, in the transaction of the commit."""
+"""Unit-cost streams and their totals. A commit to the log updates them in its transaction."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsInHand, TotalsPart, size_of, to_free
 
-TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
+TRIMMED_AT_ONCE = 500  # totals of one stream to delete per transaction
 NEVER = 2**63 - 1  # nanoseconds since 1970
 
 
-_sorted_json = json.JSONEncoder(sort_keys=True)  # json.dumps would make one for each total
+_sorted_json = json.JSONEncoder(
+    sort_keys=True
+)  # reused, because json.dumps would create an encoder for each total
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
 STREAMS = select("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
 TOTALS = select("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
-# What no operation in the log is about any more.
+# totals whose operations have all left the log
 _SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""
@@ -42,9 +44,9 @@ _OWN = """
 
 class SqlStreamRows:
     """
-    See `spool.streams.StreamRows`.
+    The rows of streams on a connection. See `spool.streams.StreamRows`.
 
-    Many operations of a commit are on few records: totals are read once and written by `flush`.
+    Many operations of a commit change few totals, so each total is read once and written by `flush`.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -53,7 +55,10 @@ class SqlStreamRows:
         self._totals = TotalsInHand()
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """Read what is not in hand: a statement for each total would wait for the interpreter each time."""
+        """
+        Read totals that are not cached, one statement per stream. One statement per total would wait for the
+        interpreter lock each time.
+        """
         missing: dict[str, list[str]] = {}
         for stream, key in places:
             if (stream, key) not in self._totals:
@@ -92,7 +97,7 @@ class SqlStreamRows:
         return self._totals[place]
 
     def put_total(self, total: Total) -> None:
-        self.total(total.stream, total.key)  # for the size that it had
+        self.total(total.stream, total.key)  # reads the total, because `put` needs its previous size
         self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
@@ -108,7 +113,7 @@ class SqlStreamRows:
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
-        """Write what was put since the last time, and how large streams are with it."""
+        """Write the changed totals and the new sizes of their streams."""
         changed, growth = self._totals.settle()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._values(total) for total in changed])
@@ -120,9 +125,7 @@ class SqlStreamRows:
 
 
 class SqlStreams:
-    """See `spool.streams.StreamReader`."""
-
-    # Of a total: one of the values of a dimension is among these.
+    # condition on a total: a value of a dimension is one of these
     has_value: ClassVar = """
     EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
              WHERE named.key = :{name} AND one.value IN :{values})"""
@@ -155,14 +158,16 @@ class SqlStreams:
         return await self._transactions.read(sizes)
 
     async def own(self, stream: str, key: str) -> None:
-        """Ask for no standby: it says for whom a stream's room counts, and nothing leaves because of it."""
+        """
+        Set the key that counts a stream's space. Needs no standby: losing this sends or deletes no data.
+        """
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _within(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
-        """A condition for totals of a stream, and its values."""
+        """Return a condition for totals of a stream, and its parameters."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
         for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
@@ -182,11 +187,12 @@ def sizes(connection: SqlConnection) -> list[StreamSize]:
 
 def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
     """
-    Remove some of the oldest totals that may go; the newest start of them, 0 if none went.
+    Delete some of the oldest totals that may be deleted. Return the newest start among them, or 0 if
+    none was deleted.
 
-    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
-    about it: once it starts before `old`, or when its key has nearly what it may hold. What was changed
-    before `settled` is in the log no more.
+    A total may be deleted only if no operation on it is left in the log, so nothing that is still to be sent
+    refers to it. That holds if it was last changed before `settled`. It must also start before `old`, or its
+    key must be near its size limit.
     """
     found = sizes(connection)
     wanted = to_free(found, max_bytes)
@@ -206,6 +212,6 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """The oldest totals of a stream that no operation in the log is about and that start before a time."""
+    """Return the oldest totals of a stream that start before a time and have no operation left in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read(row) for row in rows]

@@ -1,1 +1,1 @@
-"""Stored data as files that are carried elsewhere: backups and copies."""
+"""Stored data as portable files: backups and copies."""

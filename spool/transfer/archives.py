@@ -1,9 +1,9 @@
 """
-Archives: all that a storage keeps in one file, which a new storage of any engine takes over.
+Archives: everything in a storage as one file, from which an empty storage of any engine can be filled.
 
-A zip file with a member for each table and for each file of container metrics, each a zstd stream of frames
-(length, then msgpack), and `manifest.json` with the books as they were counted and the SHA-256 of every other
-member. It has the installation's secret in it.
+An archive is a zip file. Each table and each container metrics file is a member: a zstd stream of frames
+(length, then msgpack). `manifest.json` has the recounted accounting and the SHA-256 of every other member.
+The archive contains the installation's secret.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveManifest:
-    """`made_at` as RFC 3339; `members` have their SHA-256 by name."""
+    """The contents of an archive. `made_at` is in RFC 3339. `members` maps member names to their SHA-256."""
 
     version: str
     made_at: str
@@ -69,16 +69,17 @@ async def export_archive(
     progress: Progress = no_progress,
 ) -> ArchiveManifest:
     """
-    Write all that a storage keeps into a new file while no server has it open.
+    Write everything in a storage into a new file, while no server has the storage open.
 
-    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not balance.
+    Raises AlreadyThere if the file exists, NotAllowed if it cannot be written, SpoolDamaged if the accounting
+    does not balance.
     """
     if engine.tables is None:
-        raise NotAllowed("this storage engine keeps nothing that could be copied")
+        raise NotAllowed("this storage engine has no data that can be copied")
     if await asyncio.to_thread(to.exists):
-        raise AlreadyThere(f"{to} exists already")
+        raise AlreadyThere(f"{to} already exists")
     opened = await engine.tables(source)
-    progress("counting the books", 0)
+    progress("recounting the source", 0)
     books = await count_books(source, engine)
     draft = to.with_name(f"{to.name}{UNFINISHED}")
 
@@ -110,10 +111,10 @@ async def import_archive(
     archive: Path, target: StorageOptions, engine: Engine, progress: Progress = no_progress
 ) -> CopiedStorage:
     """
-    Take an archive over into an empty storage, as a copy is (see `spool.transfer.copying`).
+    Fill an empty storage from an archive. The checks are the same as for a copy (see `spool.transfer.copying`).
 
-    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as
-    it was written.
+    Raises NotAllowed if the file is not an archive. Raises SpoolDamaged, before anything is written, if its
+    contents have changed.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
@@ -121,25 +122,26 @@ async def import_archive(
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
-    """Check that every member of an archive is complete, and return its manifest."""
+    """Check every member of an archive against its checksum and return the manifest."""
     try:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
             names = {member.filename for member in opened.infolist()} - {MANIFEST}
             if manifest.format != FORMAT:
                 raise NotAllowed(
-                    f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it"
+                    f"{archive} has format {manifest.format}, but this Tollhouse reads format "
+                    f"{FORMAT}: upgrade Tollhouse"
                 )
             if names != manifest.members.keys():
-                raise SpoolDamaged(f"{archive} is damaged: it has not the members that it names")
+                raise SpoolDamaged(f"{archive} is damaged: its members differ from its manifest")
             for name, digest in manifest.members.items():
                 with opened.open(name) as member:
                     if file_digest(member, sha256).hexdigest() != digest:  # type: ignore[arg-type]
-                        raise SpoolDamaged(f"{archive} is damaged: {name} is not as it was written")
+                        raise SpoolDamaged(f"{archive} is damaged: {name} has changed since it was written")
     except OSError as error:
         raise NotAllowed(f"{archive} cannot be read: {error.strerror}") from error
     except (zipfile.BadZipFile, KeyError, ValueError, msgspec.ValidationError) as error:
-        raise NotAllowed(f"{archive} is not an archive of a storage, or not all of one") from error
+        raise NotAllowed(f"{archive} is not a storage archive, or it is incomplete") from error
     return manifest
 
 
@@ -161,7 +163,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """The columns, then the rows some at a time."""
+    """Yield the columns, then parts of the rows."""
     yield list(table.columns)
     done = 0
     for part in parts(table.rows):
@@ -171,7 +173,7 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
-    """The SHA-256 of what was written."""
+    """Write one member and return its SHA-256."""
     compressor = zstd.ZstdCompressor()
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
@@ -192,7 +194,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
 
 
 class ArchiveTables:
-    """See `spool.transfer.tables.KeptTables`."""
+    """The tables of an archive, as `spool.transfer.tables.KeptTables`."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)
@@ -221,6 +223,6 @@ class ArchiveTables:
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
-    """Open an archive that was checked."""
+    """Open an archive that `check_archive` has accepted."""
     with zipfile.ZipFile(archive) as opened:
         yield ArchiveTables(opened)

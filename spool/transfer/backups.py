@@ -1,7 +1,8 @@
 """
-Backups: the files of a storage beside a manifest with their checksums.
+Backups: the files of a storage and a manifest with their checksums.
 
-A backup is made under another name and renamed when it is whole; so is the directory that is restored from one.
+A backup is written under a temporary name and renamed when it is complete. The same applies
+to a restored directory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class BackedUpFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """`made_at` is the time of the backup as RFC 3339, `records` are the highest numbers by topic."""
+    """
+    The contents of a backup. `made_at` is its time in RFC 3339. `records` are the highest record
+    numbers by topic.
+    """
 
     version: str
     made_at: str
@@ -52,10 +56,10 @@ async def back_up(
     records: Mapping[str, int],
 ) -> Manifest:
     """
-    Make a backup at `to`; `copy` fills an empty directory.
+    Write a backup to the new directory `to`. `copy` must fill an empty directory.
 
-    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that
-    cannot be used.
+    An unfinished backup of a killed process is deleted first. Raises AlreadyThere if `to` exists, NotAllowed
+    if it cannot be written.
     """
     draft = _draft(to)
 
@@ -82,14 +86,16 @@ async def back_up(
 
 def _begin(draft: Path, to: Path) -> None:
     if to.exists():
-        raise AlreadyThere(f"{to} exists already: a backup gets a directory of its own")
+        raise AlreadyThere(f"{to} already exists: choose a new directory for the backup")
     discard(draft)
     draft.mkdir(mode=0o700)
 
 
 def check(backup: Path) -> Manifest:
     """
-    The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is wrong.
+    Check every file of a backup against its checksum and return the manifest.
+
+    Raises NotAllowed if it is not a backup, SpoolDamaged if a file is missing or changed.
     """
     try:
         told = json.loads((backup / MANIFEST).read_bytes())
@@ -99,20 +105,20 @@ def check(backup: Path) -> Manifest:
     except OSError as error:
         raise NotAllowed(f"{backup} is not a backup: {MANIFEST} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SpoolDamaged(f"{backup / MANIFEST} is damaged, or of another version") from error
+        raise SpoolDamaged(f"{backup / MANIFEST} is damaged or has an unknown version") from error
     if seal != _seal(manifest) or manifest.format != FORMAT:
-        raise SpoolDamaged(f"{backup / MANIFEST} is damaged, or of another version")
+        raise SpoolDamaged(f"{backup / MANIFEST} is damaged or has an unknown version")
     for name, file in files.items():
         if not (backup / name).is_file() or _described(backup / name) != file:
-            raise SpoolDamaged(f"{backup / name} is not as it was when the backup was made")
+            raise SpoolDamaged(f"{backup / name} has changed since the backup was made")
     return manifest
 
 
 def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    A data directory with the backup's files beside `directory`; `put_in_place` gives it its name.
+    Copy a backup's files into a temporary directory next to `directory`. `put_in_place` then renames it.
 
-    NotAllowed unless `directory` is empty or missing.
+    Raises NotAllowed unless `directory` is empty or missing.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NotAllowed(f"{directory} is not empty: restore into a new directory")
@@ -127,7 +133,7 @@ def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
 
 
 def put_in_place(draft: Path, directory: Path) -> None:
-    """Put a complete copy in its place, durably."""
+    """Flush a complete copy to disk and rename it to its final name."""
     for place in (draft, *filter(Path.is_dir, draft.iterdir())):
         flush_directory(place)
     draft.rename(directory)
@@ -140,7 +146,7 @@ def discard(draft: Path) -> None:
 
 def _draft(path: Path) -> Path:
     if path.name in ("", ".."):
-        raise NotAllowed(f"{path} is not a place for a new directory")
+        raise NotAllowed(f"{path} cannot be the name of a new directory")
     if not path.parent.is_dir():
         raise NotAllowed(f"{path.parent} does not exist")
     return path.with_name(f"{path.name}{UNFINISHED}")

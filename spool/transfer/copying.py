@@ -1,8 +1,8 @@
 """
-Copies all that one storage keeps into another, empty one, whatever engines keep them.
+Copying of everything in one storage into another, empty storage. The engines may differ.
 
-The copy counts only when the books of both are equal, recounted on both sides; else it is taken away again.
-Until then nobody can use it: what a process that was killed left of one is begun again.
+The copy is valid only if the accounting of both storages, recounted, is equal. Otherwise it is deleted. Until
+then nobody can use it. If a killed process left an unfinished copy, the next run starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Terms = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
-    """What both have: terms by topic and by route, and the next number of each topic."""
+    """
+    The accounting that source and copy share: terms by topic and by route, and the next record number
+    of each topic.
+    """
 
     topics: Terms
     routes: Terms
@@ -35,15 +38,15 @@ async def copy_storage(
     progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
-    Copy while no server has either open.
+    Copy a storage while no server has either of them open.
 
-    NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance
-    or differ after.
+    Raises NotAllowed if that is impossible, with what to do. Raises SpoolDamaged if the accounting of the
+    source does not balance or differs from that of the copy.
     """
     if source_engine.tables is None:
-        raise NotAllowed("this storage engine keeps nothing that could be copied")
+        raise NotAllowed("this storage engine has no data that can be copied")
     opened = await source_engine.tables(source)
-    progress("counting the books of the source", 0)
+    progress("recounting the source", 0)
     before = await count_books(source, source_engine)
     return await take(opened, before, target, target_engine, progress)
 
@@ -51,23 +54,25 @@ async def copy_storage(
 async def take(
     opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
 ) -> CopiedStorage:
-    """Have a storage take over what another one gives, whose books were counted before."""
+    """Fill a storage from another one with the given accounting."""
     if engine.take_over is None:
-        raise NotAllowed("this storage engine takes nothing over")
+        raise NotAllowed("this storage engine cannot be filled from another storage")
     taken = await engine.take_over(target, opened, progress)
     try:
-        progress("counting the books of the copy", 0)
+        progress("recounting the copy", 0)
         after = await count_books(replace(target, is_unfinished_copy=True), engine)
         _compare(before, after)
     except BaseException:
         await taken.discard()
         raise
-    await taken.finish()  # it may count from here on, whatever becomes of the answer
+    await taken.finish()  # from here on the copy may be valid, even if `finish` fails
     return after
 
 
 async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
-    """Recounted, of a storage that no server has open; SpoolDamaged where they do not balance."""
+    """
+    Recount the accounting of a storage that no server has open. Raises SpoolDamaged if it does not balance.
+    """
     storage = await engine.open(options)
     try:
         if storage.registry is None:
@@ -77,7 +82,7 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
     finally:
         await storage.close()
     if books.imbalances:
-        raise SpoolDamaged(f"the books do not balance: {books.imbalances[0]}")
+        raise SpoolDamaged(f"the accounting does not balance: {books.imbalances[0]}")
     return CopiedStorage(topics=_present(books.topics), routes=_present(books.routes), numbers=numbers)
 
 
@@ -88,10 +93,11 @@ def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
         for key in sorted({*one, *other}):
             if one.get(key) != other.get(key):
                 raise SpoolDamaged(
-                    f"the copy is not equal in its {name}: {key}. It is taken away again; report this"
+                    f"the copy differs from the source in {name}: {key}. The copy was deleted; please "
+                    "report this"
                 )
 
 
 def _present(terms: Terms) -> Terms:
-    """A term that is 0 and one that is not there are the same."""
+    """Drop terms that are 0, because a missing term means the same."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -1,4 +1,7 @@
-"""What an engine keeps as tables of plain values, as the SQLite engine has them: how one gives it to another."""
+"""
+The portable form of a storage: the tables of the SQLite engine, with plain values. Engines exchange data
+in this form.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,20 @@ from typing import Any, Protocol
 
 from spool.errors import NotAllowed
 
-SETTINGS = "settings"  # the fact with those of [spool] that nodes share, as JSON; files have none
-NEWEST_NUMBERS = "sqlite_sequence"  # the table of the newest number of each table: name, seq
-AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows in memory together, and their bytes, which the last one may pass
+SETTINGS = "settings"  # the fact with the shared [spool] settings as JSON; storages of one node have none
+NEWEST_NUMBERS = "sqlite_sequence"  # the table with the newest number of each table: name, seq
+AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows per part, and bytes per part, which its last row may exceed
 
-# What is at hand, and how many rows of it were taken over so far: told from any thread, often.
+# Called often and from any thread, with the current step and the number of rows copied so far.
 Progress = Callable[[str, int], None]
 
 
-def no_progress(what: str, rows: int) -> None:
-    """Ignore the progress."""
+def no_progress(what: str, rows: int) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTable:
-    """Rows as they are stored. They are read while they are asked for, once."""
+    """A table's columns and stored rows. The rows are read lazily, once."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -31,7 +33,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """The bytes of a file of container metrics, read while they are asked for; `head` is the line before them."""
+    """A container metrics file, read lazily. `head` is the line that precedes its bytes."""
 
     id: str
     head: bytes
@@ -39,7 +41,9 @@ class KeptContent:
 
 
 def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """An entry may have megabytes: so many rows as fit into memory together, but one at least."""
+    """
+    Split rows into parts that fit in memory, each with at least one row. A log entry may have megabytes.
+    """
     part = list[tuple[Any, ...]]()
     size = 0
     for row in rows:
@@ -53,49 +57,50 @@ def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def bytes_of(row: Iterable[Any]) -> int:
-    """Sum the lengths of a row's bytes and texts, which may be long."""
+    """Return the total length of a row's bytes and text values."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 class KeptTables(Protocol):
-    """Everything that a storage keeps while nobody has it open, all of one moment. Used on one thread."""
+    """A consistent snapshot of a storage that nobody has open. Used on one thread."""
 
     secret: bytes
     names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        A table by one of `names`: those that `kept_name` makes.
+        Return a table by one of `names`, which `kept_name` makes.
 
-        NEWEST_NUMBERS has the highest number that was ever given in each table where none comes again.
+        NEWEST_NUMBERS has the highest number ever assigned in each table that never reuses numbers.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """Yield the contents one by one: each is read before the next is asked for."""
+        """Yield the contents one by one. Each must be read before the next."""
         ...
 
 
 def kept_name(file: str, table: str) -> str:
     """
-    Returns the name of a table of the SQLite engine (`file`: registry, ledger or empty) where all tables have
-    one place: in an archive, and in a schema.
+    Return the unique name of a SQLite table, for archives and PostgreSQL schemas.
+
+    `file` is registry, ledger or empty.
     """
     return f"{file}_{table}" if file == "ledger" else table
 
 
 def check_known(tables: KeptTables, known: Collection[str]) -> None:
-    """NotAllowed where a table that would not be taken over has rows."""
+    """Raise NotAllowed if a table that would not be copied has rows."""
     for name in tables.names:
         if name not in known and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(
-                f"the storage to copy has rows in {name}, a table that this Tollhouse does not know: copy it"
-                " with the release that made it"
+                f"the storage to copy has rows in {name}, a table that this Tollhouse does not know: "
+                "copy it with the release that created it"
             )
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Return the newest number of each table, by its name."""
+    """Return the newest number of each table, by table name."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")
@@ -108,8 +113,9 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts: where that fails it
-    may count or not, so it stays. `discard` takes it away again.
+    A copy that nobody may use yet, even after a crash. `finish` makes it valid; `discard` deletes it.
+
+    If `finish` fails, the copy may or may not be valid, so it is not deleted.
     """
 
     finish: Callable[[], Awaitable[None]]

@@ -120,7 +120,7 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
     assert "is not empty" in done.stderr
     done = one.attempt("backup", str(backup))
     assert done.returncode == 2
-    assert "exists already" in done.stderr
+    assert "already exists" in done.stderr
     done = one.attempt("backup", str(one.directory / "no" / "backup"))
     assert done.returncode == 2
     assert "does not exist" in done.stderr
@@ -128,7 +128,7 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
         file.seek(5000)
         file.write(b"x")
     other, told = restored(one, backup, code=1)
-    assert "spool.sqlite is not as it was" in told
+    assert "spool.sqlite has changed since" in told
     (backup / "manifest.json").write_text("{}")
     _, told = restored(one, backup, code=1)
     assert "manifest.json is damaged" in told

@@ -329,7 +329,7 @@ async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: s
     await places.copy("postgres", "other files")
 
 
-MOMENTS = ("entries", "counting the books of the copy")
+MOMENTS = ("entries", "recounting the copy")
 
 
 @pytest.mark.parametrize(
