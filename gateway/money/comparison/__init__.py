@@ -1,1 +1,1 @@
-"""What changed from one time to another, and what the change is made of."""
+"""Comparison of costs between two times: the change and its parts."""

@@ -1,4 +1,4 @@
-"""Two times of the same question to the ledger, and the change between them with what drives it."""
+"""Compares a cost query for two times, and finds the change and its drivers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # groups that are asked for by their values
+MOST_APART: Final = 500  # groups that may be queried by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`drivers` are the largest changes, the last of all others together: their parts are those of `total`."""
+    """
+    The total change and its drivers, largest first. If there are more groups, the last driver joins all others.
+    """
 
     drivers: Sequence[Driver]
     total: Driver
@@ -57,7 +59,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
-    """`query` and `baseline` are the two times; sums from before `whole_since` may lack records."""
+    """The comparison and its two queries. Totals from before `whole_since` may lack records."""
 
     found: Comparison
     query: CostQuery
@@ -66,7 +68,9 @@ class ComparedAnswer:
 
     @property
     def may_lack(self) -> str | None:
-        """The time before which sums of the answer may lack records that were gone before they were counted."""
+        """
+        The time before which totals may lack records that were deleted before they were counted, or None.
+        """
         since = min(self.query.since, self.baseline.since)
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
@@ -80,10 +84,11 @@ async def compare(
     prices: PriceBook | None = None,
 ) -> Comparison:
     """
-    `prices` are list prices, which tell kinds of tokens apart. Of billed money calls and tokens are counted beside it.
+    Compare two times. `prices` are list prices, which weigh the kinds of tokens.
 
-    NotKept if one of the times divides a sum. Kinds of what was counted are read at once where models are asked for,
-    and else for the largest changes; those of the others are what these leave of all.
+    With billed money, calls and tokens are the counted ones. Raises NotKept if a time range cuts a stored
+    total. If the query groups by model, kinds of tokens are read at once. Otherwise they are read for the
+    largest changes, and those of the others are the remainder.
     """
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
     sides = [replace(each, granularity=TOTAL, measures=measures) for each in (baseline, query)]
@@ -102,7 +107,7 @@ async def compare(
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
-    """Return what was counted, with billed money in place of its cost, and what the bill has of nobody's calls."""
+    """Return counted rows with billed money as their cost, followed by billed money without calls."""
     counted = await ledger.costs(replace(query, arranged=0))
     billed = await ledger.costs(query)
     return await asyncio.to_thread(_with_amounts, counted, billed, query)
@@ -132,8 +137,9 @@ async def compared(
     prices: Callable[[], PriceBook],
 ) -> ComparedAnswer:
     """
-    Answer a question beside the same one of another time. Billed money is compared by days that are over: Invalid if a
-    time has none. Refusal 403 for money that the roles hide.
+    Compare the query with its baseline. Billed money is compared by finished days.
+
+    Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
     asked = replace(question, tells=COUNTED_TYPES)
     ledger = await ledger_for(asked, reader)
@@ -146,18 +152,20 @@ async def compared(
 
 
 def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Return a question about billed money up to the last midnight. Invalid if it has no whole day."""
+    """Limit a query of billed money to finished days. Raises Invalid if there is none."""
     if not query.arranged:
         return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     until = min(query.until, today)
     if query.since >= until:
-        raise Invalid(f"{cost_type} is compared by days that are over: let the time end after its first day")
+        raise Invalid(
+            f"{cost_type} is compared by finished days; choose a time range that includes a finished day"
+        )
     return replace(query, until=until)
 
 
 class _Kinds(NamedTuple):
-    """The rows of one time by provider and model: of each group that is read apart, and of the others together."""
+    """The rows of one time by provider and model: separate ones by group, and the sum of all other groups."""
 
     apart: Mapping[Group, Sequence[Row]]
     others: Sequence[Row]
@@ -165,15 +173,15 @@ class _Kinds(NamedTuple):
 
 class _Changes:
     """
-    The changes of all groups, the largest apart.
+    The changes of all groups, the largest ones separate.
 
-    The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
+    The totals may have a group OTHER for dimensions with too many values. It belongs to the others here as well.
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
         self._largest, self._rest = _divided(unranked(before, now, {}), top)
         self.others = [each for each in self._rest if each.has_kinds]
-        # The others without kinds are read, too, so that they can be left out of what all groups have.
+        # Other groups without kinds of tokens are read as well, to subtract them from the sum of all groups.
         alone = [each for each in self._rest if not each.has_kinds] if self.others else []
         self.apart = frozenset([each.group for each in (*self._largest, *alone)])
         self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
@@ -186,13 +194,15 @@ class _Changes:
         }
         found = [weighed(each, known) for each in self._largest]
         if self._rest:
-            # Those that are read apart have no kinds: old prices change no part of them.
+            # Groups that are read separately have no kinds, so old prices change none of their parts.
             others = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
             found.append(self._priced(others, at_old_prices(old.others, new.others, prices, at)))
         return Comparison(drivers=found, total=together(found, group=()))
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
-        """Divide what others have of kinds and prices by what the tokens of all of them would have cost before."""
+        """
+        Split the others' change into kinds and prices, from the cost that their tokens would have had before.
+        """
         if not self.others:
             return driver
         costs = [each.now.cost - each.parts.prices for each in self.others]
@@ -221,7 +231,7 @@ async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _
 def _at_once(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """Compare rows that have kinds: what is asked for by models has hardly more of them than groups."""
+    """Compare rows with kinds. A query by models has hardly more kinds than groups."""
     sides = [by_group(rows, _with_kinds(query), len(query.group_by)) for rows in (before, now)]
     changes = _Changes(_spent(sides[0]), _spent(sides[1]), top)
     old, new = [
@@ -239,13 +249,13 @@ def _with_kinds(query: CostQuery) -> Sequence[str]:
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
-    """Return the question about the values of these groups, which others may be made of, too."""
+    """Return the query limited to the values of these groups. Other groups may match as well."""
     values = {name: {group[place] or "" for group in groups} for place, name in enumerate(query.group_by)}
     return within(query, include={name: tuple(sorted(each)) for name, each in values.items()}, exclude={})
 
 
 def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
-    """Return the largest changes in their order, and the others."""
+    """Return the largest changes in order, and the others."""
     largest = first([each for each in drivers if set(each.group) != {OTHER}], top)
     groups = {each.group for each in largest}
     return largest, [each for each in drivers if each.group not in groups]
@@ -262,7 +272,7 @@ def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
 def _of_bills(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too."""
+    """Compare billed money. OTHER of the totals belongs to the others here as well."""
     by, width = _with_kinds(query), len(query.group_by)
     apart = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
@@ -299,7 +309,7 @@ def _has_calls(row: CostRow) -> bool:
 
 
 def _nobodys(rows: Sequence[CostRow], width: int) -> Mapping[Group, int]:
-    """Return the money of rows without calls, by the first places of their groups."""
+    """Return the money of rows without calls, by the first `width` values of their groups."""
     found: dict[Group, int] = {}
     for row in rows:
         if not _has_calls(row):

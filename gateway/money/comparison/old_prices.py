@@ -1,6 +1,4 @@
-"""
-What the tokens of a time would have cost at the prices of another one, each kind of token of each model by itself.
-"""
+"""The cost that tokens would have had at the prices of another time, by kind of token and model."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS
 
-KINDS = ("provider", "model")  # by which costs are asked for beside the groups
+KINDS = ("provider", "model")  # added to the groups of a query
 MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
-_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # of a row
+_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # fields of a row
 
 Rates = Sequence[tuple[int, Rate]]  # see PriceBook.rates
-Row = tuple[str | None, str | None, CostRow, int]  # provider, model, what came to them, and its cost in units
+Row = tuple[str | None, str | None, CostRow, int]  # provider, model, their row, and its cost in units
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
-    """Return the list prices that weigh kinds of tokens; None while their file cannot be read."""
+    """Return the list prices that weigh kinds of tokens, or None if their file cannot be read."""
     try:
         return await asyncio.to_thread(load)
     except CardUnreadable:
@@ -36,9 +34,9 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
     """
     Return the cost that a group's tokens of `now` would have had before, in units of money.
 
-    List prices of one moment weigh the kinds of tokens of a model; what a weighed token cost before is its old
-    price. So a change of kinds is none of prices, whether these are those of the list or not. A model that was
-    not there before has no old price: it counts as it is.
+    List prices of one time weigh the kinds of tokens of a model, and the old price is the old cost per
+    weighed token. Therefore a changed mix of tokens does not count as a price change, even if the paid prices
+    differ from list prices. A model without calls before has no old price and counts at its present cost.
     """
     old = {(provider, model): (row, cost) for provider, model, row, cost in before}
     found = 0
@@ -60,9 +58,10 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
-    Return the money that reading from a provider's prompt cache saved, less the extra cost of writing to it,
-    at the list prices of the row's day for calls of its average size. Negative if less was read than paid
-    for; None if a price is unknown, or nothing was cached.
+    Return the money that reads from a provider's prompt cache saved, minus the extra cost of writes.
+
+    List prices of the row's day for calls of its average size apply. The result is negative if the writes
+    cost more than the reads saved, and None if a price is unknown or nothing was cached.
     """
     read = row.cache_read_tokens
     written = row.cache_write_tokens
@@ -87,7 +86,7 @@ def _tokens(row: CostRow) -> int:
 
 
 def _rate(row: CostRow, rates: Rates) -> Rate | None:
-    """Return the rate of a call of a row's average size."""
+    """Return the rate for a call of the row's average size."""
     size = _size(row)
     return next((rate for beyond, rate in rates if size > beyond), None)
 
@@ -97,7 +96,9 @@ def _size(row: CostRow) -> int:
 
 
 def _weight(row: CostRow, rates: Rates) -> int | None:
-    """The tokens of a row at the list prices of a call of its average size; None if a price is unknown."""
+    """
+    Price the tokens of a row at list prices for a call of its average size. Return None if a price is unknown.
+    """
     rate = _rate(row, rates)
     if rate is None:
         return None
@@ -115,7 +116,7 @@ def _weight(row: CostRow, rates: Rates) -> int | None:
 def by_group(
     rows: Sequence[CostRow], by: Sequence[str], width: int
 ) -> dict[tuple[str | None, ...], list[Row]]:
-    """Rows that were asked for `by` dimensions, by the values of the first `width` of these, each as a Row."""
+    """Group rows by their first `width` dimensions, each as a Row."""
     found: dict[tuple[str | None, ...], list[Row]] = {}
     provider = by.index("provider")
     model = by.index("model")
@@ -126,12 +127,12 @@ def by_group(
 
 
 def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:
-    """Return the sums of parts by provider and model."""
+    """Sum the parts by provider and model."""
     return [_plus(rows[0], rows[1:]) for rows in _by_kind(parts).values()]
 
 
 def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
-    """Return what rows are less their parts, each by its provider and model."""
+    """Subtract the parts from the rows, by provider and model."""
     taken = _by_kind(parts)
     return [_plus(row, taken.get(row[:2], ()), sign=-1) for row in rows]
 

@@ -1,4 +1,4 @@
-"""A change of costs in one sentence: how much, who drives it, and why."""
+"""Describes a change of costs in one sentence: the amount, the drivers and the reasons."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gateway.money.comparison.split import PARTS, Driver
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
-MOST = 3  # drivers that are named
-_LITTLE = 20  # a driver below this part of the largest one is not named
+MOST = 3  # drivers in the sentence
+_LITTLE = 20  # drivers smaller than 1/20 of the largest one are left out
 
 
 def sentence(found: Comparison) -> str:
-    """Describe what changed and why, from the largest drivers."""
+    """Describe the change and its reasons, from the largest drivers."""
     total = found.total
     if not total.before.calls and not total.before.cost:
         return (
-            "Nothing was spent in the time that this is compared with."
+            "Nothing was spent in the time to compare with."
             if total.now.calls or total.now.cost
             else "Nothing was spent."
         )
@@ -30,7 +30,7 @@ def sentence(found: Comparison) -> str:
     least = abs(named[0].parts.change) // _LITTLE
     told = [driver_words(each) for each in named[:MOST] if abs(each.parts.change) >= least]
     if not change:
-        return f"The sum did not change: {'; '.join(told)}."
+        return f"The total did not change: {'; '.join(told)}."
     return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(told)}."
 
 
@@ -41,7 +41,7 @@ def driver_words(driver: Driver) -> str:
 
 
 def because(driver: Driver) -> str:
-    """Why the costs of one group changed: the largest part that goes the same way."""
+    """Explain the change of one group by its largest part in the same direction."""
     rose = driver.parts.change > 0
     parts = {name: getattr(driver.parts, name) for name in PARTS}
     largest = max(PARTS, key=lambda name: parts[name] if rose else -parts[name])
@@ -61,7 +61,7 @@ def _larger(driver: Driver) -> str:
 def _dearer(driver: Driver) -> str:
     rose = driver.parts.change > 0
     if not driver.now.calls and not driver.before.calls and not driver.now.tokens:
-        return f"because {'more' if rose else 'less'} was billed that is of no known calls"
+        return f"because {'more' if rose else 'less'} was billed without known calls"
     return f"because prices {'rose' if rose else 'fell'}"
 
 
@@ -84,7 +84,7 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
     "other_kinds": lambda _: "because it used other models or kinds of tokens",
     "prices": _dearer,
     "new": lambda _: "which is new",
-    "gone": lambda _: "which made no call any more",
+    "gone": lambda _: "which made no more calls",
 }
 
 

@@ -1,9 +1,9 @@
 """
-The change of costs of each group between two times, split by what happened to that group alone.
+Splits the change of costs of each group between two times into its causes.
 
-More calls, at the old cost of a call; larger calls, at the old cost of a token; other models or kinds of
-tokens, at the old prices of each; the rest are prices. Costs are units (spool.ledger.money), and parts always
-add up to the change.
+The parts are: more calls, at the old cost per call; larger calls, at the old cost per token; other models or
+kinds of tokens, at their old prices; and the rest, which is prices. Costs are units (spool.ledger.money), and
+the parts always add up to the change.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Group = tuple[str | None, ...]
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a group came to in one time. `estimated` is the part of the cost that no source reported. `unpriced`:
-    calls of unknown cost, so that the truth is higher.
+    The totals of a group in one time. `estimated` is the part of the cost that no source reported.
+
+    `unpriced` is the number of calls with unknown cost, so the true cost is higher.
     """
 
     cost: int = 0
@@ -33,7 +34,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change of costs is made of."""
+    """The parts of a change of costs."""
 
     more_calls: int = 0
     larger_calls: int = 0
@@ -54,7 +55,7 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """A group, what it came to before and now, and what its change is made of."""
+    """A group with its totals before and now, and the parts of its change."""
 
     group: Group
     before: Spending
@@ -63,7 +64,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_kinds(self) -> bool:
-        """True if kinds of tokens are a part of the change."""
+        """Whether kinds of tokens are a part of the change."""
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
@@ -73,10 +74,10 @@ def split(
     at_old_prices: Mapping[Group, int] | None = None,
 ) -> list[Driver]:
     """
-    Every group of either time, the largest change first.
+    Split the change of each group, the largest change first.
 
-    `at_old_prices`: what the tokens of now would have cost, each kind of each model at its old price; without
-    it a token of a group has one price.
+    `at_old_prices` is the cost that the present tokens would have had, each kind of each model at its old
+    price. Without it, all tokens of a group have one price.
     """
     return ranked(unranked(before, now, at_old_prices or {}))
 
@@ -84,7 +85,7 @@ def split(
 def unranked(
     before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, int]
 ) -> list[Driver]:
-    """Return what `split` does, in no order."""
+    """Split the change of each group, unsorted."""
     pairs = {group: (before.get(group, NOTHING), now.get(group, NOTHING)) for group in {**before, **now}}
     return [
         Driver(group=group, before=old, now=new, parts=_parts(old, new, at_old_prices.get(group)))
@@ -93,7 +94,7 @@ def unranked(
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
-    """Return a driver with what is known of old prices; its change is the same."""
+    """Split a driver again with known old prices. The sum of its parts stays the same."""
     amount = at_old_prices.get(driver.group)
     if amount is None:
         return driver
@@ -101,24 +102,23 @@ def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
 
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
-    """Return drivers with the largest change first."""
     return ordered(drivers, key=_rank)
 
 
 def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """Return the first of them as `ranked` has them: of many, few are put in order."""
+    """Return the `most` largest drivers, faster than sorting all of them."""
     return nsmallest(most, drivers, key=_rank)
 
 
 def _rank(driver: Driver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # that of its parts
+    change = driver.now.cost - driver.before.cost  # equals the sum of its parts
     return -abs(change), [name or "" for name in driver.group]
 
 
 def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Return drivers, in no order, with the money of groups that no calls are known for: its change is of prices."""
+    """Add money without known calls to the drivers, as a change of prices. The result is unsorted."""
     known = {each.group: each for each in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
@@ -135,7 +135,7 @@ def with_nobodys(
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
-    """The sums of drivers, as one."""
+    """Sum the drivers into one."""
     drivers = list(drivers)
     return Driver(
         group=group,
@@ -157,11 +157,11 @@ def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
         return Parts(gone=-old.cost)
     has_tokens = old.tokens > 0 and new.tokens > 0
     has_calls = old.calls > 0 and new.calls > 0
-    if not has_tokens:  # images and the like are measured by their calls
+    if not has_tokens:  # such as images, which are measured by calls
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
-    by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens  # counters tell no calls
+    by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens  # counters report no calls
     priced = by_tokens if at_old_prices is None else at_old_prices
     return Parts(
         more_calls=by_calls - old.cost,

@@ -1,1 +1,1 @@
-"""One question about costs and its answer, whoever asks: a key, a person, an assistant, a command or a schedule."""
+"""Cost queries and their answers, for keys, people, assistants, commands and schedules."""

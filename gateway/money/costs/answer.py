@@ -1,4 +1,4 @@
-"""The answer to a question about costs, and the ledger that gives it."""
+"""The answer to a cost query, and the choice of the totals that answer it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BILLED = "gateway.bills.billed.beside"
 @dataclass(frozen=True, kw_only=True)
 class CostAnswer:
     """
-    `query` is the question as the ledger was asked: of one with a `top`, the groups that are shown by themselves.
-    `before` are the rows of `previous`, of the same groups.
+    The answer to a cost query.
 
-    `ledger` answers more about the same calls in the same money. `billed` says how final the days of billed money are,
-    and to who sees all calls what nobody has of it; None for what was counted. `whole_since` is when sums begin that
-    lack no record.
+    `query` is the query that was run; with a `top`, it names the separate groups. `before` are the rows of
+    `previous` for the same groups. `ledger` answers further queries about the same calls and money. `billed`
+    states how final the days of billed money are, and for people who see all calls also the money without
+    calls; it is None for counted costs. From `whole_since` on, totals lack no records.
     """
 
     question: CostQuestion
@@ -41,13 +41,15 @@ class CostAnswer:
 
     @property
     def may_lack(self) -> str | None:
-        """The time before which sums of the answer may lack records that were gone before they were counted."""
+        """
+        The time before which totals may lack records that were deleted before they were counted, or None.
+        """
         since = (self.previous or self.query).since
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
     @property
     def cut_periods(self) -> Sequence[datetime]:
-        """The periods that the question begins or ends in: the answer has a part of them."""
+        """The periods that the query covers only in part."""
         return cut(self.query)
 
 
@@ -55,10 +57,10 @@ async def answer(
     question: CostQuestion, reader: CostReader, now: float, *, states_alone: bool = False
 ) -> CostAnswer:
     """
-    Ask the ledger. `states_alone` leaves out of `billed` all but how final its days are.
+    Run a cost query. With `states_alone`, `billed` contains only how final the days are.
 
-    Refusal 403 for money that the roles hide. NotKept if a period divides a sum, AskedTooMuch of a question
-    that is too large.
+    Raises Refusal 403 for money that the roles do not show, NotKept if the range cuts a stored total, and
+    AskedTooMuch if the query is too large.
     """
     ledger = await ledger_for(question, reader)
     query, previous = question.query, question.previous
@@ -83,9 +85,10 @@ async def answer(
 
 async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     """
-    Return the ledger that answers a question: cut to the calls that are seen in its money; of PLAN_TYPES those that
-    plans of assistants cover, or the others; with counted money in place of bills that are missing, if that is asked
-    for. Refusal 403 for money that the roles hide.
+    Return the totals for a query, limited to the visible calls in its money.
+
+    With one of PLAN_TYPES, only calls that plans of assistants cover count, or only the others. If the query
+    fills missing bills, counted money replaces them. Raises Refusal 403 for money that the roles do not show.
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:
@@ -99,7 +102,7 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
 async def told_of_bills(
     query: CostQuery, reader: CostReader, now: float, *, states_alone: bool = False
 ) -> Mapping[str, object] | None:
-    """Return `billed` of an answer."""
+    """Return the field `billed` of an answer."""
     if not query.arranged:
         return None
     beside = await imported(_BILLED)

@@ -1,6 +1,6 @@
 """
-What a report shows beside the sums of the ledger, for who asks for it: units, what one of them costs, and what the
-prompt caches of providers saved.
+Measures that a report shows only on request: units, the cost per unit, and the savings by prompt
+caches of providers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.streams import StreamReader
 
-STREAM = "stream:"  # before the name of a unit-cost stream whose values are the units
+STREAM = "stream:"  # prefix of a unit-cost stream that counts the units
 _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
-Place = tuple[int, Group]  # of a row: which period, and which group
+Place = tuple[int, Group]  # index of the period, and group of a row
 
 
 @dataclass(slots=True)
 class FoundMeasures:
-    """At one place. `values` are the distinct units, `amount` those that a stream counted; None: not known there."""
+    """
+    The measures of one row. `values` are distinct units; `amount` is the sum of a stream, None if unknown.
+    """
 
     values: set[str] = field(default_factory=set)
     amount: Decimal | None = None
-    cost: int = 0  # of the calls whose unit is known
+    cost: int = 0  # of calls with a known unit
     saved: int | None = None
 
     def add(self, other: FoundMeasures) -> None:
@@ -62,7 +64,7 @@ class FoundMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """By place of a row; `total` is over all of them."""
+    """Measures by row. `total` is over all rows."""
 
     rows: Mapping[Place, FoundMeasures]
     total: FoundMeasures
@@ -73,10 +75,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """`found` is by place as the ledger has its groups; a report that folds some folds these, too."""
+    """
+    Measures by row, with the groups of the totals. If a report joins groups, `folded` joins these as well.
+    """
 
     found: Mapping[Place, FoundMeasures]
-    whole: Decimal | None = None  # what a stream counted in all of the time
+    whole: Decimal | None = None  # sum of a stream over the whole time
 
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
@@ -90,14 +94,12 @@ class AskedMeasures:
 
 
 def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
-    """Invalid if it cannot be counted, or nothing is asked of it."""
+    """Raise Invalid if the unit cannot be counted, or if it is missing but needed."""
     if not unit and not {UNITS, COST_PER_UNIT}.isdisjoint(show):
-        raise Invalid(
-            "unit says what is counted: a dimension such as user, or stream:NAME of a unit-cost stream"
-        )
+        raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit and unit not in known and not unit.startswith(STREAM):
         raise Invalid(
-            f"unit {unit!r} is not a dimension and no stream:NAME; dimensions are {', '.join(known)}"
+            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {', '.join(known)}"
         )
 
 
@@ -110,9 +112,10 @@ async def asked_measures(
     prices: Callable[[], PriceBook],
 ) -> Sequence[AskedMeasures | None]:
     """
-    Return those of an answer and of the period before; None if there is no such period, or none of them is shown.
+    Return the measures for the answer and for the period before. Each is None if it is not shown.
 
-    `streams` is None for who may not see them. NotKept and AskedTooMuch as of any question.
+    `streams` is None for people who may not see unit-cost streams. Raises NotKept and AskedTooMuch like
+    a cost query.
     """
     if set(ASKED).isdisjoint(show):
         return (None, None)
@@ -145,7 +148,8 @@ async def _asked(
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         asked = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
-        asked = within(asked, include={}, exclude={"status": ("cached",)})  # a gateway's own cache is `saved`
+        # responses from a gateway's own cache count under `saved`
+        asked = within(asked, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(asked)
         await asyncio.to_thread(_add_savings, rows, starts, found, prices)
     return AskedMeasures(found=dict(found), whole=whole)
@@ -161,7 +165,7 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures]
 ) -> None:
-    """A unit that is not known counts neither as one nor with its cost."""
+    """Count distinct units. Calls without a known unit count neither as a unit nor with their cost."""
     for row in rows:
         *group, value = row.group
         if value is not None and value != OTHER:
@@ -189,8 +193,8 @@ async def _count_stream(
     found: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
-    The values of a stream by period, and by the one dimension of the question that the stream has, too. Returns what
-    it counted in all of the time.
+    Add the values of a stream by period and by the dimension that query and stream share, if any.
+    Return the total.
     """
     known = [] if streams is None else [each.name for each in await streams.streams()]
     if streams is None or name not in known:

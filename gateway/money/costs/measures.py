@@ -1,7 +1,7 @@
 """
-The words of questions about costs and their answers: kinds of money, measures of a row, and usage with its units.
+The vocabulary of cost queries: kinds of money, measures of a row, and usage with its units.
 
-Commands know them too: this module imports nothing that answers.
+Commands use it as well, so this module imports no code that runs queries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_of
 
 REAL_COST = "real_cost"
-MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # that `cost` of a report can be
+MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # the kinds of money that `cost` of a report can be
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
     ExplainedType: TypeAlias = str
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 else:
     ExplainedType = Literal[tuple(EXPLAINED_TYPES)]
     ComparedType = Literal[COMPARED_KINDS]
-USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
+USAGE_AMOUNT = "usage_amount"  # the published cost type for usage instead of money
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # to group usage by
+METER = "meter"  # groups usage by meter
 
-# The fields of a CostRow that count usage, each with its unit.
+# Fields of a CostRow that count usage, with their units.
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -49,13 +49,13 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# Only for who asks for them: the first two of the unit that the question names.
+# Included only on request. The first two count the unit that the query names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
-# The cost types of which measures are made, beside that of `cost`; calls and tokens are of none.
+# The cost types that measures need beside that of `cost`. Calls and tokens need none.
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-_DECIMALS = 12  # of a quotient
+_DECIMALS = 12  # decimal places of a quotient
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"
@@ -63,24 +63,24 @@ SAME_WEEKDAYS = "same_weekdays"
 
 
 def columns(asked: Mapping[str, Any]) -> list[str]:
-    """Name the columns that distinguish the rows of a report."""
+    """Return the columns that distinguish the rows of a report."""
     return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
 
 
 def billed_tokens(row: CostRow) -> int:
-    """The tokens that a provider counted: those of calls that a gateway's cache answered are on no bill."""
+    """Return the tokens that a provider bills, without calls that a gateway's cache answered."""
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
 def estimated(row: CostRow) -> int:
-    """Return the estimated part of the counted cost, which no source reported; in units of money."""
+    """Return the part of the counted cost that no source reported, in units of money."""
     if row.cost == row.reported:
         return 0
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 
 def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
-    """Return a row's amount as decimal text in the unit of the cost type, or of the meter."""
+    """Return a row's amount as decimal text, in the unit of the cost type or the meter."""
     if cost_type == USAGE_AMOUNT:
         return str(quantity_of(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _field(cost_type))
@@ -89,8 +89,10 @@ def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
 
 def metered(row: CostRow) -> Mapping[str, str]:
     """
-    Return the usage of a row by meter, as decimal text in the unit of each: plain tokens first. Those that are parts
-    of others are in these, too. Of calls that a gateway's cache answered none is there.
+    Return the usage of a row by meter as decimal text, plain tokens first.
+
+    Meters that are parts of others are also included in these. Calls that a gateway's cache answered
+    are left out.
     """
     tokens = {
         "input_tokens": row.input_tokens - row.cached_input_tokens,
@@ -105,7 +107,9 @@ def unit_of(meter: str) -> str:
 
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:
-    """Divide a cost by a count, for `of` of them: decimal text, cut after _DECIMALS; None if the count is 0."""
+    """
+    Divide a cost by a count, times `of`, as decimal text with _DECIMALS places. Return None if the count is 0.
+    """
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)
@@ -113,12 +117,12 @@ def per(cost: str, count: int, *, of: int = 1) -> str | None:
 
 
 def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
-    """The measures that a question to the ledger names for an answer in a cost type and these measures."""
+    """Return the measures that a query needs for this cost type and these measures."""
     return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_field(cost_type),)))
 
 
 def needed_for(show: Sequence[str]) -> Iterator[str]:
-    """Yield the sums that shown measures need which the ledger does not know by these names."""
+    """Yield additional sums that the shown measures are computed from."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:
@@ -126,11 +130,11 @@ def needed_for(show: Sequence[str]) -> Iterator[str]:
 
 
 def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str, str]:
-    """The unit of each field of a row."""
+    """Return the unit of each field of a row."""
     main = {USAGE_AMOUNT: unit_of(meter)} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
     return main | {name: USAGE[name] for name in measures}
 
 
 def _field(cost_type: str) -> str:
-    """Return the field of a row that has the money; billed money stands in place of what counts."""
+    """Return the field of a row that has the money. Billed money replaces the field `cost`."""
     return "cost" if cost_type in BILLED_TYPES else COST_TYPES[cost_type]

@@ -1,7 +1,7 @@
 """
-What the estimates of a report's rows were charged for: a line for each quantity that one price holds for.
+Price lines of the estimates in a report: one line for each quantity with one price.
 
-Lines are those of the price book in use, of sums that add up to the estimate on record, to the last digit.
+Lines come from the current price book. Only sums are included whose lines add up exactly to the recorded estimate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Shown = Callable[[Place], dict[str, object]]
 
 @dataclass(slots=True)
 class _Charged:
-    """Sums that have lines, added up: their counts, their estimates, and the lines."""
+    """The sum of rows with price lines: their counts, their estimates, and the lines."""
 
     counts: list[int]
     estimated: int = 0
@@ -49,7 +49,7 @@ Charged = Mapping[Place, _Charged]
 
 
 async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]) -> Charged:
-    """Return the lines of a report by the hour, by the place of its rows."""
+    """Return the price lines of an hourly report, by row."""
     try:
         book = await asyncio.to_thread(prices)
     except CardUnreadable as error:
@@ -63,7 +63,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
 
 
 def with_lines(show: Shown, charged: Charged) -> Shown:
-    """Return what shows a row with its lines; null if it has none."""
+    """Extend `show` so that a row also has its price lines, or null."""
 
     def shown(place: Place) -> dict[str, object]:
         found = charged.get(place)
@@ -90,7 +90,7 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """Return the values that decide about a price as a row of the ledger."""
+    """Return the values that decide on a price, as dimensions of the totals."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

@@ -1,4 +1,6 @@
-"""A question about costs, in words of its own: whoever asks translates names to these, and nothing else."""
+"""
+A cost query, independent of the interface: each interface only translates its parameter names into these fields.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
-_PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
+_PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # all other periods last a week or more
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostQuestion:
     """
-    Costs of calls from `since` until before `until`, in periods and by groups.
+    A query of the costs of calls from `since` to before `until`, by period and group.
 
-    `view` is one whose filter holds beside `include` and `exclude`; in these "" stands for the unknown value. `tells`
-    are the cost types of other money that the answer has beside `cost`.
+    The filter of `view` applies in addition to `include` and `exclude`. In these, "" is the unknown value.
+    `tells` are the cost types that the answer contains besides that of `cost`.
     """
 
     since: datetime
@@ -35,24 +37,24 @@ class CostQuestion:
     include: Wanted = field(default_factory=dict)
     exclude: Wanted = field(default_factory=dict)
     view: View | None = None
-    cost_type: str = REAL_COST  # which money `cost` is
-    fills: bool = False  # bills that are missing, with what was counted
-    measures: Sequence[str] = ()  # the fields of CostRow that are needed; empty: all
-    meter: str = ""  # whose quantity rows have
+    cost_type: str = REAL_COST  # the kind of money in `cost`
+    fills: bool = False  # whether counted costs replace missing bills
+    measures: Sequence[str] = ()  # the needed fields of CostRow; empty means all
+    meter: str = ""  # the meter that rows count
     currency: str = CURRENCY
-    top: int | None = None  # so many groups, the largest by `top_by`; the others as one
+    top: int | None = None  # number of separate groups, the largest by `top_by`; the others are joined
     top_by: str = "cost"
-    compares: bool = False  # with the period before
+    compares: bool = False  # whether the period before is included
     tells: Sequence[str] = ()
 
     @property
     def arranged(self) -> int:
-        """Which arrangement of bills the money is; 0 for what was counted."""
+        """The arrangement of bills that the money comes from. 0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property
     def cost_types(self) -> Sequence[str]:
-        """All money that the answer tells: who asks must see every one of these."""
+        """All cost types in the answer. The requester must be allowed to see each of them."""
         own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
         first = () if own in self.tells else (own,)
@@ -60,7 +62,7 @@ class CostQuestion:
 
     @cached_property
     def query(self) -> CostQuery:
-        """The question to the ledger; `top` is left to who asks it."""
+        """The query to the totals, without `top`."""
         plain = CostQuery(
             since=self.since,
             until=self.until,
@@ -82,7 +84,7 @@ class CostQuestion:
         return preceding(self.query) if self.compares else None
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
-        """Refusal 400 for a span that ends before it begins, or that would be cut in too many periods."""
+        """Raise Refusal 400 if the time range is empty or has more than `most` periods."""
         check_span(self.query, most=most)
 
 
@@ -91,7 +93,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
         raise _wrong("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
     if (query.until - query.since) / length > most:
-        raise _wrong(f"this is more than {most} periods; take a shorter span or a coarser granularity")
+        raise _wrong(f"the time range has more than {most} periods; use a shorter range or longer periods")
 
 
 def _wrong(message: str) -> Refusal:

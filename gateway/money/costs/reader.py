@@ -1,4 +1,4 @@
-"""What somebody sees of costs: calls, dimensions and views, and what is surely about these calls alone."""
+"""Access of a requester to costs: the visible calls, dimensions and views."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from spool.registry.views import View, dimensions
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReader:
     """
-    Who asks about costs: `rights` say which calls, in which money, are seen of the `whole` ledger. What is not seen is
-    answered as if it were not there.
+    A requester of costs. `rights` limit the calls and the kinds of money of the `whole` totals that are visible.
+
+    Everything that is not visible is treated as if it did not exist.
     """
 
     whole: Ledger
-    require_registry: Callable[[], Registry]  # Refusal 503 while it cannot be read
+    require_registry: Callable[[], Registry]  # raises Refusal 503 while it cannot be read
     rights: Rights = ALL_RIGHTS
 
     @property
     def is_limited(self) -> bool:
-        """True if a part of the calls is seen alone, or none."""
+        """Whether some or all calls are hidden."""
         return not self.rights.slice.is_everything
 
     @property
     def ledger(self) -> SlicedLedger:
-        """The ledger cut to the calls that are seen in every counted cost type."""
+        """The totals of the calls that are visible in every counted cost type."""
         return SlicedLedger(self.whole, self.rights.slice)
 
     def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
         """
-        Return the ledger cut to the calls that are seen in the money of these cost types. Refusal 403 where there are
-        calls to see, in other money alone.
+        Return the totals of the calls that are visible in all these cost types.
+
+        Raises Refusal 403 if calls are visible only in other cost types.
         """
         found = self.rights.slice_of(cost_types)
         if self.rights.shown and not found.parts:
@@ -49,7 +51,7 @@ class CostReader:
         return SlicedLedger(self.whole, found)
 
     async def visible(self) -> Visible:
-        """Return the test of views, budgets, insights and recommendations that are seen."""
+        """Return the predicate for visible views, budgets, insights and recommendations."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
@@ -59,9 +61,10 @@ class CostReader:
 
     async def derived(self) -> Sequence[Derived]:
         """
-        Return the dimensions beside those of the ledger: the built-in ones, and those of the organization. Of
-        the latter people who see some calls alone get those that their roles and the views that they see
-        name: definitions are closed.
+        Return the derived dimensions: the built-in ones, and those that the organization defined.
+
+        People with limited data access get only the defined dimensions that their roles or visible views use,
+        because definitions are not visible to them.
         """
         derived = self.whole.derived()
         if not self.is_limited or not derived:
@@ -77,8 +80,10 @@ class CostReader:
 
     async def dimensions(self, cost_type: str = "", *, within: SlicedLedger | None = None) -> Sequence[str]:
         """
-        Return what a question may group and filter by; one about billed money by the dimensions of bills too, and by
-        the tags of their rows that a ledger shows, `within` or that of every counted cost type.
+        Return the dimensions that a query may group and filter by.
+
+        For billed money, these include dimensions of bills and tags of their rows that are visible in
+        `within`, by default in the totals of every counted cost type.
         """
         known = (*self.whole.own_dimensions(), *(each.name for each in await self.derived()))
         if cost_type not in BILLED_TYPES:
@@ -86,11 +91,11 @@ class CostReader:
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
     async def view(self, word: str) -> View:
-        """Return the view of an id or a name. Refusal 400 for one that is unknown, not seen or broken."""
+        """Return the view with this id or name. Raises Refusal 400 if it is unknown, hidden or broken."""
         return self.view_among(word, await self.visible())
 
     def view_among(self, word: str, visible: Visible) -> View:
-        """Return what `view` does, for who has looked at what is visible already."""
+        """Return the view like `view`, with an existing predicate of visibility."""
         views = self.require_registry().views
         try:
             view = views.find_any(word, visible.view)
@@ -100,10 +105,8 @@ class CostReader:
 
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
-    """Return the refusal of somebody whose roles do not show these cost types together."""
+    """Return the refusal for cost types that the roles do not show together."""
     asked = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)
-    words = (
-        f"this shows {asked}, and your roles show {shown}; an Organizer can give you a role that shows more"
-    )
+    words = f"this shows {asked}, but your roles show only {shown}; ask an Admin for a role that shows more"
     return Refusal(403, "cost_type", words)

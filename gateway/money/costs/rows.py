@@ -1,4 +1,4 @@
-"""The rows of an answer by period and group, beside those of the period before, as a report shows them. Pure."""
+"""Formats the rows of an answer by period and group, optionally next to those of the period before. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 class AnswerRows:
     """
-    The rows of `places`, in their order, and `total` over all of them. With `most`, a longer answer shows its largest
-    groups, and the others as one: `row_count` is how many rows there were, before `is_truncated` made them fewer.
+    The rows of `places`, in order, and `total` over all of them.
 
-    `show` are measures of rows; `asked` are those that are made for who asks for them, of the answer and of
-    the period before.
+    If there are more than `most` rows, the largest groups stay and the others are joined; `is_truncated` is
+    then set. `row_count` is the number of rows before. `show` are measures of rows; `asked` are the measures
+    on request, for the answer and for the period before.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class AnswerRows:
         self.charges, self.unconverted = total.charges, total.unconverted
 
     def shown(self, place: Place) -> dict[str, object]:
-        """Return the row of a place."""
         index, group = place
         start = self._starts[index]
         query = self._query
@@ -79,7 +78,7 @@ class AnswerRows:
         group: Group,
         asked: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
-        """Return the measures of a row, with those of the period before where they are asked for."""
+        """Return the measures of a row, with those of the period before if they are requested."""
         now, before = sides
         found = self._measures(combined(now, start=start, group=group), asked[0])
         if not self._has_previous:
@@ -101,7 +100,9 @@ class AnswerRows:
 
 
 def identity(place: Place) -> str:
-    """Return the sort key of a row within its period: unknown values first, the other groups last."""
+    """
+    Return the sort key of a row within its period. Unknown values sort first, and the joined groups last.
+    """
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
@@ -116,8 +117,8 @@ def _placed(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
     """
-    Group the rows of the span and of the span before by place. An earlier period without a counterpart
-    has no place.
+    Group the rows of the time range and of the one before by place. Earlier periods without a counterpart
+    are left out.
     """
     found: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
@@ -135,7 +136,9 @@ def _placed(
 def _largest(
     rows: Sequence[CostRow], places: Collection[Place], most: int, *, by: str
 ) -> frozenset[Group] | None:
-    """The largest groups whose rows, with one for the others in each period, are at most so many; None if all fit."""
+    """
+    Return the largest groups that fit into `most` rows, with one row per period for the others. None if all fit.
+    """
     if len(places) <= most:
         return None
     counts = Counter(group for _, group in places)
@@ -155,7 +158,7 @@ def _largest(
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
     """
-    Count the calls with a known duration, and estimate percentiles of it; null beyond the last edge (5 minutes).
+    Count the calls with a known duration, and estimate percentiles. A percentile above 5 minutes is null.
     """
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

@@ -1,4 +1,4 @@
-"""Times in requests and answers: days and times of parameters, and epoch seconds as text."""
+"""Parses days and times of parameters, and formats epoch seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gateway.service.errors import Refusal
 
 def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
     """
-    Read a day or a time, of `zone` unless it names another. A day that ends something is part of it.
+    Parse a day or a time, in `zone` unless the text has a zone. With `end`, a day includes its whole day.
 
-    Refusal 400 for any other text.
+    Raises Refusal 400 for any other text.
     """
     try:
         when = datetime.fromisoformat(text)
@@ -20,14 +20,14 @@ def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False)
             400, "invalid_parameter", f"{name} must be a day such as 2026-11-01, or an RFC 3339 time"
         ) from None
     if not 2000 <= when.year < 2200:
-        raise _wrong(f"{name} must lie between the years 2000 and 2200")
+        raise _wrong(f"{name} must be between the years 2000 and 2200")
     if end and len(text) <= len("2026-11-01"):
         when += timedelta(days=1)
     return when if when.tzinfo else when.replace(tzinfo=zone)
 
 
 def seconds(at: float) -> str:
-    """Write epoch seconds as text, as the service writes the times of an insight."""
+    """Format epoch seconds as text, like the service formats the times of an insight."""
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 

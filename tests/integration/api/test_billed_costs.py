@@ -88,7 +88,7 @@ async def test_counted_money_beside_a_bill(serve: Serve) -> None:
 
 NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
     ((("granularity", "hourly"),), "per whole day in UTC"),
-    ((("measures", "calls"),), "measures are of counted calls"),
+    ((("measures", "calls"),), "measures count calls"),
 ]
 
 

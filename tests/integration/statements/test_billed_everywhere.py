@@ -51,7 +51,7 @@ async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: Oper
         assert credit["change"] == "3"
         assert credit["prices"] == "3"
         assert credit["calls"] == 0
-        assert "more was billed that is of no known calls" in found["comparison"]["sentence"]
+        assert "more was billed without known calls" in found["comparison"]["sentence"]
         assert found["comparison"]["cost_type"] == cost_type
         assert found["billed"]["days"]["closed"] == 1
     by_charge = await compared(server, cost_type="billed_cost", by="charge")
@@ -69,7 +69,7 @@ async def test_what_cannot_be_compared_is_refused_in_words(server: OperatorServe
     refused = await compared(server, status=400, cost_type="metered_cost")
     assert "cost_type must be one of real_cost, billed_cost" in refused["error"]["message"]
     today = {"from": "2026-09-21", "to": "2026-09-21", "cost_type": "billed_cost"}
-    assert "days that are over" in (await compared(server, status=400, **today))["error"]["message"]
+    assert "finished days" in (await compared(server, status=400, **today))["error"]["message"]
     assert "unknown dimension" in (await compared(server, status=400, by="charge"))["error"]["message"]
 
 

@@ -98,9 +98,9 @@ async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server
 
 
 NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
-    (("show", "calls"), "money alone"),
-    (("top_by", "calls"), "money alone"),
-    (("unit", "user"), "money alone"),
+    (("show", "calls"), "only money"),
+    (("top_by", "calls"), "only money"),
+    (("unit", "user"), "only money"),
     (("currency", "EUR"), "in USD"),
     (("per", "hourly"), "per whole day in UTC"),
     (("cost_type", "guessed_cost"), "cost_type"),

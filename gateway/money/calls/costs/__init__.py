@@ -1,1 +1,1 @@
-"""The calls of the operator API on costs: sums, reports, budgets, and what a change or forecast is made of."""
+"""Operator API of costs: totals, reports, changes, forecasts and what-if questions."""

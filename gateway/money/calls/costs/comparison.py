@@ -1,4 +1,4 @@
-"""The call of the operator API for a change of costs: what it is made of, and which groups drive it."""
+"""Operator API for a change of costs: its parts, and the groups that caused it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAG
     "GET",
     "/comparison",
     VIEW_COSTS,
-    "What changed the costs",
+    "Explain what changed the costs",
     optional=ONCE,
     repeated=REPEATED,
     shows=SLICED,
@@ -51,11 +51,11 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAG
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Compare the costs of two spans over all records closed by now: the ledger catches up first.
+    Compare the costs of two time ranges. The totals first include all records that are closed by now.
 
-    `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given
-    where sums may lack records that were gone before they were counted. `billed` is null, or how final the days of
-    billed money are.
+    `rows` add up to `total`, and the parts of each row add up to its change, exactly. `whole_since` is
+    included if totals may lack records that were deleted before they were counted. `billed` is null, or
+    states how final the bills are.
     """
     services, reads, given = request.services, request.reads, request.http.query
     cost_type = given.get("cost_type", REAL_COST)
@@ -99,10 +99,9 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
     """
-    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST
-    as days or times.
+    Return the query for the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST.
 
-    Invalid, or a Refusal, for anything else.
+    FIRST and LAST are days or times. Raises Invalid or a Refusal for anything else.
     """
     if against == PREVIOUS:
         return preceding(query)

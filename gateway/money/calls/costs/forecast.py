@@ -1,4 +1,4 @@
-"""The call of the operator API for what a running period will cost, by the method of budgets."""
+"""Operator API for the forecast of a running period, with the method of budgets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
     "GET",
     "/forecast",
     VIEW_COSTS,
-    "What a running period will cost",
+    "Forecast the costs of a running period",
     optional=ONCE,
     repeated=REPEATED,
     shows=SLICED,
@@ -30,10 +30,11 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    The running week, month, quarter or year, up to everything closed by now: the ledger catches up first.
+    Forecast the running week, month, quarter or year. The totals first include all records that are
+    closed by now.
 
-    `total` is null with a `reason` while there is too little history. Of the `days` that are not over the first
-    has what is spent of it already.
+    `total` is null with a `reason` if there is too little history. The first of the remaining `days` includes
+    today's spend so far.
     """
     given = request.http.query
     ledger = request.ledger

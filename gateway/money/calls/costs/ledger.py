@@ -1,4 +1,4 @@
-"""The calls of the operator API on the ledger: counting or pricing again, and frozen rates."""
+"""Operator API of the totals: rebuild them, price them again, and freeze exchange rates."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ if TYPE_CHECKING:
 
 
 class Rebuild(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 class Reprice(RequestBody):
-    """`since` is a day (UTC) or an RFC 3339 time: what happened before it keeps its estimates."""
+    """
+    Recalculate estimates. `since` is a day (UTC) or an RFC 3339 time; earlier estimates stay as they are.
+    """
 
     since: str
 
 
 class FreezeRates(RequestBody):
-    """`month` is one that is over, such as 2026-10."""
+    """Freeze exchange rates. `month` is a finished month, such as 2026-10."""
 
     month: str
 
 
-@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count anew what is kept")
+@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count the totals again from stored records")
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
-    """Count anew before answering, so that it is done when a command without a server ends."""
+    """
+    Rebuild before answering, so that a command without a server does not exit before the rebuild finishes.
+    """
     services = request.services
     ledger = request.services.ledger
     async with request.audited("ledger.rebuild", "ledger", {}):
@@ -61,19 +65,19 @@ def _month(name: str) -> CalendarMonth:
     try:
         return CalendarMonth.of(name)
     except ValueError:
-        raise Invalid(f"month must be one such as 2026-10, and this is {name[:20]}") from None
+        raise Invalid(f"month must be YYYY-MM, such as 2026-10, but is {name[:20]}") from None
 
 
-@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the rates of a month")
+@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the exchange rates of a month")
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
-    """Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to."""
+    """Freeze the exchange rates of a month. Afterwards, no rates file and no setting changes its amounts."""
     from gateway.money.currencies import ExchangeRates, days_of, digest_of
 
     services = request.services
     now = request.now()
     month = _month(request.body.month)
     if month.end > now:
-        raise Invalid(f"{month.name} is not over: its rates can be frozen on {moment(month.end)}")
+        raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {moment(month.end)}")
     rates = ExchangeRates(services.currency())
     table = await asyncio.to_thread(rates.table)
     if rates.problem is not None:
@@ -87,16 +91,16 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
 
 
-@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Take back frozen rates")
+@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Unfreeze the exchange rates of a month")
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Take back that the rates of a month are frozen: the configuration and its file decide again."""
+    """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
     month = _month(request.http.match_info["month"])
     await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
     request.services.sums_changed()
     return {}
 
 
-@call("POST", "/ledger/reprice", MODIFY_BILLING, "Price estimates again")
+@call("POST", "/ledger/reprice", MODIFY_BILLING, "Recalculate estimated costs")
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     given = request.body
     services = request.services

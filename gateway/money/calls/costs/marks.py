@@ -1,4 +1,4 @@
-"""The call for what charts mark on a day: annotations, changed list prices, new models."""
+"""Operator API for the notes in charts: annotations, changes of list prices, and new models."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from spool.registry.permission_sets import VIEW_COSTS
 REPEATED = ("where",)
 ONCE = (*ONE_SPAN, "view")
 ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
-MOST_MODELS = 50  # those with the most calls are looked at
+MOST_MODELS = 50  # only the models with the most calls are considered
 MOST_MARKS = 100
-NEW_AFTER = timedelta(days=365)  # without a call of a model
-MOST_DAYS = 366  # beyond, a new model stands on the first day of a month
-_SHORT = -1  # the size of input from which the prices of short prompts hold
+NEW_AFTER = timedelta(days=365)  # a model without calls for this long counts as new
+MOST_DAYS = 366  # in a longer time range, a new model is marked on the first day of its month
+_SHORT = -1  # minimum input size of the prices for short prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class ChartMark:
     day: str
     kind: str
     text: str
-    id: str | None = None  # of an annotation
+    id: str | None = None  # id of the annotation, if it is one
 
 
 @call(
     "GET",
     "/marks",
     VIEW_COSTS,
-    "Annotations, changed list prices and new models of a span, by day",
+    "List annotations, changed list prices and new models in a time range by day",
     optional=ONCE,
     repeated=REPEATED,
     shows=SLICED,
@@ -56,9 +56,10 @@ class ChartMark:
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Return the newest of the span, by day. A model is new if no call of it passed the filters in the year before.
+    Return the newest notes of the time range, by day. A model is new if the filters match none of its calls
+    in the preceding year.
 
-    An annotation of a view is marked in questions of this view, and in those without one.
+    Annotations of a view appear in queries of this view and in queries without a view.
     """
     await request.ledger.catch_up(request.services.log)
     query = (await question_of(request, await request.reads.dimensions())).query
@@ -66,7 +67,7 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
-    """Return the marks of a question inside the view that the request names; the ledger is not caught up."""
+    """Return the notes for a query in the requested view. Does not update the totals first."""
     ledger = request.ledger
     found = [
         *await _annotations(request, query),
@@ -95,7 +96,7 @@ def _last(query: CostQuery) -> datetime:
 
 
 async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
-    """Days are read of models alone that were not called in the year before: mostly of none."""
+    """Return the first calls of new models. Days are read only for these models, which are usually none."""
     days = (query.until - query.since).days
     asked = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
     rows = await ledger.costs(replace(asked, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
@@ -110,7 +111,7 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
     for row in sorted(rows, key=lambda row: row.start):
         if row.calls and row.group in new:
             first.setdefault(str(row.group[0]), row.start)
-    # Without a call before, nothing is new on the first day.
+    # If there were no calls before, models of the first day are not new.
     begin = min(first.values(), default=None) if known is None else None
     return [
         ChartMark(
@@ -124,8 +125,8 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
 async def _known_before(
     ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
 ) -> frozenset[Group] | None:
-    """The models with calls in the year before a question; None if there was no call at all."""
-    # Of old days whole sums alone are kept: this divides none, whatever the zone.
+    """Return the models with calls in the year before the query, or None if there were no calls at all."""
+    # Older totals exist only for whole days in UTC, so begin at midnight in UTC in every zone.
     midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
     rows = await ledger.costs(replace(before, kept=models))
@@ -133,7 +134,7 @@ async def _known_before(
 
 
 async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
-    """Return what changed on the days of the span, which begin at midnight in UTC."""
+    """Return changes of list prices in the time range. They take effect at midnight in UTC."""
     asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
     rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
     groups = {row.group for row in rows}
@@ -143,14 +144,16 @@ async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) 
     try:
         book = await asyncio.to_thread(money.prices)
     except CardUnreadable:
-        return []  # calls have no prices either, and `tollhouse check` names the line
+        return []  # no call can be priced either, and `tollhouse check` shows the faulty line
     return list(_changed_prices(book, models, query))
 
 
 def _changed_prices(
     book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
 ) -> Iterator[ChartMark]:
-    """`models` are each a provider and a name. A model that several providers changed alike is marked once."""
+    """
+    Yield the price changes of the models (provider, name). Equal changes of several providers are yielded once.
+    """
     since, until = (int(each.timestamp() * NS) for each in (query.since, query.until))
     seen = set()
     for provider, model in models:
@@ -164,12 +167,12 @@ def _changed_prices(
 
 
 def _shown(quote: Quote) -> Mapping[int, Mapping[str, str]]:
-    """Prices by unit, by the size of input from which they hold."""
+    """Return prices by unit, by the input size from which they apply."""
     return {above: part.shown for above, part in quote.parts}
 
 
 def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]) -> str:
-    """Describe what changed; empty if nothing did, or if there was no price."""
+    """Describe what changed. Return "" if nothing changed, or if the old or the new price is missing."""
     old = before.get(_SHORT, {})
     new = after.get(_SHORT, {})
     changed = [name for name in UNITS if name in old and name in new and old[name] != new[name]]
@@ -177,7 +180,9 @@ def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[
         return ", ".join(f"{UNITS[name].words} ${old[name]} → ${new[name]}{_per(name)}" for name in changed)
     if not old or not new or before == after:
         return ""
-    return "those of long prompts" if old == new else "some have a price of their own now, or none any more"
+    return (
+        "prices of long prompts" if old == new else "some kinds of usage got a separate price or lost theirs"
+    )
 
 
 def _per(name: str) -> str:

@@ -1,8 +1,8 @@
 """
-What AI costs, its dimensions and its tags, read from the ledger.
+API of costs for keys: AI costs, their dimensions and tags, read from the totals.
 
-Parameters are those of the service, and every dimension is a filter, too; `view` and `measures` are
-Tollhouse's own. Cursors carry all parameters, so that the next page needs nothing else.
+The parameters are those of the service, and each dimension is also a filter. `view` and `measures` are
+Tollhouse's own. Cursors contain all parameters, so that the next page needs no other parameter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from spool.meters import METERS
 from spool.people import People
 
 PAGE = 10_000
-MAX_VALUES = 10_000  # of a tag
+MAX_VALUES = 10_000  # values per tag
 
 _ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
@@ -68,7 +68,10 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row before it is shown: of many, one page alone is. With `meter` it has the usage of one of many."""
+    """
+    A row before it is formatted, because only one page of many rows is shown. `meter` selects one meter
+    of its usage.
+    """
 
     question: CostQuestion
     row: CostRow
@@ -78,18 +81,18 @@ class Item:
 
     @property
     def usage_date(self) -> str:
-        """The first day, or hour, of the row's period, also where the question begins later."""
+        """The first day or hour of the row's period, even if the query begins later."""
         return _usage_date(self.question.per, self.row.start)
 
     @property
     def place(self) -> str:
-        """Unique among the rows of a question."""
+        """A sort key that is unique among the rows of a query."""
         of_meter = (self.meter,) if self.meter else ()
         return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
 
     @property
     def amount(self) -> float:
-        """Return the amount to sort by; the amount that is shown is exact."""
+        """The amount for sorting; the response has the exact value."""
         return float(self._amount)
 
     @property
@@ -130,7 +133,7 @@ def _named(
     )
 
 
-# The service can hide dimensions, and its clients may ask for hidden ones; here none is ever hidden.
+# The service can hide dimensions, so its clients may send this filter. Tollhouse never hides any.
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
@@ -139,7 +142,9 @@ TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
 
 
 def cost_list(dimensions: Sequence[str]) -> List[Item]:
-    """The list of costs. The parameters are filters of it, so that answers name them and cursors keep them."""
+    """
+    Define the list of costs. All parameters are filters, so that responses name them and cursors contain them.
+    """
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
@@ -182,7 +187,7 @@ _COST_ROW = {
     "GET",
     "/v2/billing/costs",
     "billing:read_costs",
-    "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
+    "List AI costs and usage by period and dimension, including configured tags",
     endpoint="costs",
     required=("start_date",),
     lists=cost_list((*DIMENSIONS,)),
@@ -192,10 +197,12 @@ _COST_ROW = {
 )
 async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
-    `whole_since` is there where sums of before it may lack records that were gone before they were counted,
-    `units` where not money alone is asked for; by meter each row has a unit. `cut_periods` are there where the question
-    begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
-    its days are, and what no calls are known for.
+    List costs.
+
+    `whole_since` is included if earlier totals may lack records that were deleted before they were counted.
+    `units` is included if the rows have other values than money; with a meter, each row has its unit.
+    `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money; it
+    states how final the days are, and the money without known calls.
     """
     rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *await rows.row_tags())
@@ -207,7 +214,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     "GET",
     "/v2/billing/dimensions",
     "billing:read_dimensions",
-    "What costs can be grouped and filtered by",
+    "List the dimensions to group and filter costs by",
     endpoint="dimensions",
     lists=DIMENSION_LIST,
     item=closed(_NAMED),
@@ -224,7 +231,7 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     "GET",
     "/v2/billing/resource_tags",
     "billing:read_resource_tags",
-    "The tags among the dimensions, with their values in calls and in rows of billing connections",
+    "List the tags, with their values in calls and in rows of billing connections",
     endpoint="resource_tags",
     lists=TAG_LIST,
     item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
@@ -232,8 +239,10 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
     """
-    `sources` says whether calls or rows of billing connections have a tag; `values` are those of both. Of very many
-    values `more_values` are not named. `more_tags` is there where rows have more tags than the list.
+    List tags. `sources` states whether calls or rows of billing connections have the tag, and `values` has both.
+
+    `more_values` is the number of values that are left out. `more_tags` is included if rows have more tags
+    than the list.
     """
     tags = await request.services.ledger.tag_values()
     most = request.services.billing_connections.max_tags
@@ -255,17 +264,17 @@ def _tag(tag: TagValues) -> dict[str, Any]:
 
 
 class _Rows:
-    """The rows of the costs that a request asks for."""
+    """The rows of costs for a request."""
 
     def __init__(self, money: MoneyServices, people: People) -> None:
-        self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
+        self.beside: dict[str, object] = {}  # other root keys of the response, filled by `page`
         self._money = money
         self._people = people
         self._reads = reader_of_key(money)
         self._row_tags: Sequence[str] = ()
 
     async def row_tags(self) -> Sequence[str]:
-        """Return the tags that rows of billing connections have, and calls have not; as many as are listed."""
+        """Return the tags that only rows of billing connections have, up to the limit of the list."""
         ledger = self._money.ledger
         most = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
         self._row_tags = (await ledger.row_tags())[:most]
@@ -284,11 +293,9 @@ class _Rows:
             check_by_meter(cost_type, measures)
             group_by = tuple(name for name in group_by if name != METER)
         if meter and not is_usage:
-            raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
+            raise _wrong(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
         if measures and cost_type in BILLED_TYPES:
-            raise _wrong(
-                f"measures are of counted calls: ask for them with another cost_type than {cost_type}"
-            )
+            raise _wrong(f"measures count calls, so they need another cost_type than {cost_type}")
         if "missing" in once and cost_type not in BILLED_TYPES:
             raise _wrong(MISSING_IS_OF_BILLS)
         question = replace(
@@ -320,9 +327,9 @@ class _Rows:
         return replace(cut, known=await self._money.known_values())
 
     async def _question(self, asked: Mapping[str, tuple[str, ...]], once: Mapping[str, str]) -> CostQuestion:
-        """Return the question about a span, by its filters and in its view; Refusal 400 for a wrong one."""
+        """Return the query with its filters, in its view. Raises Refusal 400 if it is invalid."""
         if "start_date" not in once:
-            raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
+            raise _wrong("start_date is required; use a day such as 2026-11-01, or an RFC 3339 time")
         include, exclude = self._filters(asked)
         now, end = self._money.clock.now(), once.get("end_date")
         question = CostQuestion(
@@ -336,29 +343,37 @@ class _Rows:
         return replace(question, view=await self._reads.view(once["view"])) if "view" in once else question
 
     def _filters(self, asked: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
-        """Return what the dimensions among the parameters include, and with `filters` what is excluded."""
+        """
+        Return the included and the excluded values of the dimensions, from `filters` and from the other parameters.
+        """
         known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
         include = {name: values for name, values in asked.items() if name in known}
         if "filters" not in asked:
             return include, {}
         more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
         for name in include.keys() & more.keys():
-            raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
+            raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
         return include | more, exclude
 
 
 def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
-    """Refusal 400 for what is no usage: a call may have several meters, and its money is not of one of them."""
+    """
+    Raise Refusal 400 if the query by meter is not about usage, because a call may have several meters but
+    has one cost.
+    """
     if cost_type != USAGE_AMOUNT:
-        raise _wrong(f"meters are usage: group by {METER} with cost_type={USAGE_AMOUNT}")
+        raise _wrong(f"meters are usage, so to group by {METER}, use cost_type={USAGE_AMOUNT}")
     if measures:
-        raise _wrong(f"measures are of calls, which may have several meters: ask for them without {METER}")
+        raise _wrong(f"measures count calls, which may have several meters, so use measures without {METER}")
 
 
 def _filters(
     text: str, known: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
+    """
+    Return the included and the excluded values of the JSON in `filters`. `!` before a name excludes;
+    null is unknown.
+    """
     try:
         filters = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -370,16 +385,16 @@ def _filters(
     for name, wanted in filters.items():
         dimension = name.removeprefix("!")
         if dimension not in known:
-            raise _wrong(f"filters may name {', '.join(known)}")
+            raise _wrong(f"filters accepts only {', '.join(known)}")
         values = wanted if isinstance(wanted, list) else [wanted]
         if not values or not all(value is None or isinstance(value, str) for value in values):
-            raise _wrong(f"filters: {dimension} must be text or a list of texts")
+            raise _wrong(f"filters: {dimension} must be a text or a list of texts")
         (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
     return include, exclude
 
 
 def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
-    """Return an item for each meter of each item; of one meter alone, if it is named."""
+    """Return one item per meter of each item, or only those of the given meter."""
     return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
 
 
@@ -397,7 +412,7 @@ def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPa
     )
 
 
-@lru_cache(1024)  # rows come by period, and many are of one
+@lru_cache(1024)  # rows are sorted by period, so many have the same one
 def _usage_date(granularity: str, start: datetime) -> str:
     return _time(own_start(granularity, start))
 

@@ -1,4 +1,4 @@
-"""Questions about costs as the parameters of a call name them, and the rows of their answers in pages."""
+"""Reads cost queries from the parameters of a request, and writes the rows of a response in pages."""
 
 from __future__ import annotations
 
@@ -57,26 +57,28 @@ ONCE = (
 FORMATS = ("json", "csv")
 LINES = ("meters",)
 ROWS = "rows"
-_OF_BILLS = ["cost"]  # all that a report of billed money shows
-_PLACE = "place"  # the only order: that of the report
+_OF_BILLS = ["cost"]  # the only measure of a report of billed money
+_PLACE = "place"  # rows keep the order of the report
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportForm:
-    """How the answer is shown: measures of MEASURES and ASKED, the `unit` that some are of, and as what."""
+    """
+    The form of the response: measures of MEASURES and ASKED, the `unit` of some of them, and the format.
+    """
 
     show: Sequence[str]
     unit: str
     as_csv: bool
-    has_lines: bool  # of the estimates of its rows
+    has_lines: bool  # whether rows have price lines
 
 
 async def report_question(
     request: OperatorRequest[Any, Any], known: Sequence[str]
 ) -> tuple[CostQuestion, ReportForm]:
-    """Read the question for a report. Invalid, or a Refusal, for a wrong one."""
+    """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
     given = request.http.query
     show = _words(given.getall("show", []))
     for name in show:
@@ -97,14 +99,14 @@ async def report_question(
     check_one_of("format", given.get("format", "json"), FORMATS)
     check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
     if as_csv and not set(PAGING).isdisjoint(given):
-        raise Invalid("CSV has every row: leave limit and cursor out")
+        raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = given.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     asked = await question_of(request, known)
     if has_lines:
         check_one_of("lines", given["lines"], LINES)
         if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
-            raise Invalid("lines=meters is of counted dollars by the hour, as JSON: ask for per=hourly")
+            raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
     told = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
     question = replace(
@@ -122,7 +124,9 @@ async def report_question(
 
 
 async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
-    """Read the span, the groups and the filters of a question. Invalid, or a Refusal, for a wrong one."""
+    """
+    Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if they are wrong.
+    """
     given = request.http.query
     by = _words(given.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
@@ -130,9 +134,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
     for text in given.getall("where", []):
         name, equals, value = text.partition("=")
         if not equals:
-            raise Invalid(
-                f"where={text} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search"
-            )
+            raise Invalid(f"where={text} is not a filter; use NAME=VALUE or NAME!=VALUE, such as team=search")
         terms = exclude if name.endswith("!") else include
         dimension = name.removesuffix("!")
         terms[dimension] = (*terms.get(dimension, ()), value)
@@ -154,13 +156,13 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
 def times(
     given: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
-    """Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one."""
+    """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
     try:
         zone = ZoneInfo(given.get("tz", "UTC"))
-    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
     if "range" in given and ("from" in given or "to" in given):
-        raise Invalid("range says when it begins and ends; leave from and to out")
+        raise Invalid("range sets the start and the end, so use it without from and to")
     named = given.get("range", default)
     check_one_of("range", named, RANGES)
     since, until = span(named, now, zone)
@@ -172,7 +174,7 @@ def times(
 
 
 def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
-    """True if the span is of whole months, in its zone, the last of which is over."""
+    """Return whether the time range consists of whole months in its zone that are all over."""
     now = request.now()
     since, until, zone = times(request.http.query, now)
     edges = [since.astimezone(zone), until.astimezone(zone)]
@@ -188,11 +190,14 @@ def top_of(text: str) -> int:
 
 
 def _check_of_bills(given: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
-    """Invalid for questions of billed money about calls or in other currencies."""
+    """Raise Invalid if a query of billed money needs calls or another currency."""
     if measures - {*_OF_BILLS} or "unit" in given:
-        raise Invalid(f"{cost_type} is money alone: show and top_by are cost, or ask for another cost_type")
+        raise Invalid(
+            f"{cost_type} has only money, so use show=cost and top_by=cost without unit, or use another "
+            "cost_type"
+        )
     if given.get("currency", CURRENCY) != CURRENCY:
-        raise Invalid(f"{cost_type} is in {CURRENCY}: leave currency out, or ask for another cost_type")
+        raise Invalid(f"{cost_type} is in {CURRENCY}, so leave currency out, or use another cost_type")
 
 
 def _words(texts: Sequence[str]) -> list[str]:
@@ -211,8 +216,10 @@ async def enveloped(
     most: int,
 ) -> dict[str, Any]:
     """
-    Return the rows of a report in the envelope of every list: one page has all of them unless a limit is asked for, at
-    most so many. A cursor is the question's own: another question is refused with 400.
+    Return the rows of a report in the envelope of every list.
+
+    Without a limit, one page has up to `most` rows. A cursor is valid only for its own query, otherwise the
+    response is 400.
     """
     given = request.http.query
     question = sorted((name, value) for name, value in given.items() if name not in PAGING)
@@ -234,6 +241,6 @@ async def enveloped(
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
     filtering = {
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
-        "current": {name: list(values) for name, values in current.items()},  # of `where` and of the view
+        "current": {name: list(values) for name, values in current.items()},  # from `where` and the view
     }
     return {ROWS: shown, **page, "filtering": filtering}

@@ -1,6 +1,6 @@
 """
-The call of the operator API for costs: by dimensions and periods, beside the period before, the largest groups
-alone, as JSON or CSV.
+Operator API of cost reports: by dimensions and periods, optionally with the period before or only the largest
+groups, as JSON or CSV.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spool.streams import METRIC
     "GET",
     "/report",
     VIEW_COSTS,
-    "Costs by dimensions",
+    "Report costs by dimensions",
     optional=ONCE,
     repeated=REPEATED,
     gives={JSON: OBJECT, "text/csv": TEXT},
@@ -43,15 +43,14 @@ from spool.streams import METRIC
 )
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    The costs of everything closed by now: the ledger catches up first.
+    Report costs. The totals first include all records that are closed by now.
 
-    `whole_since` is given where sums of the report may lack records that were gone before they were counted.
-    `total` is over all rows; a period of the period before that has no counterpart is in it alone. A period of
-    `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
-    are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
-    envelope of every list. `billed` is null, or how final the days of billed money are. With lines=meters a row
-    has `price_lines`: what its estimates were charged for, and the counts and the cost of the calls that these are
-    of; null if none is known.
+    `total` is over all rows, including periods of the time before that have no counterpart. `whole_since` is
+    included if totals may lack records that were deleted before they were counted. `cut_periods` lists
+    periods that the query covers only in part. JSON has at most answers.max_rows rows: with more, `truncated`
+    is true and the smaller groups are added up as OTHER. CSV has all rows. `billed` is null, or states how
+    final the days of billed money are. With lines=meters, a row has `price_lines`: the lines that its
+    estimated cost consists of, with the counts and the cost of those calls, or null.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -123,7 +122,7 @@ def _as_csv(payload: Mapping[str, Any]) -> Pieces:
 
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    """The rows of a report; the same columns whether there are any or not."""
+    """Yield the rows of a report as CSV. The columns do not depend on whether there are rows."""
     asked = payload["report"]
     before = [f"previous_{name}" for name in asked["show"]] if asked["previous"] else []
     names = [*columns(asked), *asked["show"], *before]

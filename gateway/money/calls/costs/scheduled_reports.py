@@ -1,4 +1,4 @@
-"""The calls of the operator API that write a scheduled report now: to look at it, and to send it."""
+"""Operator API of scheduled reports: preview a report, and send it now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 
 class SendReport(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 def sender(services: OperatorServices) -> ReportSender:
@@ -35,12 +35,12 @@ def sender(services: OperatorServices) -> ReportSender:
     "GET",
     "/scheduled-reports/{id}/preview",
     VIEW_COSTS,
-    "Show what a scheduled report says of the last whole period",
+    "Preview a scheduled report of the last whole period",
     shows=SLICED,
     in_turn=True,
 )
 async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
-    """The report of the last whole period, as the person who asks may see it. Nothing is sent."""
+    """Return the report of the last whole period, with the data that the requester may see. Sends nothing."""
     report = await _report(request)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())
@@ -60,13 +60,13 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     status=201,
 )
 async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
-    """The report of the last whole period to everybody who gets it; the schedule stays as it is."""
+    """Send the report of the last whole period to all its recipients. The schedule does not change."""
     report, writer = await _report(request), sender(request.services)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())
     told, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not told:
-        raise NotAllowed(problem or "there is nobody to send it to")
+        raise NotAllowed(problem or "the report has no recipients")
     await request.registry.table(ScheduledReportTable).send(report, told, actor=request.actor)
     ids = [f"{channel}:{notice.id}" for notice, channel in told]
     return {"notifications": ids, "problem": problem or None}

@@ -1,4 +1,4 @@
-"""The call of the operator API for what calls would have cost with another model."""
+"""Operator API for the costs of calls if they had used another model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONCE = ("from", "to", "range", "view", "tz")
     "GET",
     "/what-if",
     VIEW_COSTS,
-    "What calls would have cost with another model",
+    "Estimate the costs with another model",
     required=REQUIRED,
     optional=ONCE,
     repeated=REPEATED,
@@ -42,10 +42,10 @@ ONCE = ("from", "to", "range", "view", "tz")
 )
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Everything closed by now: the ledger catches up first. Whole days of UTC that the span touches, the
-    largest change first.
+    Estimate the costs with another model. The totals first include all records that are closed by now.
 
-    `left_out` is the cost of small sums of days with very many: they are not worked out and in no row.
+    All days (UTC) that the time range touches are included. The largest change comes first. `left_out` is the
+    cost of small sums on days with very many sums, which are not recalculated and in no row.
     """
     services = request.services
     ledger = request.ledger
@@ -54,7 +54,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     model = request.http.query.get("model", "")
     now = request.now()
     if not model:
-        raise Invalid("model says which one: such as model=gpt-4.1-mini")
+        raise Invalid("model is required, such as model=gpt-4.1-mini")
     try:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
@@ -106,8 +106,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple[Group, Instead]]:
     """
-    Return MAX_TOP groups by what they save or cost, and the rest as one; of equal ones those that are first
-    by their names.
+    Return the MAX_TOP groups with the largest change, and the sum of the others. Ties are sorted by name.
     """
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))
@@ -116,7 +115,7 @@ def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple
 
 
 def _of_days(query: CostQuery, days: range) -> CostQuery:
-    """The question about whole days."""
+    """Return the query for whole days."""
     since = datetime.fromtimestamp(days.start, UTC)
     until = end_of_hour(days.stop - 1)
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))

@@ -138,7 +138,7 @@ def test_depth() -> None:
     ]
     for text in ("[" * (MAX_DEPTH + 1), "[" * 100_000, "a: " + "{a: " * 30_000):
         [fault] = faults(text)
-        assert f"nested {MAX_DEPTH} deep" in fault.error
+        assert f"nested at most {MAX_DEPTH} deep" in fault.error
 
 
 def test_text_that_is_no_utf_8_or_not_to_be_read() -> None:

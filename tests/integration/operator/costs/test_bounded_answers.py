@@ -186,7 +186,7 @@ async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -
 
 
 async def test_filters_of_a_report_are_told(server: OperatorServer) -> None:
-    """As lists tell theirs; CSV has every row, so it has no pages."""
+    """As lists tell theirs; format=csv returns all rows, so it has no pages."""
     told = await ask(server, "/report", where="user!=dear", by="user", range="mtd")
     assert {"user!": ["dear"]} == told["filtering"]["current"]
     assert "user" in {each["field"] for each in told["filtering"]["available"]}

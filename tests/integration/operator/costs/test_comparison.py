@@ -160,7 +160,7 @@ WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
     ({"top": "1001"}, "top must be a whole number from 1 to 1000"),
     ({"by": "colour"}, "Use one of: "),
     ({"where": "colour=red"}, "Use one of: "),
-    ({"where": "team"}, "write NAME=VALUE or NAME!=VALUE"),
+    ({"where": "team"}, "use NAME=VALUE or NAME!=VALUE"),
     ({"view": "nobody"}, "no view"),
     ({"per": "daily"}, "this address accepts only the parameters from, to"),
 ]

@@ -204,7 +204,7 @@ WRONG_WORDS: Sequence[tuple[str, str, str]] = [
     ("format", "xml", "format must be one of json, csv"),
     ("compare", "budget", "compare must be previous"),
     ("lines", "all", "lines must be meters"),
-    ("lines", "meters", "ask for per=hourly"),
+    ("lines", "meters", "needs per=hourly"),
 ]
 
 
