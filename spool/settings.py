@@ -152,21 +152,21 @@ class SpoolSettings:
     pending_items: int = setting(
         20_000,
         "maximum number of waiting partial reports; the same maximum applies to waiting counters",
-        edge="the oldest of the key with the most are recorded without waiting longer",
+        edge="the oldest reports of the Tollhouse key with the most are recorded as they are",
         least=1,
     )
     pending_bytes: Size = setting(
         16 * MIB,
         "maximum bytes of waiting partial reports; the same maximum applies to waiting counters",
-        edge="the oldest of the key with the most are recorded without waiting longer",
+        edge="the oldest reports of the Tollhouse key with the most are recorded as they are",
     )
     max_senders: int = setting(
         400_000,
         "maximum number of sessions, users, traces and services that sent calls in the last hour; "
         "they are remembered to recognize counters that repeat these calls",
         edge=(
-            "the oldest of the key with the most are forgotten, so later counters count in addition to "
-            "the calls that they repeat"
+            "the oldest senders of the Tollhouse key with the most are forgotten, so later counters count in "
+            "addition to the calls that they repeat"
         ),
         least=1,
     )

@@ -1,4 +1,6 @@
-"""What an engine keeps of container metrics: rows, the bytes of files beside them, and what containers used."""
+"""
+Protocols for the storage of container metrics: rows, the bytes of files next to them, and usage of containers.
+"""
 
 from __future__ import annotations
 
@@ -19,39 +21,39 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.sql.small import SmallTable
 
-LONGEST_REST_S = 3600.0  # of a file that could not be sent
+LONGEST_REST_S = 3600.0  # longest pause before a file that could not be sent is tried again
 
-# What `select` finds, oldest first.
-DUE = "due"  # of `kind`: to be sent now, by the time `now`
-UNTOLD = "untold"  # the upstream is to hear of them
-MISSING = "missing"  # of `cluster` and `key`: wanted again, and the bytes are not here
-OVERDUE = "overdue"  # announced, and the address ended before `now`
+# Names of selections for `select`, which returns the oldest rows first.
+DUE = "due"  # of `kind`: to be sent now, which is the time `now`
+UNTOLD = "untold"  # the cost service must still be informed of them
+MISSING = "missing"  # of `cluster` and `key`: requested again, but the bytes are not stored
+OVERDUE = "overdue"  # announced, and the upload address expired before `now`
 UNSENT = "unsent"  # uploaded before `now`
-# delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
+# delivered before `now`, and the bytes are still stored; of `cluster` and `key` if given
 SPENT = "spent"
-FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
-READABLE = "readable"  # metrics whose bytes are here, uploaded at `now` or later
+FORGETTABLE = "forgettable"  # finished, and no bytes are stored
+READABLE = "readable"  # metrics with stored bytes, uploaded at `now` or later
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 
 
 class ContainerFileMoved(SpoolUnavailable):
-    """Another process changed the same row at the same time: nothing was written."""
+    """Another process changed the same row at the same time, so nothing was written."""
 
     def __init__(self) -> None:
-        super().__init__("another gateway changed this file at the same time: repeat it")
+        super().__init__("another gateway changed this file at the same time. Repeat the request")
 
 
 class TooManyFiles(SpoolUnavailable):
-    """Other processes added rows at the same time, so that there is no room for these: nothing was written."""
+    """Other processes added rows at the same time and reached the limit, so nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(
-            "other gateways took the room for files that is left (container.max_files): repeat it"
+            "other gateways used up the remaining number of files (container.max_files). Repeat the request"
         )
 
 
 class ContainerRows(Protocol):
-    """The rows as an engine keeps them."""
+    """The rows in the storage of an engine."""
 
     async def find(self, id: str) -> ContainerFile | None: ...
 
@@ -71,14 +73,14 @@ class ContainerRows(Protocol):
         identity: ClusterIdentity | None = None,
         key: str = "",
     ) -> Sequence[ContainerFile]:
-        """The oldest rows of one of SELECTIONS."""
+        """Return the oldest rows of one of SELECTIONS."""
         ...
 
     async def confirm(self) -> None:
         """
-        Returns when what was read so far outlives what the storage promises; SpoolUnavailable if it may not.
+        Return once everything read so far is as durable as the storage promises. Call it before sending files.
 
-        Who sends files asks for this before.
+        Raises SpoolUnavailable if it may not become durable.
         """
         ...
 
@@ -92,19 +94,20 @@ class ContainerRows(Protocol):
         most: int | None = None,
     ) -> None:
         """
-        Remove the rows in `gone`, replace rows, and change the books, in one transaction. A pair is the row
-        before, None for a new one, and the row after. If rows are shared: ContainerFileMoved if the stored
-        row differs from the row before, KeyEnded if `expects` fail, TooManyFiles if there are more than
-        `most` rows after new ones.
+        Delete the rows in `gone`, replace rows, and change the accounting, in one transaction.
+
+        A pair is the row before (None for a new one) and the row after. For shared rows, raises
+        ContainerFileMoved if the stored row differs from the row before, KeyEnded if `expects` fail, and
+        TooManyFiles if there would be more than `most` rows.
         """
         ...
 
     async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """(kind, term) -> the number, and the part of it that no row shows any more."""
+        """Return for each (kind, term) its count, and the part of it that no stored row has any more."""
         ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """(kind, state) -> how many rows."""
+        """Return the number of rows by (kind, state)."""
         ...
 
     async def clusters(self) -> Sequence[ClusterFiles]:
@@ -112,27 +115,27 @@ class ContainerRows(Protocol):
         ...
 
     async def waiting(self) -> WaitingFiles:
-        """Sum the files of all clusters that are to be sent to the upstream."""
+        """Add up the files of all clusters that wait to be sent."""
         ...
 
     async def held(self) -> Sequence[HeldFiles]:
-        """Sum the files that each key brought of each cluster."""
+        """Add up the files by key and cluster."""
         ...
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...
 
 
 class ContentDraft(Protocol):
-    """Bytes that arrive. They count only after `keep`."""
+    """Arriving bytes. They count only after `keep`."""
 
     async def write(self, data: bytes) -> None: ...
 
     async def flush(self) -> None:
-        """Flush the draft to disk; it stays a draft."""
+        """Flush the draft to disk. It remains a draft."""
         ...
 
     async def keep(self) -> None:
-        """Store the draft under its id, also for after a power cut."""
+        """Store the draft under its id, so that it survives a power cut."""
         ...
 
     async def drop(self) -> None: ...
@@ -142,26 +145,26 @@ class ContainerContents(Protocol):
     """
     The bytes of files by id.
 
-    Each begins with a line of its own, `head`, from which a file whose row is lost is known again.
+    Each file begins with a line, its `head`, from which a lost row can be restored.
     """
 
     async def begin(self, id: str, head: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
-        """The bytes without the head, in pieces; FileNotFoundError if they are gone."""
+        """Yield the bytes without the head, in pieces. Raises FileNotFoundError if they are deleted."""
         ...
 
     async def remove(self, ids: Sequence[str]) -> None: ...
 
     async def heads(self) -> Mapping[str, bytes]:
-        """Every kept id and its head."""
+        """Return every stored id and its head."""
         ...
 
 
-# -- what containers used, by cluster and day, and how far their metrics are read ----------------------------
+# -- usage of containers by cluster and day, and how far metrics have been read --------------------------------
 
 
-OPEN = -1  # the day of what is still being added up
+OPEN = -1  # stands for the day of a sum that is not finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,26 +184,26 @@ class UsageDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageDocument(UsageDay):
-    """It with what was used."""
+    """A cluster's day with its usage."""
 
     body: bytes
 
 
 class ContainerUsage(Protocol):
-    """Documents of usage."""
+    """Storage of usage documents."""
 
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
 
     async def days(self, since: int) -> Sequence[UsageDay]:
-        """Return what is kept of days from `since` on, by day and cluster."""
+        """Return the stored days from `since` on, by day and cluster."""
         ...
 
     async def keep(self, documents: Sequence[UsageDocument]) -> None:
-        """Keep documents in place of those of the same cluster and day: all of them, or none."""
+        """Store documents in place of those for the same cluster and day: all of them, or none."""
         ...
 
     async def trim(self, before: int) -> None:
-        """Forget the days before one."""
+        """Delete the days before a day."""
         ...
 
 

@@ -1,8 +1,8 @@
 """
-Files and bodies of container metrics: what becomes of each, by its id and once.
+Files and remote-write bodies of container metrics, each stored and delivered once, by id.
 
-A file is announced, uploaded and delivered, or abandoned. Bytes are on disk before a row says so, and a row
-before an answer does; what a crash leaves between the two is taken up at the next opening.
+A file is announced, uploaded and delivered, or abandoned. Its bytes are on disk before a row says so, and the
+row is written before the response. A start repairs the differences that a crash left in between.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
-# -- bytes that arrive: bounded, summed, and kept once they are whole ----------------------------------------
+# -- arriving bytes: limited, hashed, and stored once they are complete ----------------------------------------
 
 
 class FileTooLarge(SpoolError):
-    """It is over container.max_file_bytes."""
+    """The file is larger than container.max_file_bytes."""
 
 
 class Room(Protocol):
-    """Bytes that arrive are held until they are counted with what is kept."""
+    """Reservation of space for arriving bytes, until they are stored and counted there."""
 
     @property
     def settings(self) -> ContainerSettings: ...
@@ -70,7 +70,7 @@ class Room(Protocol):
 
 
 class RepeatedUpload:
-    """The bytes of a file that is here: nothing of them is kept. Like a `ContainerUpload`."""
+    """Upload of a file that is already stored. It stores nothing. Same interface as `ContainerUpload`."""
 
     def __init__(self, file: ContainerFile) -> None:
         self.size = 0
@@ -82,16 +82,18 @@ class RepeatedUpload:
         self._sum.update(data)
 
     async def finish(self) -> bool:
-        """False: it was known. Invalid if these are other bytes than those that were kept."""
+        """
+        Return False, because the file is known. Raises Invalid if the bytes differ from the stored ones.
+        """
         check_same(self._file, self._sum.hexdigest())
         return False
 
     async def drop(self) -> None:
-        """Do nothing: a repeated upload stored no bytes."""
+        """Do nothing, because a repeated upload stores no bytes."""
 
 
 class ContainerUpload:
-    """`write` until all is there, then `finish`; `drop` after anything else."""
+    """Upload of a file. Call `write` until it is complete, then `finish`. In any other case call `drop`."""
 
     def __init__(
         self,
@@ -107,28 +109,30 @@ class ContainerUpload:
         self.size = 0
         self.sha256 = ""
         self._room = room
-        self._place = (file.identity, file.key)  # under which it arrives
+        self._place = (file.identity, file.key)  # cluster and key under which space is reserved
         self._take = take
         self._sum = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
-        """FileTooLarge, SpoolFull; then the upload must be dropped."""
+        """Add bytes. Raises FileTooLarge or SpoolFull; the upload must be dropped then."""
         most = self._room.settings.max_file_bytes
         if self.size + len(data) > most:
-            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+            raise FileTooLarge(f"the file is larger than {most} bytes (container.max_file_bytes)")
         await self._room.make_room(self._place, len(data))
         self.size += len(data)
         self._sum.update(data)
         await self.draft.write(data)
 
     async def finish(self) -> bool:
-        """Keep it; False if it was known already. Invalid if it is not what was announced."""
+        """
+        Store the upload. Return False if it was already known. Raises Invalid if it differs from the announcement.
+        """
         self.sha256 = self._sum.hexdigest()
         file = self.file
         if file.announced_size is not None and file.announced_size != self.size:
-            raise Invalid(f"the file has {self.size} bytes, and {file.announced_size} were announced")
+            raise Invalid(f"the file has {self.size} bytes, but {file.announced_size} were announced")
         if file.announced_sha256 is not None and file.announced_sha256.lower() != self.sha256:
-            raise Invalid("the file does not have the sha_256 that was announced")
+            raise Invalid("the file does not have the announced sha_256")
         await self.draft.flush()
         is_new = await self._take(self)
         self._room.give_back(self._place, self.size)
@@ -140,21 +144,22 @@ class ContainerUpload:
 
 
 def check_same(file: ContainerFile, sha256: str) -> None:
-    """Invalid if a file that is here is not the one with this sum."""
+    """Raise Invalid if a stored file has another checksum."""
     if file.sha256 != sha256:
         raise Invalid(
-            "another file was taken under this reference_id, and stays: announce this one under its own"
+            "another file was already stored under this reference_id. Announce this file under its "
+            "own reference_id"
         )
 
 
-# -- what a crash or a salvage left: bytes without their row -------------------------------------------------
+# -- repair after a crash or a salvage: bytes without a row ----------------------------------------------------
 
 
 _log = logging.getLogger(__name__)
 
 
 async def take_up(kept: KeptFiles, clock: Clock) -> None:
-    """Files on disk whose row is lost wait again; those whose row has done with them go."""
+    """Make files on disk without a row wait again, and delete the bytes of files that are finished."""
     gone = []
     for id, head in (await kept.contents.heads()).items():
         row, told = await kept.rows.find(id), file_of(head)
@@ -165,12 +170,13 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         if told is None or told.id != id:
             _log.error(
-                "a file without a row cannot be read", extra={"action": "container_file_unknown", "id": id}
+                "a container file has no row, and its head is unreadable",
+                extra={"action": "container_file_unknown", "id": id},
             )
             continue
         try:
             size, sum = await _measured(kept.contents.read(id))
-        except FileNotFoundError:  # another process removed it meanwhile
+        except FileNotFoundError:  # another process deleted it meanwhile
             continue
         name = sum if told.kind == REMOTE_WRITE else told.reference
         same = row or (await kept.rows.named(told.kind, told.identity, [name])).get(name)
@@ -179,7 +185,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
         file = replace(row or told, reference=name, state=UPLOADED, asked=False, **facts)
-        with suppress(ContainerFileMoved):  # another process writes the row at this moment
+        with suppress(ContainerFileMoved):  # another process is writing the row
             await kept.write([(row, file)])
     await kept.contents.remove(gone)
 
@@ -214,7 +220,7 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Take up what a crash or a salvage left without its row."""
+        """Open the files, and repair what a crash or a salvage left without a row."""
         kept = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
         await take_up(kept, clock)
         return cls(kept, clock)
@@ -227,7 +233,7 @@ class ContainerFiles:
         *,
         expires_at: float,
     ) -> Sequence[ContainerFile]:
-        """The row of each announced file, in their order. SpoolFull if there is no room for new ones."""
+        """Announce files. Return their rows in order. Raises SpoolFull if there is no space for new rows."""
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, [file.reference for file in announced])
             files = {}
@@ -261,13 +267,13 @@ class ContainerFiles:
 
     async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | RepeatedUpload:
         """
-        Take the bytes of an announced file, or see that they are here. NotThere if nobody waits for them.
+        Begin the upload of an announced file. Raises NotThere if the file is not expected.
 
-        They are kept if `expects` hold then.
+        The file is stored only if `expects` hold then. If it is already stored, the upload stores nothing.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
-            raise NotThere("this file is not waited for")
+            raise NotThere("this file is not expected. Announce it first")
         if not file.is_missing:
             return RepeatedUpload(file)
         draft = await self.contents.begin(id, head_of(file))
@@ -276,13 +282,13 @@ class ContainerFiles:
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
-        """Take the bytes of a body, which is known by their sum."""
+        """Begin the upload of a remote-write body, which is identified by its checksum."""
         file = replace(self._new(REMOTE_WRITE, identity, "", by), request=request)
         draft = await self.contents.begin(file.id, head_of(file))
         return ContainerUpload(self._kept, self.take, file, draft, by.expects)
 
     async def take(self, upload: ContainerUpload) -> bool:
-        """Keep an upload that is whole and flushed; False if its bytes were known."""
+        """Store a complete and flushed upload. Return False if its bytes were known."""
         now = self._clock.now()
         async with self._kept.lock:
             file = upload.file
@@ -317,7 +323,7 @@ class ContainerFiles:
     async def put_status(
         self, identity: ClusterIdentity, name: str, by: ContainerSender, *, request: str, body: bytes
     ) -> None:
-        """Keep the newest status of a cluster under `name`, in place of the one before."""
+        """Store the newest status of a cluster under `name`, replacing the one before."""
         now = self._clock.now()
         async with self._kept.lock:
             before = (await self.rows.named(STATUS, identity, [name])).get(name)
@@ -335,14 +341,17 @@ class ContainerFiles:
             await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
 
     async def status_taken(self, identity: ClusterIdentity, *, key: str) -> bool:
-        """True if a key's status of a cluster is the newest that is kept."""
+        """Return True if the newest stored status of a cluster came from this key."""
         found = await self.rows.named(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in found.values())
 
     async def abandon(
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
-        """The sender has these files no more. What was uploaded stays, and names that are unknown are ignored."""
+        """
+        Mark files that the sender no longer has. Uploaded files stay, and unknown names are ignored.
+        Return how many.
+        """
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, list(reasons))
             mine = [file for file in found.values() if file.key == by.key and file.is_missing]
@@ -356,11 +365,13 @@ class ContainerFiles:
         return replace(file, state=state, asked=False, untold=file.asked, problem=reason or None, done_at=now)
 
     async def missing(self, identity: ClusterIdentity, *, key: str, limit: int) -> Sequence[ContainerFile]:
-        """Files of a key that are wanted again, and whose bytes are not here."""
+        """Return the files of a key that are requested again and whose bytes are not stored."""
         return await self.rows.select(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def ask(self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender) -> None:
-        """The upstream wants files again; it will hear that those are abandoned which are unknown here."""
+        """
+        Request files again for the cost service. It will be told that unknown and deleted files are abandoned.
+        """
         names = list(dict.fromkeys(references))
         now = self._clock.now()
         async with self._kept.lock:
@@ -380,15 +391,15 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        """Return the files that are to be sent now. SpoolUnavailable if their states may be lost again."""
+        """Return the files to send now. Raises SpoolUnavailable if their states are not durable yet."""
         return await self._confirmed(
             await self.rows.select(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
         """
-        Return the files whose state the upstream does not know yet. SpoolUnavailable if their states may
-        be lost again.
+        Return the files whose state the cost service does not know yet. Raises SpoolUnavailable if it
+        is not durable.
         """
         return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
 
@@ -398,11 +409,15 @@ class ContainerFiles:
         return found
 
     async def told(self, files: Sequence[ContainerFile]) -> None:
-        """The upstream knows that they are abandoned."""
+        """Note that the cost service knows that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
-        """The upstream has them. Bytes of a file stay for a replay, those of a body where usage is read."""
+        """
+        Note that the cost service has these files.
+
+        The bytes of files stay for a replay. The bytes of bodies stay only if usage is read from them.
+        """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
             here = [file for file in current if file is not None and file.is_due]
@@ -421,18 +436,20 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=kept, **done)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """Note that a file could not be sent, and why; it is tried again from `not_before` on."""
+        """Note that a file could not be sent, and why. It is tried again from `not_before` on."""
         await self._kept.change([file], lambda one: replace(one, problem=problem, not_before=not_before))
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
-        """Mark a file whose bytes on disk are damaged: its sender is asked for a file again, another body is lost."""
+        """
+        Mark a file with damaged bytes. Its sender is asked to send it again, except for a body, which is lost.
+        """
         extra = {
             "action": "container_file_damaged",
             "id": file.id,
             "kind": file.kind,
             "cluster": file.cluster,
         }
-        _log.error("bytes of container metrics are damaged: %s", problem, extra=extra)
+        _log.error("stored bytes of container metrics are damaged: %s", problem, extra=extra)
         facts: dict[str, Any] = {
             "kept": False,
             "asked": file.kind == FILE,
@@ -443,19 +460,19 @@ class ContainerFiles:
         await self.contents.remove([file.id])
 
     async def find(self, id: str) -> ContainerFile:
-        """NotThere if there is no row with this id."""
+        """Return the row with this id. Raises NotThere."""
         file = await self.rows.find(id)
         if file is None:
             raise NotThere(f"there is no file with the id {id!r}")
         return file
 
     async def discard(self, id: str) -> ContainerFile:
-        """Give up what waits for the upstream. NotThere, NotAllowed if it does not wait."""
+        """Give up a file that waits for delivery. Raises NotThere, or NotAllowed if it does not wait."""
         async with self._kept.lock:
             file = await self.find(id)
             if file.state != UPLOADED:
                 raise NotAllowed(
-                    f"the file is {file.state}: only one that waits for the upstream can be discarded"
+                    f"the file is {file.state}. Only a file that waits for delivery can be discarded"
                 )
             facts: dict[str, Any] = {"kept": False, "done_at": self._clock.now(), "body": b""}
             done = replace(file, state=DISCARDED, **facts)
@@ -464,11 +481,11 @@ class ContainerFiles:
         return done
 
     async def retain(self, *, has_upstream: bool) -> None:
-        """Take away what has had its time."""
+        """Delete files that have expired."""
         await self._kept.retain(has_upstream=has_upstream)
 
     async def follow(self) -> None:
-        """Take in what other processes wrote."""
+        """Apply what other processes wrote."""
         await self._kept.follow()
 
     async def stats(self) -> Sequence[ClusterFiles]:
@@ -478,7 +495,7 @@ class ContainerFiles:
         return await self.rows.waiting()
 
     async def verify(self) -> ContainerBooks:
-        """Counted from the rows; the running numbers are not trusted."""
+        """Recount from the rows, without trusting the running counts."""
         async with self._kept.lock:
             books = await self.rows.books()
             return recounted(books, await self.rows.count())
@@ -487,7 +504,7 @@ class ContainerFiles:
         return await self.rows.page(query)
 
     async def changes(self) -> None:
-        """Wait until something is due since the last call; for one reader."""
+        """Wait until something is due since the last call. For one reader only."""
         await self._kept.changes()
 
     def _new(

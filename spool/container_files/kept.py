@@ -1,8 +1,8 @@
 """
-The rows of container metrics with their bytes, inside the bounds: written together with the books, removed
-when room is needed or their time is over.
+Stored container metrics within their limits: rows and accounting are written together, and old files are
+deleted to make space.
 
-Who changes a row holds `lock` from reading the row before to writing the one after.
+To change a row, hold `lock` from reading the old row until the new row is written.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 from spool.shares import may_add
 
-# -- books: how many were ever named, and what became of them ------------------------------------------------
+# -- accounting: how many files were ever named, and what became of them ---------------------------------------
 
 
-ROW_TERMS = frozenset(STATES)  # those that rows show
+ROW_TERMS = frozenset(STATES)  # terms that rows show
 
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
@@ -49,7 +49,9 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def changes_of(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """List what changed and removed rows add to the books. A removed row stays in them under its last state."""
+    """
+    Return the accounting changes of changed and deleted rows. A deleted row stays counted under its last state.
+    """
     changes = []
     for before, after in pairs:
         if before is None:
@@ -60,7 +62,7 @@ def changes_of(
             changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
         changes.append(BookChange(kind=after.kind, term=after.state, n=1))
     for file in gone:
-        if file.state == UPLOADED:  # replaced by a newer one before it left
+        if file.state == UPLOADED:  # a newer status replaced it before it was delivered
             changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
             changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
         else:
@@ -76,7 +78,7 @@ def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """The terms from the rows and what was carried forward, and each place where the running numbers differ."""
+    """Recount the terms from rows and deleted rows, and describe each running count that differs."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
@@ -87,32 +89,32 @@ def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks
             if counted or n:
                 terms[kind][term] = counted
             if counted != n:
-                imbalances.append(f"{kind}: {term} is {n} in the books, and {counted} are counted")
+                imbalances.append(f"{kind}: the accounting has {term} = {n}, but the recount has {counted}")
         total = sum(terms[kind].values())
         named = of_kind.get(REFERENCES, (0, 0))[0]
         terms[kind][REFERENCES] = named
         if named != total:
-            imbalances.append(f"{kind}: {named} were named, and {total} are accounted for")
+            imbalances.append(f"{kind}: {named} files were named, but {total} are accounted for")
         for term, (n, _) in of_kind.items():
             terms[kind].setdefault(term, n)
     return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
 
 
-# -- what is in use of the limits: in memory, and changed with every write -----------------------------------
+# -- use of the limits, in memory and updated with every write -------------------------------------------------
 
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
 
-Place = tuple[ClusterIdentity, str]  # a cluster, and the key that brings files of it
+Place = tuple[ClusterIdentity, str]  # a cluster, and the key that sends its files
 
 
 class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[Place] = Counter()  # of rows whose bytes are here
-        self._waiting: Counter[str] = Counter()  # bytes by key that wait for the upstream
-        self.open: Counter[str] = Counter()  # by key, of rows that wait
+        self._bytes: Counter[Place] = Counter()  # of rows with stored bytes
+        self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
+        self.open: Counter[str] = Counter()  # rows that wait, by key
         self.arriving: Counter[Place] = Counter()
 
     @classmethod
@@ -130,7 +132,7 @@ class ContainerSums:
             self._waiting[one.key] += one.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
-        """Returns False, and reads nothing else, if the books are what they were."""
+        """Read the sums again if the accounting has changed. Return False if not."""
         if self._books == await rows.books():
             return False
         await self._read(rows)
@@ -138,16 +140,16 @@ class ContainerSums:
 
     @property
     def size(self) -> int:
-        """Bytes of everything that is on disk or arrives."""
+        """Bytes of everything that is stored or arriving."""
         return self._bytes.total() + self.arriving.total()
 
     @property
     def known(self) -> int:
-        """Return how many rows there are."""
+        """The number of stored rows."""
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def number(self, term: str, *kinds: str) -> int:
-        """A term of the books as it stands, of some kinds."""
+        """Return the current count of a term for some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
@@ -155,27 +157,26 @@ class ContainerSums:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """Return for each key the bytes that wait for the upstream or are arriving."""
+        """For each key, the bytes that wait for delivery or are arriving."""
         found = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             found[key] += n
         return found
 
     def over(self, place: Place) -> str:
-        """The setting whose limit is passed, "" if none is."""
+        """Return the name of the setting whose limit is exceeded, or ""."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.size > self._settings.max_bytes else ""
 
     def may_arrive(self, key: str, n: int) -> bool:
-        """True if a key with `n` more bytes arriving has no more waiting than it leaves free for others."""
+        """Return True if `n` more bytes may arrive: the key then has no more waiting than was free before."""
         waiting = self.waiting
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
         """
-        Return the key with the most bytes among the keys that have bytes which no longer wait; "" if
-        there is none.
+        Return the key with the most stored bytes, among the keys that have delivered bytes. "" if there is none.
         """
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
@@ -184,7 +185,9 @@ class ContainerSums:
         return max(spent, key=lambda key: held[key], default="")
 
     def may_wait(self, key: str, n: int) -> bool:
-        """True if `n` more rows of a key may wait: a key never has more waiting than it leaves free."""
+        """
+        Return True if `n` more rows of a key may wait. A key never has more waiting rows than it leaves free.
+        """
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def follow(
@@ -193,7 +196,7 @@ class ContainerSums:
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
     ) -> None:
-        """Follow a write that has succeeded: add its changes to the sums."""
+        """Update the sums after a successful write."""
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
             self._books[change.kind, change.term] = (n + change.n, carried + change.carried)
@@ -204,7 +207,7 @@ class ContainerSums:
                     self._bytes[file.identity, file.key] += size
                     self._waiting[file.key] += size * file.is_due
                     self.open[file.key] += sign * (file.state in OPEN_STATES)
-        # Without those at zero.
+        # Drops the entries that are 0.
         self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open
 
 
@@ -212,7 +215,7 @@ class ContainerSums:
 
 
 RETRY_AFTER_S = 60
-MANY = 500  # rows of one step
+MANY = 500  # rows per step
 
 
 class KeptFiles:
@@ -235,23 +238,28 @@ class KeptFiles:
         self._news = asyncio.Event()
 
     async def make_room(self, place: Place, n: int) -> None:
-        """Hold `n` bytes more for what arrives. SpoolFull if there is no room and none can be made."""
+        """Reserve space for `n` arriving bytes. Raises SpoolFull if there is none and none can be made."""
         self.sums.arriving[place] += n
         try:
             if not self.sums.may_arrive(place[1], n):
-                why = f"files of this key that wait for the upstream fill what it may have of {MAX_BYTES}"
-                raise SpoolFull(f"{why}: no key gets more than it leaves free", retry_after_s=RETRY_AFTER_S)
+                why = f"waiting files of this key use its share of {MAX_BYTES}"
+                raise SpoolFull(
+                    f"{why}, because no key can use more than it leaves free. Retry later",
+                    retry_after_s=RETRY_AFTER_S,
+                )
             if self.sums.over(place):
                 await self._remove_spent(place)
             over = self.sums.over(place)
             if over:
-                raise SpoolFull(f"files that wait for the upstream fill {over}", retry_after_s=RETRY_AFTER_S)
+                raise SpoolFull(
+                    f"files that wait for delivery use up {over}. Retry later", retry_after_s=RETRY_AFTER_S
+                )
         except BaseException:
             self.give_back(place, n)
             raise
 
     def give_back(self, place: Place, n: int) -> None:
-        """Hold no longer what arrived."""
+        """Release reserved space."""
         self.sums.arriving[place] -= n
         if not self.sums.arriving[place]:
             del self.sums.arriving[place]
@@ -262,25 +270,29 @@ class KeptFiles:
         most = self.settings.max_files
         if not self.sums.may_wait(key, n):
             raise SpoolFull(
-                "the files that wait leave no room (container.max_files)", retry_after_s=RETRY_AFTER_S
+                "this key has too many waiting files for the limit container.max_files. Retry later",
+                retry_after_s=RETRY_AFTER_S,
             )
         while self.sums.known + n > most:
             done = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
             if not done:
                 raise SpoolFull(
-                    "all files that are known wait (container.max_files)", retry_after_s=RETRY_AFTER_S
+                    "all files within the limit container.max_files are waiting. Retry later",
+                    retry_after_s=RETRY_AFTER_S,
                 )
             await self.write([], gone=done)
 
     async def _remove_spent(self, place: Place) -> None:
-        """Remove delivered files, the oldest of the key with the most first, until there is room again."""
+        """Delete delivered files until there is space. The oldest files of the key with the most go first."""
         async with self.lock:
             while over := self.sums.over(place):
                 identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
                 spent = await self.rows.select(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
-                if not spent and identity is None:  # another process removed what this one still sums up
+                if (
+                    not spent and identity is None
+                ):  # another process deleted files that this process still counts
                     spent = await self.rows.select(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
@@ -293,7 +305,9 @@ class KeptFiles:
                 await self._remove([file for file in current if file is not None], state)
 
     async def _remove(self, files: Sequence[ContainerFile], state: str) -> None:
-        """Rows first: what is then still on disk is removed at the next opening."""
+        """
+        Update the rows before deleting the bytes. A crash in between leaves only bytes that the next start deletes.
+        """
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
         await self.write([(file, replace(file, **facts, done_at=file.done_at or now)) for file in files])
@@ -316,9 +330,9 @@ class KeptFiles:
         is_bounded: bool = False,
     ) -> None:
         """
-        Write rows with what they change in the books; each with the row before it, None for a new one.
+        Write rows and their accounting changes. Each pair has the row before, None for a new one.
 
-        KeyEnded if the key of whoever caused it has ended, TooManyFiles for new rows that are over the limit.
+        Raises KeyEnded if the sender's key has ended, TooManyFiles for new rows beyond the limit.
         """
         pairs = [(before, after) for before, after in files if before != after]
         all_changes = [*changes, *changes_of(pairs, gone)]
@@ -330,13 +344,13 @@ class KeptFiles:
         self._news.set()
 
     async def follow(self) -> None:
-        """Sum up anew if other processes wrote rows."""
+        """Read the sums again if other processes wrote rows."""
         async with self.lock:
             if await self.sums.read_again(self.rows):
                 self._news.set()
 
     async def retain(self, *, has_upstream: bool) -> None:
-        """Take away what has had its time."""
+        """Delete files that have expired."""
         now = self._clock.now()
         before = now - self.settings.retention
         while files := await self.rows.select(container_rows.OVERDUE, now=now, limit=MANY):
@@ -346,6 +360,6 @@ class KeptFiles:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def changes(self) -> None:
-        """Wait until something is written since the last call; for one reader."""
+        """Wait until something is written since the last call. For one reader only."""
         await self._news.wait()
         self._news.clear()

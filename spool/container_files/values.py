@@ -1,4 +1,4 @@
-"""What is kept of container metrics: files of a cluster's agent, bodies of remote write, and newest statuses."""
+"""Values of container metrics: files of a cluster's agent, remote-write bodies, and newest statuses."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from spool.log.partial_reports import Expectation
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
-# States. A row that was forgotten keeps its place in the books.
-ANNOUNCED = "announced"  # its address was given out
-UNUSED = "unused"  # the address was not used in time
-UPLOADED = "uploaded"  # on disk, and waits for the upstream
+# States. A deleted row stays counted in the accounting.
+ANNOUNCED = "announced"  # an upload address was issued
+UNUSED = "unused"  # the address expired unused
+UPLOADED = "uploaded"  # stored on disk, and waits for delivery
 DELIVERED = "delivered"
-ABANDONED = "abandoned"  # the sender does not have it any more, or it was asked for and is unknown here
-DAMAGED = "damaged"  # what was on disk is gone or is not what was received; the sender is asked for it
-EXPIRED = "expired"  # kept for its time without an upstream
+ABANDONED = "abandoned"  # the sender no longer has it, or it was requested but is unknown here
+DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send it again
+EXPIRED = "expired"  # the retention time passed without an upstream
 DISCARDED = "discarded"  # given up by an operator
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 
-# Terms of the books beside the states.
-REFERENCES = "references"  # all that were ever named: the sum of the states and `superseded`
-SUPERSEDED = "superseded"  # statuses that a newer one replaced before they left
-REPLAYED = "replayed"  # files that were delivered again because the upstream asked; no part of the sum
+# Terms of the accounting in addition to the states.
+REFERENCES = "references"  # all files ever named, which is the sum of the states and `superseded`
+SUPERSEDED = "superseded"  # statuses that a newer one replaced before delivery
+REPLAYED = "replayed"  # files delivered again on request; not part of the sum
 SUMMED = (*STATES, SUPERSEDED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClusterIdentity:
-    """How a cluster is known."""
+    """The ids of a cluster."""
 
     account: str
     region: str
@@ -42,7 +42,7 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedFile:
-    """What a sender tells of a file before it sends it."""
+    """Announcement of a file before its upload."""
 
     reference: str
     size: int | None = None
@@ -52,9 +52,9 @@ class AnnouncedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
     """
-    Who sends: the name of the key, and what the agent says of itself.
+    Sender of files: the name of its key, and what the agent reports about itself.
 
-    `expects`: what it brings is kept only while the key is good, where other processes may end it.
+    `expects`: conditions under which its files are stored. They fail if another process has ended the key.
     """
 
     key: str
@@ -66,10 +66,11 @@ class ContainerSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFile:
     """
-    One row. `kept`: its bytes are here; `asked`: it is wanted again, by the upstream or because it was damaged.
+    One row. `kept`: its bytes are stored. `asked`: it is requested again, by the cost service or
+    because of damage.
 
-    `untold`: the upstream is still to hear that it is abandoned. `request` is what a body needs to be sent
-    as it came.
+    `untold`: the cost service must still be told that it is abandoned. `request`: what is needed to send a
+    body as received.
     """
 
     id: str
@@ -95,7 +96,7 @@ class ContainerFile:
     uploaded_at: float | None = None
     done_at: float | None = None
     not_before: float = 0.0
-    problem: str | None = None  # why it did not leave yet, or why it was abandoned
+    problem: str | None = None  # why it was not sent yet, or why it was abandoned
     body: bytes = field(default=b"", repr=False)  # of a status
 
     @property
@@ -104,18 +105,18 @@ class ContainerFile:
 
     @property
     def is_due(self) -> bool:
-        """True if the file is to be sent to the upstream."""
+        """Return True if the file must be sent."""
         return self.state == UPLOADED or (self.asked and self.kept)
 
     @property
     def is_missing(self) -> bool:
-        """True if the upload of the file's bytes is awaited."""
+        """Return True if the file's bytes must still be uploaded."""
         return self.state in (ANNOUNCED, UNUSED) or (self.asked and not self.kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookChange:
-    """What a transaction adds to a term, and how much of that no row shows any more."""
+    """Change of a term's count. `carried` is the part of it that belongs to deleted rows."""
 
     kind: str
     term: str
@@ -125,7 +126,7 @@ class BookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
-    """By kind, the number of every term. `imbalances` are sentences; the books balance when there is none."""
+    """Counts of every term, by kind. `imbalances` has one sentence for each difference."""
 
     terms: Mapping[str, Mapping[str, int]]
     imbalances: tuple[str, ...] = ()
@@ -133,7 +134,7 @@ class ContainerBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFiles:
-    """What waits for the upstream; `oldest` is when the first of it came, None if nothing waits."""
+    """Files that wait for delivery. `oldest` is the upload time of the first, None if none waits."""
 
     files: int
     bytes: int
@@ -143,9 +144,9 @@ class WaitingFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFiles:
     """
-    What one key brought of one cluster.
+    Files that one key sent for one cluster.
 
-    `open` rows wait for something; of the `bytes` that are here `waiting_bytes` wait for the upstream.
+    `open` rows wait. `bytes` are stored, and `waiting_bytes` of them wait for delivery.
     """
 
     identity: ClusterIdentity
@@ -157,7 +158,7 @@ class HeldFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFiles:
-    """What is kept of one cluster."""
+    """Stored files of one cluster."""
 
     identity: ClusterIdentity
     waiting: int
@@ -165,7 +166,7 @@ class ClusterFiles:
     newest: float | None
 
 
-# -- the line before the bytes of a kept file: what its row says, for the case that the row is lost ----------
+# -- first line of a stored file: a copy of its row, in case the row is lost -----------------------------------
 
 
 _NAMES = (
@@ -185,13 +186,13 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def head_of(file: ContainerFile) -> bytes:
-    """Write the head of a file as one line, with its end."""
+    """Encode the head of a file as one line."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 
 
 def file_of(head: bytes) -> ContainerFile | None:
-    """The row that a head tells of, without what is known of the bytes; None if it is none."""
+    """Restore a row from a head, without the facts about the bytes. Return None if the head is invalid."""
     try:
         told = json.loads(head)
         at = float(told.pop("announced_at"))

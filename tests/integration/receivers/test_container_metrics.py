@@ -91,7 +91,7 @@ async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
     assert [200] * 3 == [(await agent.put(server, url, b"first")).status for url in (first, first, again)]
     other = await agent.put(server, again, b"second")
     assert 400 == other.status
-    assert b"another file was taken under this reference_id" in other.body
+    assert b"another file was already stored under this reference_id" in other.body
     assert {"one": b"first"} == await waiting(server)
 
 

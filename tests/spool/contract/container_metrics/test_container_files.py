@@ -357,7 +357,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     await put(files, "fits", b"x")
     [file] = await announce(files, "over")
     with pytest.raises(
-        SpoolFull, match=r"this key .* container\.max_bytes: no key gets more than it leaves free"
+        SpoolFull, match=r"this key .* container\.max_bytes, because no key can use more than it leaves free"
     ):
         await send(files, file.id, b"x")
     await put(files, "of another", b"x" * 1024, by=STRANGER)
@@ -449,7 +449,7 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
     await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
     assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.books()).items()
     [imbalance] = (await files.verify()).imbalances
-    assert "file: uploaded is 2 in the books, and 1 are counted" == imbalance
+    assert "file: the accounting has uploaded = 2, but the recount has 1" == imbalance
 
 
 async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
