@@ -50,7 +50,7 @@ def test_make_targets_in_documents_exist() -> None:
     [
         ("develop/evidence", "Threats"),
         ("develop/evidence", "Audit findings"),
-        ("billed-costs", "What holds"),
+        ("develop/evidence", "Billed costs"),
     ],
 )
 def test_the_tests_that_a_page_names_exist(page: str, title: str) -> None:
