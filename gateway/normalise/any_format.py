@@ -15,7 +15,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 from gateway.service.errors import BadPayload
 
-_NEAR: Final = 4096  # bytes; an OTLP request names its first member within them
+_NEAR: Final = 4096  # bytes in which an OTLP request names its first member
 
 
 def recognise_signal(body: bytes) -> str | None:

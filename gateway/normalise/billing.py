@@ -15,7 +15,7 @@ from gateway.normalise.reading.content import may_hold_content
 from gateway.service.errors import BadPayload
 
 MAX_BYTES: Final = 5 * 1024**2
-MAX_CONTAINERS: Final = 250_000  # lists and objects; one for each row, and brackets in texts count as well
+MAX_CONTAINERS: Final = 250_000  # lists and objects: one per row, and room for brackets in texts
 SHOWN: Final = 20  # most errors named in a response
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")

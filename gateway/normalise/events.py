@@ -29,7 +29,7 @@ from gateway.normalise.reading.times import instant
 from spool.identity import Identity, no_identity, of_event
 from spool.record import Scalar, UsageEvent
 
-# characters of an id or a source; longer ones are rejected, because cutting them would change the dedup key
+# Characters of an id or a source. Longer ones are rejected, because cutting them would change the dedup key.
 MAX_ID: Final = 1024
 MAX_NAME: Final = 256  # characters of a type or a subject
 TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse assigned

@@ -20,7 +20,7 @@ from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
 MALFORMED = "malformed"  # not readable as the item that it claims to be
-IMPLAUSIBLE = "implausible"  # negative or impossibly large counts, or a cache above the input; never billed
+IMPLAUSIBLE = "implausible"  # negative or impossibly large counts, or a cache above the input (never billed)
 NOT_AI = "not_ai"  # understood, and not an AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
 MERGED = "merged"  # one call described twice within the payload

@@ -2,7 +2,7 @@
 Unit-cost records, validated by the rules of your cost service. One bad record refuses the whole request, as
 it does there.
 
-The module is pure; known facts about a stream are passed in. Old and new field names are accepted
+The module is pure. Callers pass in the known facts about a stream. Old and new field names are accepted
 (`element-name` and `element_name`). Every refusal names the record, the field and the rule.
 """
 
@@ -36,13 +36,11 @@ from spool.streams import (
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
-MAX_CONTAINERS: Final = (
-    100_000  # lists and objects; each record has three, and brackets in texts count as well
-)
+MAX_CONTAINERS: Final = 100_000  # lists and objects: three per record, and room for brackets in texts
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
 MAX_TEXT: Final = 1024  # characters of a name or a value
-FUTURE_S: Final = 86_400  # a day; larger differences are not explained by clocks and time zones
+FUTURE_S: Final = 86_400  # One day in seconds. Clocks and time zones do not explain larger differences.
 SHOWN: Final = 5  # most bad records named in a refusal
 TOLLHOUSE_ID: Final = "tollhouse_id"  # record id assigned by another Tollhouse
 

@@ -1,7 +1,7 @@
 """
 Azure API Management: rows of its gateway LLM log, and rows that `llm-emit-token-metric` writes to AppMetrics.
 
-One row per call in the log has the counts; the other rows have messages. A metric counts tokens
+In the log, one row per call has the counts, and the other rows have messages. A metric counts tokens
 without naming calls.
 """
 

@@ -40,7 +40,9 @@ NAME = "bifrost"
 
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
-_MAX_ID: Final = 1024  # bytes of a trace id as JSON; the id is copied to every span, and no real id is longer
+_MAX_ID: Final = (
+    1024  # bytes of a trace id as JSON. The id is copied to every span, and no real id is longer.
+)
 
 
 class BifrostAttributes(msgspec.Struct):

@@ -280,7 +280,7 @@ def _words(tags: Any) -> list[Any]:
 
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Return the counts. LiteLLM's totals have OpenAI's form for every provider; the details are in its usage object.
+    Return the counts. LiteLLM's totals have OpenAI's form for every provider. The details are in its usage object.
     """
     details = _with_answer(_details(event, meta), event)
     input_tokens = count(event.prompt_tokens, "prompt_tokens")

@@ -2,7 +2,7 @@
 CloudEvents in OpenMeter's form.
 
 Events with a model and counts of input or output are calls. OpenMeter's standard event counts one type of
-tokens of a model; it is usage without a known call. All other events are ignored.
+tokens of a model, and is usage that belongs to no known call. All other events are ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OpenMeterData(Usage):
     cost: Any = None
     tokens: Any = None
     type: Any = None
-    service_name: Any = None  # in Kong's events; its other reports name the service in the same way
+    service_name: Any = None  # in Kong's events. Kong's other reports name the service in the same way.
 
 
 class OpenMeterEvent(msgspec.Struct):

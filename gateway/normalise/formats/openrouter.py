@@ -33,7 +33,7 @@ NAME = "openrouter"
 
 class OpenRouterStats(msgspec.Struct):
     """
-    Statistics of one generation. The native counts are billed; the normalized counts next to them are not.
+    Statistics of one generation. OpenRouter bills the native counts, not the normalized counts in the same object.
     """
 
     id: Any = None

@@ -153,8 +153,8 @@ class ObservedAttributes(dict[str, Any]):
     """
     Attributes that note which values are read.
 
-    Code that reads a dict without its methods sees an empty one, so its result differs from that of plain
-    attributes and the kind is not learned. Looking at names is not noted.
+    Code that bypasses the methods of dict sees an empty dict. Its result then differs from that of plain
+    attributes, so the kind is not learned. Reading only the names is not noted.
     """
 
     def __init__(self, attributes: Attributes, read: set[str]) -> None:
@@ -206,7 +206,8 @@ _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re
 
 class Learned(NamedTuple):
     """
-    The result of learning: the names whose values were read, those of the resource, and the kind if one was found.
+    The result of learning: the names that were read, the names read from the resource, and the kind if
+    one was found.
     """
 
     reads: set[str]
@@ -293,7 +294,7 @@ def read_otherwise(
     """
     Return the names of the fields that the rules read differently from the kind, or nothing if both agree.
 
-    The first of `rows` belongs to the span; the others belong to spans of the same kind.
+    The first of `rows` belongs to the span. The other rows belong to spans of the same kind.
     """
     row = rows[0]
     varying = Varying._make([*row[3:8], row[8:], row[2]])

@@ -47,7 +47,7 @@ class MemoryPace:
 
 AT_ONCE: Final = MemoryPace(
     least_known=0, most_skipped=0, least_seen=1, least_share=0, spans_a_kind=0, look_share=1, most_rested=0
-)  # looks at every span; for tests
+)  # for tests, looks at every span
 
 
 class TriedSender:

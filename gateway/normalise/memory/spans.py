@@ -45,7 +45,7 @@ MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
 MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
-ONE_IN: Final = 1000  # one hit in so many is compared with the rules, once a kind is no longer new
+ONE_IN: Final = 1000  # one of this number of hits is compared with the rules
 MOST_TOLD: Final = 20  # most differences kept for display
 MOST_SEEN: Final = 128  # most spans counted in one request while few are known
 _LONGEST_TOLD: Final = 300
@@ -222,7 +222,9 @@ class SpanMemory:
                     clock.begin()
         unknown = sum([part.kinds.count(None) for part in found])
         most = asked.spans * (1 - self._pace.least_known)
-        if unknown > most:  # then reading all spans at once is faster than reading each alone
+        if (
+            unknown > most
+        ):  # In this case, reading all spans at once is faster than reading each of them alone.
             self._give_up(asked, found, most)
             return None
         self._trials.tell(asked.sender, in_vain=0)
@@ -360,8 +362,8 @@ class SpanMemory:
 
     def _has_room(self) -> bool:
         """
-        True if there is room for one more kind. Unused kinds are removed first; if that is not enough,
-        all kinds are.
+        True if there is room for one more kind. If there is not, unused kinds are removed, and if that is not
+        enough, all kinds.
         """
         if self._is_below(1):
             return True

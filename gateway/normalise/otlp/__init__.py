@@ -28,7 +28,7 @@ def normalise(
     signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Outcome]:
     """
-    Normalise an OTLP export request in slices of at most 512 KiB; the generator returns the Outcome.
+    Normalise an OTLP export request in slices of at most 512 KiB. The generator returns the Outcome.
 
     Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the signal.
     """
@@ -44,7 +44,7 @@ def normalise(
         clock = SliceClock()
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
-            # One metric may hold any number of points, so one slice may take long.
+            # A slice may take long, because one metric may hold any number of points.
             if number % TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield

@@ -18,7 +18,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
-MAX_VALUE = 16 * 1024  # in characters; no name, id, number or usage object is longer
+MAX_VALUE = 16 * 1024  # characters of the longest name, id, number or usage object
 _LARGE = 256 * 1024  # larger texts are decoded only as far as their small members
 
 SCALAR = "scalar"

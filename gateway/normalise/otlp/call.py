@@ -45,7 +45,7 @@ class SpanCall(Struct, gc=False):
 
     place: int
     record: Inference
-    kind: int  # class of the operation; calls of the same class may describe the same call
+    kind: int  # class of the operation. Calls of the same class may describe the same call.
     tokens: Tokens
     caller: Caller
     response_id: str | None
@@ -61,13 +61,13 @@ class SpanCall(Struct, gc=False):
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
     reports_stream: bool = False  # reports the result of a stream that a sibling span started
-    is_attempt: bool = False  # a retry inside a call; never merged with the outer call
+    is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
     is_logged: bool = False  # events without the id of the call report it as well
     is_of_sdk: bool = False  # written by the provider's own SDK
     # How the call relates to other spans of the payload.
     inner: list[SpanCall] | None = None  # nearest calls of the same class below this call
     twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
-    repeats: str | None = None  # why the call was dropped; set only if the request wants reasons
+    repeats: str | None = None  # why the call was dropped, only if the request wants reasons
     is_linked: bool = False  # client and gateway recognize the call also by its position in the trace
     is_guess: bool = False  # the span names neither an operation nor a kind
 

@@ -18,7 +18,7 @@ CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # the sum of other types; dropped
+TOTAL = "total"  # the sum of other types, which is dropped
 
 _MEASURES = frozenset(
     {
@@ -39,7 +39,7 @@ _SUBSETS = frozenset(
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # no process counts that far; larger values are time stamps
+MAX_TOKENS = 10**15  # Larger values are time stamps, because no process counts that far.
 
 
 def tokens_of(value: object) -> int:

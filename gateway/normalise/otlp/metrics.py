@@ -1,8 +1,8 @@
 """
-Token and cost metrics to records. Delta points become records at once; cumulative points go to the log unchanged.
+Token and cost metrics to records. Delta points become records at once. Cumulative points go to the log unchanged.
 
 Only families that products declare are counted, and only monotonic sums and histogram sums with a known
-temporality. Each series has a key. The log computes the increase of a cumulative point since the previous one.
+temporality. Each series has a key. The log computes the increase of a cumulative point since the previous point.
 """
 
 from __future__ import annotations

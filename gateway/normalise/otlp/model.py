@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-Attributes = dict[str, Any]  # str, int, float or bool; bytes and empty values are omitted
+Attributes = dict[str, Any]  # values are str, int, float or bool (bytes and empty values are omitted)
 
 # Later times (from the year 2262 on) do not fit into a signed 64-bit integer, so they count as unknown.
 END_OF_TIME = 1 << 63
@@ -44,7 +44,7 @@ class Span(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     name: str
-    trace_id: str | None  # lower-case hex; None if absent, empty or all zeros
+    trace_id: str | None  # lower-case hex, or None if absent, empty or all zeros
     span_id: str | None
     parent_id: str | None
     start_time: int | None  # None if the sender wrote 0
@@ -80,6 +80,6 @@ class Point(msgspec.Struct, gc=False):
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # hash of the attributes that were not decoded; it still distinguishes series
+    apart: bytes = b""  # hash of the attributes that were not decoded, which still distinguishes series
     may_fall: bool = False  # its sum is not monotonic
     cannot_count: str = ""  # why the point is only shown, such as "a gauge"

@@ -58,7 +58,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     containers: Names
     meters: tuple[tuple[str, str], ...]  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...]  # pairs of a tag and the attributes that may state it
-    # pairs of an attribute and its tag; None if the attribute holds several tags
+    # pairs of an attribute and its tag (None for an attribute with several tags)
     metadata: tuple[tuple[str, str | None], ...]
     # Which products and kinds these names belong to.
     product: Product | None  # the first product, by precedence, whose marks appear
@@ -146,9 +146,9 @@ class SpanRole(NamedTuple):
     """The role of a span that is not a call, if no attribute states it."""
 
     is_agent: bool = False
-    begins_stream: bool = False  # starts a stream; the call is a sibling span that reports the result
+    begins_stream: bool = False  # starts a stream. The call is the sibling span that reports the result.
     usage_of: str | None = (
-        None  # repeats usage of this kind of operation; "model_call" if it repeats a sibling call
+        None  # kind of operation whose usage the span repeats ("model_call" for a sibling call)
     )
 
 
@@ -158,7 +158,7 @@ class SpanDialect:
 
     # Default: `span_rules.by_operation_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    # Whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
+    # Returns whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
     more: Callable[[Attributes], Fields] | None = None  # fields that need several attributes
@@ -199,8 +199,8 @@ class LogDialect:
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
-    own_id: Names = ()  # ids that the source gives to each report; calls have other ids
-    call_id: Names = ()  # ids that every report of the call has; used as a further dedup key
+    own_id: Names = ()  # ids of single reports, different from the ids of calls
+    call_id: Names = ()  # ids in every report of the call, used as further dedup keys
     own_span: bool = False  # trace and span id belong to the call, not to an enclosing span
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
@@ -287,8 +287,8 @@ class MetricFamily:
     # a meter that arrives counts.
     one_of: str | None = None
     model: Names = ()  # attributes that take precedence over those of the conventions
-    # counts calls that other sources report, so its records are kept only for reference unless [sources.NAME]
-    # sets `count = true`
+    # Counts calls that other sources report. Its records are kept only for reference, unless [sources.NAME]
+    # sets `count = true`.
     repeats_calls: bool = False
     is_served: bool = False  # counts all calls that an inference server processed, for any client
 
@@ -359,7 +359,7 @@ class Product:
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     details: LogDialect | None = None  # how it writes the conventions' event, if it differs from them
-    event_beginnings: Names = ()  # prefixes of its events; an event without an entry and without counts is ignored
+    event_beginnings: Names = ()  # Prefixes of its events. An event without an entry and without counts is ignored.
     # Events that are never calls, even with counts, because they repeat calls or sum them up.
     no_calls: Names = ()
     # Returns the full event name from the record, the stated name and the source.
@@ -368,7 +368,7 @@ class Product:
 
     metrics: Mapping[str, MetricFamily] = field(
         default_factory=dict
-    )  # by metric name; `*` stands for one part between dots
+    )  # by metric name, in which `*` stands for one part between dots
     # Regular expressions for metrics that repeat a family's counts, such as distributions.
     repeated_metrics: Names = ()
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats its own token metric

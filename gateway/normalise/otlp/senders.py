@@ -27,7 +27,7 @@ _SCOPE_BEGINNINGS = tuple(
     [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
-_LONGEST = 64  # characters; longer than any name above
+_LONGEST = 64  # characters, more than any name above has
 
 
 def sender_of(resource: Resource, scope: Scope) -> Product:

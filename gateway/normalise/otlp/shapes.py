@@ -45,7 +45,7 @@ _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 _MOST_SHAPES = 4096
-_LONGEST_SHAPE = 128  # names; longer shapes are not cached, to bound memory
+_LONGEST_SHAPE = 128  # Most names in a cached shape. Longer shapes are not cached, to limit memory.
 _LARGEST_SHAPE = 8192  # characters in all names of one shape
 _shapes: dict[Names, AttributeShape] = {}
 

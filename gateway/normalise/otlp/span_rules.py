@@ -91,7 +91,7 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    True if input excludes the cache. OpenLLMetry copies Bedrock's counts; for other senders the
+    True if input excludes the cache. OpenLLMetry copies Bedrock's counts. For other senders the
     counts themselves decide.
     """
     return span.scope.name.endswith(".bedrock")
@@ -117,7 +117,7 @@ _AI_SDK_DETAILS = frozenset(
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    True if input excludes the cache. Up to version 5 the SDK counts like the provider; from version 6 on
+    True if input excludes the cache. Up to version 5 the SDK counts like the provider. From version 6 on,
     input includes the cache.
     """
     attributes = span.attributes

@@ -12,17 +12,17 @@ import msgspec
 from gateway.service.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-# a slice ends at the first of both limits, because items that need cleaning take ten times as long
+# A slice ends at the first of these limits. Items that need cleaning take ten times as long as others.
 SLICE_S: Final = 0.0005
 ITEM_BYTES: Final = (
     256  # least size counted for an item, because even an item of two bytes takes time and memory
 )
 PART_BYTES: Final = 64  # least size counted for a part of an item: an attribute, an event or a protobuf field
-MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes; larger values are never read
+MAX_ITEMS: Final = 250_000  # default of server.max_items. 64 MiB of real calls are about 100,000 items.
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes of the largest value that is read
 TURN: Final = b""  # empty item that readers yield so that the event loop gets a turn
 
-Hold = Callable[[int], None]  # reserves memory beyond the body, in bytes; raises Refusal if there is none
+Hold = Callable[[int], None]  # reserves memory beyond the body, in bytes, or raises Refusal if there is none
 
 
 def unbounded(_: int) -> None: ...
@@ -118,7 +118,7 @@ def check_count(
 
     Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty item
     when the event loop is due a turn. `is_packed` means that `items` unpacks more than the body shows.
-    Returns whether the items were counted one by one; a body too small to hold too many is not counted.
+    Returns False if the body is too small to hold too many items, so that none were counted.
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False

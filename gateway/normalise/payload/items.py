@@ -1,5 +1,6 @@
 """
-Bodies to raw items. The first bytes decide between one document, an array and lines; a content type is never used.
+Bodies to raw items. The first bytes show whether a body is one document, an array or lines. The content type
+is never used.
 
 An item stays undecoded, so that a bad item is rejected without its neighbours. Invalid JSON that Python
 senders write is cleaned, only in the affected item and without losing a digit. No call of a parser reads more
@@ -37,12 +38,12 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _AT_ONCE = (
     1024 * 1024
-)  # bytes; smaller bodies are parsed whole, which is faster and takes 72 bytes per element
+)  # Bytes of a body that is parsed whole. That is faster, and takes 72 bytes per element.
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-_STEP = 1024 * 1024  # bytes to decode or inflate without a pause; a multiple of four for base64
+_STEP = 1024 * 1024  # bytes to decode or inflate without a pause (a multiple of four, for base64)
 _MEMBERS = 1024  # gzip members, however short, to open without a pause
-# first window for a gzip member; small, because the data after a member is copied and members may be tiny
+# First window for a gzip member. It is small, because members may be tiny and the data after a member is copied.
 _WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -133,8 +134,8 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
     """
-    Return the undecoded top-level members of one item. For a large item, only the first few thousand are
-    returned; for a value that is not an object, none.
+    Return the undecoded top-level members of one item. Of a large item, only the first few thousand are
+    returned. A value that is not an object has none.
     """
     try:
         return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
@@ -313,7 +314,7 @@ def _first_of_lines(body: bytes) -> bytes:
 
 
 MAX_PIECE: Final = 64 * 1024 * 1024  # bytes that one unpacked piece may hold
-# bytes that all pieces of a body may hold; log lines repeat and compress to a twentieth
+# Bytes that all pieces of a body may hold. Log lines repeat, so they compress to a twentieth.
 MAX_WHOLE: Final = 256 * 1024 * 1024
 
 

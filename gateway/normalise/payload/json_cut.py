@@ -19,12 +19,12 @@ from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-Read = Generator[bytes, None, tuple[T, int]]  # yields TURN now and then; returns the value and its end
+Read = Generator[bytes, None, tuple[T, int]]  # yields TURN now and then, and returns the value and its end
 Reader = Callable[[int], Read[Any]]  # reads the value that starts at the position
 
 WINDOW = (
     256 * 1024
-)  # bytes that the parser reads without a pause; larger copies no longer fit into the processor cache
+)  # Bytes that the parser reads without a pause. Larger copies no longer fit into the processor cache.
 LONGEST_NAME = 64 * 1024  # characters of a member name, including whitespace before the colon
 _DEPTH = 32  # nested containers that are larger than a window
 _LONGEST_TOKEN = 16  # bytes that are valid only together, such as a surrogate pair or a keyword
@@ -209,7 +209,8 @@ class JsonCut:
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
         """
-        Return the end of the last whole element in a window, and the number of elements; 0 if none ends there.
+        Return the end of the last whole element in a window and the number of elements, which is 0 if
+        none ends there.
         """
         end = begin + WINDOW
         for _ in range(_TRIES):

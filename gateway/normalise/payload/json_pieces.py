@@ -27,7 +27,9 @@ from gateway.normalise.payload.json_cut import (
 )
 from gateway.service.errors import BadPayload
 
-MOST_ADDED: Final = 1024 * 1024  # bytes added for invalid UTF-8; more would let a body triple its size
+MOST_ADDED: Final = (
+    1024 * 1024
+)  # Bytes added for invalid UTF-8. Without a limit, a body could triple its size.
 # searching for these is much faster than the regular expressions
 _SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -91,7 +93,7 @@ def _in_utf8(text: bytes) -> bytes:
 PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
 
 _MARKS = 65536  # brackets and commas to count without a pause
-_SMALL = 1024 * 1024  # bytes; smaller pieces are copied without surrounding whitespace
+_SMALL = 1024 * 1024  # bytes of the largest piece that is copied without surrounding whitespace
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")

@@ -2,8 +2,8 @@
 Items of a megabyte and more. Values that no field can hold are removed before decoding.
 
 A list of a million empty lists takes thirty times its bytes once decoded, and no number or name has that
-form. Honest items are large because of bodies and prompts, which are not read anyway. Text is kept up to the
-size from which no value is read.
+form. Normal items are large because of bodies and prompts, which are never read. Text is kept up to the
+largest size that is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import ValueEnds, piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # bytes of a value that is not text; far more than any metadata
+MAX_VALUE: Final = 256 * 1024  # bytes of a value that is not text, far more than any metadata
 
 _anything = msgspec.json.Decoder()
 
@@ -101,7 +101,7 @@ def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     return next((one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
 
 
-KEPT: Final = 16 * 1024  # bytes; smaller values are kept unchanged
+KEPT: Final = 16 * 1024  # bytes of the largest value that is kept unchanged
 DEEPEST: Final = 3  # deeper large values become null
 
 

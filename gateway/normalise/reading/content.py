@@ -1,9 +1,9 @@
 """
 Names that may hold content: prompts, responses, tool arguments and the like (promise 4).
 
-Attribute names of known products are listed. A free name, which a caller chose, is judged word by word:
-`userPrompt`, `prompt.0` and `page_content` are content, while `prompt_version` and `message_count` are
-facts about it. Names such as `code` or `result` may be either, so they are dropped unless an operator lists
+Attribute names of known products are listed. A free name, which a caller chose, is judged word by word.
+`userPrompt`, `prompt.0` and `page_content` are content. `prompt_version` and `message_count` are facts
+about content. Names such as `code` or `result` may be either, so they are dropped unless an operator lists
 them in `privacy.keep_attributes`.
 """
 

@@ -17,10 +17,10 @@ from gateway.normalise.reading.values import BadValue, Other, count, nested, num
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
-Told = dict[str, Quantity] | None  # quantity by meter; None if only text is stated
+Told = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
 _MOST_LISTED: Final = 16  # modalities read from one list
-_KINDS: Final = 2  # kinds of cache writes: kept for 5 minutes, or for an hour
+_KINDS: Final = 2  # kinds of cache writes, kept for 5 minutes or for an hour
 
 
 class CachedParts(msgspec.Struct):
@@ -119,7 +119,7 @@ def of_parts(
     """
     Return the meters of OpenAI's details.
 
-    `searches` is an object of tools that the provider ran, `queries` the number of searches, `heard` the
+    `searches` is an object of tools that the provider ran. `queries` is the number of searches, `heard` the
     seconds of audio, and `whole_cache` the number of cached tokens.
     """
     told: dict[str, Any] = {}

@@ -55,8 +55,8 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     """
     Return the region of a call, or None if nothing states it.
 
-    In this order: `global` for a model that is served from anywhere, the first stated region, the region in
-    the called address, the region in the model's ARN.
+    A model that is served from anywhere has the region `global`. Otherwise the first known of these counts: a
+    stated region, the region in the called address, the region in the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
     if written is not None and _is_global(written):

@@ -21,9 +21,7 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 MAX_NAME = 64
 MAX_VALUE = 256
 MAX_FREE_WORDS = 5  # words of a value under a free name
-MAX_FREE_VALUE = (
-    64  # characters of a value of several words; a single word may be longer, such as an id or a path
-)
+MAX_FREE_VALUE = 64  # Characters of several words. A single word may be longer, such as an id or a path.
 MAX_FREE_WORD = 128
 # Tags that Tollhouse's own readers write. Their meaning is known for every sender.
 KNOWN = frozenset({

@@ -39,7 +39,7 @@ class Tokens(NamedTuple):
     reasoning: int | None = None
     cache_write_1h: int | None = None  # part of cache_write that is kept for an hour
     meters: dict[str, int | str] | None = (
-        None  # usage other than plain text (spool.meters); None if not stated
+        None  # usage other than plain text (spool.meters), or None if not stated
     )
 
     def __bool__(self) -> bool:

@@ -21,11 +21,13 @@ from gateway.normalise.payload.large_items import LARGE, slim
 from gateway.normalise.reading.tags import text_of
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # characters; longer text is not an id, a name or a model
-MAX_TOKENS: Final = 10**9  # more than any model can read; larger values are a wrong unit or a time stamp
+MAX_TEXT: Final = 2048  # characters of the longest id, name or model
+MAX_TOKENS: Final = (
+    10**9
+)  # More than any model can read. Larger values are in a wrong unit, or are time stamps.
 MAX_COST: Final = Decimal(10**12)
 MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, but few enough to add up quickly
-SMALLEST_COST: Final = -40  # power of ten; smaller amounts would print as many zeros
+SMALLEST_COST: Final = -40  # Power of ten. Smaller amounts would print as rows of zeros.
 
 # Placeholders: gateways write "-", Micrometer "none", Python "None", and JavaScript the others.
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
@@ -33,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# Types accepted where an object is expected. Text may hold JSON; all other types are ignored.
+# Types accepted where an object is expected. Text may hold JSON. Values of the other types are ignored.
 Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
@@ -198,7 +200,9 @@ def number_of(value: Any, field: str) -> Decimal | None:
         return number
     if kind is int:
         return Decimal(value)
-    if kind is float:  # from OTLP and untyped JSON; the shortest text has the digits that were sent
+    if (
+        kind is float
+    ):  # from OTLP and untyped JSON. The shortest text of a float has the digits that were sent.
         return _read(repr(value), field)
     if kind is str:
         return _read(value.strip(), field)

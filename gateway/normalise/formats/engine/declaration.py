@@ -35,7 +35,7 @@ OTLP_SIGNALS: Final = {
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-MAX_LOOKED_AT: Final = 4096  # items to search for a sign; APISIX sends 1,000 at once
+MAX_LOOKED_AT: Final = 4096  # most items searched for a sign. APISIX sends 1,000 at once.
 
 
 class Call(NamedTuple):
@@ -95,7 +95,7 @@ class FormatAnswer(NamedTuple):
 
 Answering: TypeAlias = Generator[
     None, None, FormatAnswer
-]  # a long response is encoded in steps; after each the event loop gets a turn
+]  # a long response is encoded in steps, and the event loop gets a turn after each step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Format:
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header of the key, for senders that cannot set Authorization
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
-    # by status; None for a response without body
+    # by status, with None for a response without a body
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
     answers_each_item: bool = False  # `answer` also lists the items of a body in which all are malformed
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
@@ -125,10 +125,10 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`. It returns no call, or a call without model and tokens, for an
-    item that is not a call, and a `Count` for tokens without a call. It raises `BadValue` for an impossible
-    figure, or yields the `BadValue` if other calls of the item are good. `unwrap` removes the wrappers of an
-    item; `Unfolding` opens packed ones.
+    `calls` reads one item, decoded as `event`. An item that is not a call gives nothing, or a call without
+    model and tokens. Tokens that belong to no call give a `Count`. For an impossible figure, `calls` raises
+    `BadValue`, or yields the `BadValue` if other calls of the item are valid. `unwrap` removes the wrappers
+    of an item, and `Unfolding` opens packed wrappers.
     """
 
     event: type[msgspec.Struct]

@@ -87,7 +87,8 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         return outcome.reject(index, MALFORMED, payload.problem(error))
     if not calls:
         return _pass_over(outcome, format, item, event)
-    outcome.split += len(calls) - 1  # an item counts as one; its further calls count as split
+    # The first call counts as the received item. Further calls count as split from it.
+    outcome.split += len(calls) - 1
     for call in calls:
         if isinstance(call, BadValue):
             outcome.reject(index, call.reason, call.message)
@@ -179,8 +180,7 @@ def refusal_to(
 
 
 def _is_all_malformed(outcome: Outcome) -> bool:
-    # Only malformed items lead to a refusal. If impossible figures did, Firehose and Kong would repeat
-    # the request forever.
+    # Impossible figures do not cause a refusal. Firehose and Kong would repeat a refused request forever.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 

@@ -20,7 +20,7 @@ TURN: Final = 500  # generations to process without a pause
 
 # Kinds of partial reports.
 GENERATION: Final = "generation"
-WHOLE: Final = "whole generation"  # already a record; completes an earlier report that may wait
+WHOLE: Final = "whole generation"  # already a record, which completes an earlier report that may be waiting
 TRACE: Final = "trace"
 
 ORIGINS = {

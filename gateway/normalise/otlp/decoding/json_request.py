@@ -1,8 +1,8 @@
 """
 Resources, scopes and undecoded items of an OTLP/JSON request.
 
-A small body is parsed at once. In a large body or a large item the parts are located first. Parts that nobody
-reads are never decoded.
+A small body is parsed at once. In a large body or a large item, the positions of the parts are found first,
+and unused parts are never decoded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Names = tuple[str, str, str]  # names of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
-WHOLE = 1024 * 1024  # bytes; larger bodies are not parsed at once
+WHOLE = 1024 * 1024  # bytes of the largest body that is parsed at once
 _MANY = 1024  # attributes to read without a pause
-_LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
+_LARGEST_EVENT = 128 * 1024  # bytes of the longest event that is read, longer than any stack trace
 _WRONG_TYPE = "has the wrong type for OTLP"
 
 
@@ -233,8 +233,8 @@ def _offset(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-_SEARCHED = 64 * 1024  # bytes; a sender uses one spelling throughout, so the beginning is enough
-# bytes; a larger body is not rewritten, because that takes one turn of the event loop
+_SEARCHED = 64 * 1024  # bytes to search for snake_case names. Each sender uses one spelling throughout.
+# Bytes of the largest body that is rewritten. The rewriting takes one turn of the event loop.
 _LARGEST_REWRITTEN = 4 * 1024 * 1024
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'

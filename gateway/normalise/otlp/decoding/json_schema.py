@@ -23,7 +23,7 @@ from gateway.normalise.otlp.model import Attributes
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
-LARGE = 256 * 1024  # bytes; no field can hold a larger value
+LARGE = 256 * 1024  # bytes of the largest value that a field can hold
 _LONGEST_NAME = 64  # characters of an attribute name shown in a message
 _SHORT = 18  # digits that always fit into 64 bits
 

@@ -26,9 +26,9 @@ class Piece(msgspec.Struct, Generic[T], kw_only=True):
 
     received: int = 0
     items: list[tuple[int, T]] = []  # position in the payload (from 0) and item
-    rejects: list[Reject] = []  # malformed items; other items are not affected
+    rejects: list[Reject] = []  # malformed items, without effect on other items
     ignored: dict[str, int] = {}  # points that cannot count, by reason
-    ended: frozenset[str] = frozenset()  # traces without spans in later pieces; set only for large payloads
+    ended: frozenset[str] = frozenset()  # traces without spans in later pieces (only for large payloads)
 
 
 class ItemReader(Protocol[T_contra]):

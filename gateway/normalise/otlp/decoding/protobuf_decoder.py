@@ -44,8 +44,8 @@ _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tag bytes of an AnyValue's fields
 
 LARGE = (
     256 * 1024
-    # bytes; a larger attribute is read only if it is a plain text, because it may hold a list of millions
-    # of empty values
+    # Bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
+    # of empty values.
 )
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
@@ -257,7 +257,7 @@ _NO_EVENTS: list[SpanEvent] = []
 
 EXCEPTION = "exception"  # name of the only event that is read
 MANY = 1024  # attributes or events of one item to read without a pause
-_LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
+_LARGEST_EVENT = 128 * 1024  # bytes of the longest event that is read, longer than any stack trace
 _LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event name
 
 
@@ -328,7 +328,7 @@ def _pieces(
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
-    """Count the spans of each trace in a first pass. Without decoding, it takes a tenth of the time."""
+    """Count the spans of each trace in a first pass. It decodes nothing, so it takes a tenth of the time."""
     ends = TraceEnds()
     for encoded in requests(body, _PATH, allowance=allowance.again()):
         try:

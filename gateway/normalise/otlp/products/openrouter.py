@@ -1,5 +1,5 @@
 """
-OpenRouter's broadcast. The span `LLM Generation` is the call; attempts and the inner generation repeat it.
+OpenRouter's broadcast. The span `LLM Generation` is the call. Attempts and the inner generation repeat it.
 
 Users may rename that span (`trace.generation_name`). It is then recognized because only it names a model.
 """

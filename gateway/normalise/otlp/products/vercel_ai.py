@@ -1,4 +1,4 @@
-"""Vercel's AI SDK. The inner do* spans are the calls; the spans around them repeat the last call."""
+"""Vercel's AI SDK. The inner do* spans are the calls. The spans around them repeat the last call."""
 
 from __future__ import annotations
 

@@ -55,12 +55,12 @@ from spool.identity import (
 from spool.record import Inference
 
 _TURN = 16  # calls to add to the outcome between two checks of the clock
-SEALED = 96  # characters; a provider's own ids are shorter, so longer ids were sealed by a gateway
+SEALED = 96  # Characters of the longest id that providers give. Longer ids were sealed by a gateway.
 _NO_ROLE = SpanRole()
 
 
 class SpanReader:
-    """Reader for the spans of one payload. It fills the outcome; most calls are added in `finish`."""
+    """Reader for the spans of one payload. It fills the outcome, and adds most calls in `finish`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -182,7 +182,7 @@ class SpanReader:
             is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
             (calls if is_whole else self._calls).append((call, parent))
         self._ended.clear()
-        # doubling keeps the total work linear, however many calls wait
+        # doubles, so that the total work stays linear even if many calls wait
         self._enough = max(PART, 2 * len(self._calls))
         yield from self._book_all(whole, calls)
 
@@ -358,10 +358,10 @@ class ReadSpan(Struct, gc=False):
 
 def read_alone(span: Span, options: Options) -> ReadSpan | None:
     """
-    Read a span as if it were the only one. Return None if that is not possible.
+    Read a span as if it were the only one, or return None.
 
-    It is not possible if the span is rejected, is read as a whole by a product, belongs to a stream or a run,
-    or repeats the usage of another span.
+    Returns None if the span is rejected, is read as a whole by a product, belongs to a stream or a run, or
+    repeats the usage of another span.
     """
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)

@@ -177,9 +177,9 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
     failure nor a response. Otherwise the inner calls are kept.
 
-    A kept call fills its gaps (identity, cost, model, provider, id, service tier) from the spans dropped for
-    it, and takes the fuller set of tokens. An outer span over several kept calls passes nothing on, because
-    its values belong to no single call.
+    A kept call fills missing values (identity, cost, model, provider, id, service tier) from the spans
+    dropped for it. It also takes over their token counts if these are fuller. An outer span over several kept
+    calls passes nothing on, because its values belong to no single call.
     """
     below: dict[int, KeptCalls] = {}  # by position of the call
     for call in _inside_out(outermost):
