@@ -60,20 +60,20 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
     check_containers(body, MAX_CONTAINERS)
     try:
-        said = _body.decode(body)
+        fields = _body.decode(body)
     except UNREADABLE as error:
         raise BadPayload("The body is not a JSON object.") from error
     errors: list[str] = []
     errors += [
-        f"unknown field {name[:64]!r}; the fields are month, operation and data" for name in _unknown(said)
+        f"unknown field {name[:64]!r}; the fields are month, operation and data" for name in _unknown(fields)
     ]
-    operation = said.get("operation")
+    operation = fields.get("operation")
     if operation is not None and operation not in OPERATIONS:
         errors.append(f"operation must be one of {', '.join(OPERATIONS)}")
-    month, problem = _month(said.get("month"))
+    month, problem = _month(fields.get("month"))
     if problem:
         errors.append(problem)
-    rows = said.get("data")
+    rows = fields.get("data")
     if not isinstance(rows, list) or not rows:
         errors.append("data is required: a list of at least one row")
         rows = []
@@ -102,8 +102,8 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     )
 
 
-def _unknown(said: Mapping[str, Any]) -> list[str]:
-    return sorted(said.keys() - {"month", "operation", "data"})
+def _unknown(fields: Mapping[str, Any]) -> list[str]:
+    return sorted(fields.keys() - {"month", "operation", "data"})
 
 
 def _month(value: Any) -> tuple[str | None, str | None]:

@@ -109,7 +109,7 @@ def read(
 
     `find` returns the known facts about a stream. Raises Refusal if any record breaks a rule.
     """
-    said = Operations()
+    operations = Operations()
     problems: list[str] = []
     clock = SliceClock()
     for place, item in enumerate(items):
@@ -117,14 +117,14 @@ def read(
             yield
             clock.begin()
         try:
-            _take(said, item, type=type, stream=stream, operation=operation, find=find, now=now)
+            _take(operations, item, type=type, stream=stream, operation=operation, find=find, now=now)
         except _Bad as error:
             problems.append(f"record {place}: {error}")
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         message = f"Nothing was stored: {'; '.join(problems[:SHOWN])}{more}."
         raise Refusal(400, "invalid_records", message)
-    return said
+    return operations
 
 
 def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCostOperation, Stream]:
@@ -132,14 +132,14 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
     Read the request that creates a stream before its first record. Raises Refusal 409 if a different stream
     has that name.
     """
-    said = _object(body) if body.strip() else {}
-    for name in said.keys() - {"granularity", "filter", "associated_cost"}:
+    fields = _object(body) if body.strip() else {}
+    for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
             400,
             "invalid_stream",
             f"Unknown field {name[:64]!r}; a stream has granularity, and filter or associated_cost.",
         )
-    keys = said.get("filter" if type == ALLOCATION else "associated_cost") or []
+    keys = fields.get("filter" if type == ALLOCATION else "associated_cost") or []
     if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(map(_is_text, keys)):
         raise Refusal(
             400,
@@ -147,7 +147,7 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
             f"filter or associated_cost must be a list of at most {MAX_KEYS} dimension names.",
         )
     try:
-        granularity = _granularity(said, type, required=False)
+        granularity = _granularity(fields, type, required=False)
     except _Bad as error:
         raise Refusal(400, "invalid_stream", f"{error}.") from error
     operation = UnitCostOperation(
@@ -172,14 +172,14 @@ def forced(body: bytes) -> bool:
     if not body.strip():
         return False
     try:
-        said = _anything.decode(body)
+        flag = _anything.decode(body)
     except UNREADABLE as error:
         raise BadPayload("The body is not valid JSON.") from error
-    if isinstance(said, dict) and len(said) == 1:
-        (said,) = said.values()
-    if not isinstance(said, bool):
+    if isinstance(flag, dict) and len(flag) == 1:
+        (flag,) = flag.values()
+    if not isinstance(flag, bool):
         raise BadPayload('The body must be true, false or {"force": true}.')
-    return said
+    return flag
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _take(
-    said: Operations,
+    operations: Operations,
     item: Any,
     *,
     type: str | None,
@@ -211,14 +211,16 @@ def _take(
             f"unknown field {unknown[0][:64]!r}; the fields of {_article(kind)} stream are "
             + ", ".join(sorted(_FIELDS[kind]))
         )
-    known = said.streams.get(name) or find(name)
+    known = operations.streams.get(name) or find(name)
     one = _operation(record, kind, name, operation, now)
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
     _agree(known, one)
-    said.streams[name] = merged(known, stream_of(one))
-    said.records.append(one)
-    said.ids.append(bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None)
+    operations.streams[name] = merged(known, stream_of(one))
+    operations.records.append(one)
+    operations.ids.append(
+        bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None
+    )
 
 
 def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,8 +42,8 @@ async def decoded(
         if receivers.memory.made is None:
             await imported("gateway.normalise.memory.spans")
         memory = receivers.memory()
-        asked = memory.asked(body.content, options)
-        remembered = None if asked is None else await drive(memory.read(asked))
+        selected = memory.select(body.content, options)
+        remembered = None if selected is None else await drive(memory.read(selected))
         if remembered is not None:
             return Normalised(remembered)
     if size <= aside_above:

@@ -120,7 +120,7 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
         start_time=instant(event.TimeGenerated),
         tags=metadata.tags,
     )
-    told = [
+    key_facts = [
         name,
         event.TimeGenerated,
         event.AppRoleInstance,
@@ -128,7 +128,7 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
         event.ItemCount,
         sorted(dimensions.items()),
     ]
-    return (Count(metric, Identity(of_event(NAME, str(told))), metadata.left_out),)
+    return (Count(metric, Identity(of_event(NAME, str(key_facts))), metadata.left_out),)
 
 
 def ignored_as(event: AzureApimEvent) -> str:

@@ -248,8 +248,8 @@ def _of_body(body: Any) -> Tokens:
     """
     usage: Any = nested(body, BedrockBody).usage
     if isinstance(body, list):
-        told = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
-        last = of_json(told[-1], _Streamed) if told else None
+        usage_events = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
+        last = of_json(usage_events[-1], _Streamed) if usage_events else None
         streamed = last or _Streamed()
         usage = nested(streamed.message, BedrockBody).usage
         usage = nested(streamed.event, _SonicEvent).usageEvent or usage

@@ -130,21 +130,21 @@ def _of_serving(event: DatabricksEvent) -> Inference:
     Read a row of model serving. An inference table has the bodies, the usage table the counts, and both may
     have the same call.
     """
-    answered = nested(event.response, ProviderBody)
-    asked = nested(event.request, DatabricksRequest)
-    own_model = _own_model(asked.model)
+    response_body = nested(event.response, ProviderBody)
+    request_body = nested(event.request, DatabricksRequest)
+    own_model = _own_model(request_body.model)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.databricks_request_id),
         start_time=instant(event.request_time),
-        provider=NAME if own_model else provider(None, answered.answered_by),
+        provider=NAME if own_model else provider(None, response_body.answered_by),
         request_model=own_model,
-        response_model=model_name(answered.answered_by),
-        region=region_of(answered.geography),
+        response_model=model_name(response_body.answered_by),
+        region=region_of(response_body.geography),
     )
     record.end_time = after(record.start_time, event.execution_duration_ms)
-    tokens = answered.tokens(asked)
+    tokens = response_body.tokens(request_body)
     if not tokens:
         tokens = tokens._replace(
             input=count(event.input_token_count, "input_token_count"),

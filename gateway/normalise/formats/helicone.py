@@ -61,24 +61,27 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
 
     Bodies too large for the webhook are truncated. Then only the id of the call may be known.
     """
-    asked, answered = nested(event.request_body, ProviderBody), nested(event.response_body, ProviderBody)
+    request_body, response_body = (
+        nested(event.request_body, ProviderBody),
+        nested(event.response_body, ProviderBody),
+    )
     figures = nested(event.metadata, HeliconeFigures)
-    model = first(event.model, asked.model)
+    model = first(event.model, request_body.model)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
-        provider=provider(event.provider, model or answered.answered_by),
+        provider=provider(event.provider, model or response_body.answered_by),
         request_model=model_name(model, event.provider),
-        response_model=model_name(answered.answered_by, event.provider),
+        response_model=model_name(response_body.answered_by, event.provider),
     )
-    record.region = region_of(answered.geography, model=model)
-    count_tokens(record, _tokens(figures, asked, answered))
+    record.region = region_of(response_body.geography, model=model)
+    count_tokens(record, _tokens(figures, request_body, response_body))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
-    tag_tier(metadata, answered.tier)
+    tag_tier(metadata, response_body.tier)
     metadata.describe(record, end_user=text(event.user_id))
-    identity = answered.identity(record, own_id=record.request_id)
+    identity = response_body.identity(record, own_id=record.request_id)
     return (Call(record, identity, metadata.left_out, is_certain=_are_cut(event)),)
 
 
@@ -92,15 +95,15 @@ def _is_cut(body: Any) -> bool:
     return isinstance(body, str) and bool(body) and of_json(body, ProviderBody) is None
 
 
-def _tokens(figures: HeliconeFigures, asked: ProviderBody, answered: ProviderBody) -> Tokens:
+def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody) -> Tokens:
     """
     Return the webhook's own totals. The body is used for counts that they omit: Anthropic's cache,
     and Perplexity's reasoning.
     """
-    of_body = answered.tokens(asked)
+    of_body = response_body.tokens(request_body)
     input_tokens = count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = count(figures.completionTokens, "metadata.completionTokens")
-    usage = nested(answered.usage, Usage)
+    usage = nested(response_body.usage, Usage)
     if input_tokens is not None and usage.input_tokens is not None:
         input_tokens = (
             None if input_tokens == count(usage.input_tokens, "usage.input_tokens") else input_tokens

@@ -146,20 +146,22 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     own_id = text(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
-    stated, asked, answered = map(_specified, (meta.provider_name, meta.request_model, meta.response_model))
+    stated, requested_model, response_model = map(
+        _specified, (meta.provider_name, meta.request_model, meta.response_model)
+    )
     record = Inference(
         id=b"",
         source=NAME,
         request_id=own_id,
         trace_id=text(nested(event.trace_id, KongObject).w3c),
         start_time=instant(event.started_at),
-        provider=provider(stated, asked or answered),
+        provider=provider(stated, requested_model or response_model),
         operation=_operation(block) or of_path(request.uri),
-        request_model=model_name(asked, stated),
-        response_model=model_name(answered, stated),
+        request_model=model_name(requested_model, stated),
+        response_model=model_name(response_model, stated),
         api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
-    record.region = region_of(address=_answered_by(block).get("host"), model=asked)
+    record.region = region_of(address=_answered_by(block).get("host"), model=requested_model)
     record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
     count_tokens(record, of_usage(usage, without_cache=_lacks_cache(record, usage)))
     failed = fail_by_status(record, nested(event.response, KongObject).status)

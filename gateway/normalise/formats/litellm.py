@@ -297,16 +297,18 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     answer = event.response
     if not isinstance(answer, LiteLLMResponse):
         return tokens
-    told = searches_in_output(answer.output) if answer.output else None
+    extra_meters = searches_in_output(answer.output) if answer.output else None
     if answer.data:
-        asked = nested(event.model_parameters, LiteLLMAsked)
-        told = images_in(answer.data, answer.size or asked.size, answer.quality or asked.quality)
+        parameters = nested(event.model_parameters, LiteLLMAsked)
+        extra_meters = images_in(
+            answer.data, answer.size or parameters.size, answer.quality or parameters.quality
+        )
     if answer.usage_info is not None:
-        told = nested(answer.usage_info, PagesRead).tokens().meters
+        extra_meters = nested(answer.usage_info, PagesRead).tokens().meters
     if answer.meta is not None:
         billed = nested(answer.meta, CohereMeta).billed_units
-        told = of_billed_units(billed).meters if isinstance(billed, BilledUnits) else told
-    return tokens if told is None else tokens._replace(meters=merged(tokens.meters, told))
+        extra_meters = of_billed_units(billed).meters if isinstance(billed, BilledUnits) else extra_meters
+    return tokens if extra_meters is None else tokens._replace(meters=merged(tokens.meters, extra_meters))
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

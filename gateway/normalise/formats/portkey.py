@@ -198,7 +198,7 @@ def _of_row(event: PortkeyEvent) -> Call:
 
 def _of_file(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
-    asked, answered = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
+    request_body, response_body = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
     headers = nested(request.portkeyHeaders, PortkeyHeaders)
     cache_status = nested(response.headers, PortkeyHeaders).cache_status
     row = nested(event.metrics, PortkeyEvent)
@@ -209,46 +209,46 @@ def _of_file(event: PortkeyEvent) -> Call:
         request_id=first(event.file_id, event.id),
         trace_id=first(headers.trace_id, event.trace_id),
         start_time=instant(event.created_at) or instant(row.created_at),
-        provider=provider(written_provider, asked.model or answered.answered_by),
+        provider=provider(written_provider, request_body.model or response_body.answered_by),
         operation=of_path(request.url),
-        request_model=model_name(asked.model, written_provider),
-        response_model=model_name(answered.answered_by, written_provider),
+        request_model=model_name(request_body.model, written_provider),
+        response_model=model_name(response_body.answered_by, written_provider),
         team=text(event.organisation_id),
     )
-    record.region = region_of(answered.geography, address=request.url, model=asked.model)
+    record.region = region_of(response_body.geography, address=request.url, model=request_body.model)
     record.end_time = after(record.start_time, response.responseTime)
-    count_tokens(record, answered.tokens(asked))
+    count_tokens(record, response_body.tokens(request_body))
     if not fail_by_status(record, response.status) and _is_hit(cache_status):
         record.status = "cached"
     record.cost = known_cost(record, _dollars(row.cost))
     metadata = Metadata()
     _learn(metadata, headers.metadata)
-    tag_tier(metadata, answered.tier)
+    tag_tier(metadata, response_body.tier)
     metadata.describe(record)
-    return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
+    return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
 
 
 def _of_hook(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
-    asked, answered = nested(request.json, ProviderBody), nested(response.json, ProviderBody)
+    request_body, response_body = nested(request.json, ProviderBody), nested(response.json, ProviderBody)
     headers = nested(request.headers, PortkeyHeaders)
     record = Inference(id=b"", source=NAME)
     if not status_code(response.statusCode):
         return Call(record, of_call(record))
-    record.request_id = text(answered.id) or text(answered.responseId)
+    record.request_id = text(response_body.id) or text(response_body.responseId)
     record.trace_id = text(headers.trace_id)
-    record.provider = provider(event.provider, asked.model or answered.answered_by)
+    record.provider = provider(event.provider, request_body.model or response_body.answered_by)
     record.operation = _OPERATIONS.get(text(event.requestType) or "")
-    record.request_model = model_name(asked.model, event.provider)
-    record.response_model = model_name(answered.answered_by, event.provider)
-    record.region = region_of(answered.geography, address=request.url, model=asked.model)
-    count_tokens(record, answered.tokens(asked))
+    record.request_model = model_name(request_body.model, event.provider)
+    record.response_model = model_name(response_body.answered_by, event.provider)
+    record.region = region_of(response_body.geography, address=request.url, model=request_body.model)
+    count_tokens(record, response_body.tokens(request_body))
     fail_by_status(record, response.statusCode)
     metadata = Metadata()
     _learn(metadata, event.metadata)
-    tag_tier(metadata, answered.tier)
+    tag_tier(metadata, response_body.tier)
     metadata.describe(record)
-    return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
+    return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
 
 
 def _is_hit(cache_status: Any) -> bool:

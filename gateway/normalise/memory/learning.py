@@ -277,8 +277,12 @@ def _read(span: Span, reads: set[str], of_resource: set[str], options: Options) 
 
 
 def _is_same(one: ReadSpan, other: ReadSpan) -> bool:
-    said = leaves(one)
-    return said is not None and said == leaves(other) and (one.key, one.parent) == (other.key, other.parent)
+    own_leaves = leaves(one)
+    return (
+        own_leaves is not None
+        and own_leaves == leaves(other)
+        and (one.key, one.parent) == (other.key, other.parent)
+    )
 
 
 def _holds(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
@@ -299,11 +303,11 @@ def read_otherwise(
     row = rows[0]
     varying = Varying._make([*row[3:8], row[8:], row[2]])
     form, alone = kind
-    read, said = read_alone(span, options), form.read_span(varying.values, varying.counts)
+    read, by_form = read_alone(span, options), form.read_span(varying.values, varying.counts)
     if read is None:
         return ("read",)
-    if not _is_same(said, read):
-        one, other = leaves(read) or {}, leaves(said) or {}
+    if not _is_same(by_form, read):
+        one, other = leaves(read) or {}, leaves(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
     if alone is None:

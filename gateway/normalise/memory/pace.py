@@ -90,7 +90,7 @@ class Trials:
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
-    def stands_for_rested(self) -> int:
+    def represented_requests(self) -> int:
         """
         Return the number of requests that this one represents: itself and those passed unseen before it.
         """
@@ -117,7 +117,7 @@ class Trials:
         Return the number of requests that this one represents if it is to be looked at, or 0.
 
         `spans` is its number of spans, and `rested` the number of requests passed unseen, with this one. If
-        the result is not 0, call `tell` afterwards.
+        the result is not 0, call `note_lookup` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
@@ -129,7 +129,7 @@ class Trials:
         times, sender.skipped = sender.skipped + rested, 0
         return times
 
-    def tell(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
+    def note_lookup(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
         """
         Note the result of a lookup: the number of spans looked up in vain, or 0 if enough were known.
 

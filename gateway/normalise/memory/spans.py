@@ -46,9 +46,9 @@ MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
 MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
 ONE_IN: Final = 1000  # one of this number of hits is compared with the rules
-MOST_TOLD: Final = 20  # most differences kept for display
+MOST_DIFFERENCES: Final = 20  # most differences kept for display
 MOST_SEEN: Final = 128  # most spans counted in one request while few are known
-_LONGEST_TOLD: Final = 300
+_LONGEST_DIFFERENCES: Final = 300
 _ROUNDS: Final = 24  # most rounds of learning, until no variation reads further attributes
 _TURN: Final = 16
 _LOOKED_FOR: Final = 64  # spans to look up at once
@@ -62,7 +62,7 @@ _NEW: Final = REASONS.index("new")
 _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
-class AskedBody(NamedTuple):
+class SelectedBody(NamedTuple):
     """A request to look at, and the number of similar requests that it represents."""
 
     body: bytes
@@ -115,10 +115,10 @@ class SpanMemory:
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
         """Normalise an export request of spans. Return None if the rules must read it."""
-        asked = self.asked(body, options)
-        return None if asked is None else (yield from self.read(asked))
+        selected = self.select(body, options)
+        return None if selected is None else (yield from self.read(selected))
 
-    def asked(self, body: bytes, options: Options) -> AskedBody | None:
+    def select(self, body: bytes, options: Options) -> SelectedBody | None:
         """
         Return the request if it is to be looked at. Return None, at little cost, if the rules must read it.
         """
@@ -140,30 +140,30 @@ class SpanMemory:
         items = 2 * len(scopes) + count
         if items > options.max_items or items * ITEM_BYTES - len(body) >= SLICE_BYTES:
             return None
-        rested = self._trials.stands_for_rested()
+        rested = self._trials.represented_requests()
         came = count * rested
         self._samples.count(came)
         sender = self._trials.sender(scopes)
         times = self._trials.stands_for(sender, came, rested)
         self.spans["rules"] += came - count if times else came
-        return AskedBody(body, sender, count, times) if times else None
+        return SelectedBody(body, sender, count, times) if times else None
 
-    def read(self, asked: AskedBody) -> Generator[None, None, Outcome | None]:
+    def read(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
         """Normalise a request to look at. Return None if too little of it is known."""
         options, found = self._options, None
         clock = SliceClock()
         try:
             with suppress(*_UNREADABLE):  # the rules report errors
-                found = yield from self._look_up(asked, clock)
+                found = yield from self._look_up(selected, clock)
         except self._native.panic as error:
             self._native.fail(error)
         if found is None:
-            self.spans["rules"] += asked.spans
+            self.spans["rules"] += selected.spans
             return None
         unknown = sum([part.kinds.count(None) for part in found])
-        self.spans["reading"] += asked.spans - unknown
+        self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
-        outcome = Outcome(keep_tags=options.keep_tags, received=asked.spans)
+        outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
         if not unknown and are_alone(found):
             yield from book(found, outcome, clock)
             return outcome
@@ -196,7 +196,9 @@ class SpanMemory:
         outcome.pack()
         yield
 
-    def _look_up(self, asked: AskedBody, clock: SliceClock) -> Generator[None, None, list[LookedUp] | None]:
+    def _look_up(
+        self, selected: SelectedBody, clock: SliceClock
+    ) -> Generator[None, None, list[LookedUp] | None]:
         """
         Look up the kind of each span.
 
@@ -205,7 +207,7 @@ class SpanMemory:
         found: list[LookedUp] = []
         options = self._options
         number, resource = -1, EncodedResource(b"")
-        groups = self._memory.groups(asked.body, MOST_ITEMS)
+        groups = self._memory.groups(selected.body, MOST_ITEMS)
         for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
                 number, resource = at, EncodedResource(encoded_resource)
@@ -221,22 +223,22 @@ class SpanMemory:
                         return None
                     clock.begin()
         unknown = sum([part.kinds.count(None) for part in found])
-        most = asked.spans * (1 - self._pace.least_known)
+        most = selected.spans * (1 - self._pace.least_known)
         if (
             unknown > most
         ):  # In this case, reading all spans at once is faster than reading each of them alone.
-            self._give_up(asked, found, most)
+            self._give_up(selected, found, most)
             return None
-        self._trials.tell(asked.sender, in_vain=0)
-        if not unknown and self._hits > asked.spans:
+        self._trials.note_lookup(selected.sender, in_vain=0)
+        if not unknown and self._hits > selected.spans:
             is_compared = [row[1] for part in found for row in part.rows]
             if True not in is_compared:
-                self._hits -= asked.spans
+                self._hits -= selected.spans
                 return found
         for part in found:
             for place in range(len(part.rows)):
-                if not self._is_taken(part, place):
-                    if not self._by_rules(part, place, asked.times):
+                if not self._is_accepted(part, place):
+                    if not self._by_rules(part, place, selected.times):
                         return None
                     if clock.is_over():
                         yield
@@ -245,7 +247,7 @@ class SpanMemory:
                         clock.begin()
         return found
 
-    def _give_up(self, asked: AskedBody, found: Sequence[LookedUp], most: float) -> None:
+    def _give_up(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
         """Count some spans of new kinds, if learning them can make enough of the request known."""
         unknown = [
             (part.context, row[0], span)
@@ -261,11 +263,11 @@ class SpanMemory:
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
-            self._sample(context, span, encoded, asked.times)
+            self._sample(context, span, encoded, selected.times)
         in_vain = len(seen) + len(unknown) // 4 + 1  # finding nothing costs a quarter of reading a span
-        self._trials.tell(asked.sender, in_vain=in_vain, is_hopeless=is_hopeless)
+        self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
-    def _is_taken(self, part: LookedUp, place: int) -> bool:
+    def _is_accepted(self, part: LookedUp, place: int) -> bool:
         """True for a known span that is not to be compared now."""
         if part.kinds[place] is None:
             return False
@@ -306,13 +308,13 @@ class SpanMemory:
         self._memory.learn(context.number, part.spans[place], None)
         call, scope = kind.form.read.call, context.scope.name[:64] or "no scope"
         source = "" if call is None else call.record.source
-        if len(self.different) < MOST_TOLD:
+        if len(self.different) < MOST_DIFFERENCES:
             self.different.append(ReadOtherwise(source, scope, fields))
         _log.error(
             "the memory of spans read a span of %s differently from the rules and forgot its shape; "
             "differing fields: %s",
             scope,
-            ", ".join(fields)[:_LONGEST_TOLD],
+            ", ".join(fields)[:_LONGEST_DIFFERENCES],
             extra={"action": "memory_different"},
         )
         return False

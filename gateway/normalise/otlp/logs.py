@@ -272,7 +272,7 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
     """Return for each field the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
-    told_by = semconv.region_name(
+    region_attribute = semconv.region_name(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider
     )
     tables = {
@@ -281,7 +281,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         "response_model": dialect.response_model,
         "provider": dialect.provider,
         "cost": FIELD_NAMES["cost"],
-        "region": () if told_by is None else (told_by,),
+        "region": () if region_attribute is None else (region_attribute,),
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
     names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}

@@ -425,12 +425,12 @@ def region_of(
     answered: str | None = None,
 ) -> str | None:
     """Return the region where the provider processed a call, or None if no attribute names it."""
-    told_by = region_name(attributes, names, addresses, provider=provider)
-    if told_by is None:
+    region_attribute = region_name(attributes, names, addresses, provider=provider)
+    if region_attribute is None:
         return regions.region_of(answered, model=model)
-    value = attributes[told_by]
+    value = attributes[region_attribute]
     return regions.region_of(
-        answered, regions.of_address(value) if told_by in ADDRESS else value, model=model
+        answered, regions.of_address(value) if region_attribute in ADDRESS else value, model=model
     )
 
 

@@ -132,7 +132,7 @@ def first_counts(*usages: Any) -> dict[str, Any]:
     return next((counts for counts in read if counts), {})
 
 
-def told_by_provider(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
     """
     Return the counts of the provider's own usage object if they agree with those of the framework. Otherwise
     return the framework's counts.
@@ -245,15 +245,15 @@ def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
     return settle(stated, total=total)
 
 
-def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.Told:
+def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.Meters:
     sides = (("input", inputs), ("output", outputs))
-    told = {
+    media_tokens = {
         f"{side}_{kind}_tokens": number
         for side, parts in sides
         for kind, number in (("audio", parts.audio), ("image", parts.image), ("video", parts.video))
         if number is not None
     }
-    return meters.of_numbers(told) if any(told.values()) else None
+    return meters.of_numbers(media_tokens) if any(media_tokens.values()) else None
 
 
 # --- Responses -----------------------------------------------------------------------------------------------
@@ -445,12 +445,12 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
     }
     inputs = object_in(usage, f"{input_side}_tokens_details")
     outputs = object_in(usage, f"{output_side}_tokens_details")
-    told = of_parts(parts_in(inputs), parts_in(outputs), whole_cache=inputs.get("cached_tokens"))
+    media_meters = of_parts(parts_in(inputs), parts_in(outputs), whole_cache=inputs.get("cached_tokens"))
     return {
         **counts(usage, totals),
         **counts(inputs, {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)}),
         **counts(outputs, {"reasoning": ("reasoning_tokens",)}),
-        **({} if told is None else {"meters": told}),
+        **({} if media_meters is None else {"meters": media_meters}),
     }
 
 

@@ -44,16 +44,16 @@ class PagesRead(msgspec.Struct):
 
     def tokens(self) -> Tokens:
         """Return the pages read. Some deployments count only annotated pages, which were read as well."""
-        told = meters.of_numbers(
+        found_meters = meters.of_numbers(
             {
                 "input_document_pages": self.pages_processed,
                 "input_annotated_document_pages": self.pages_processed_annotation,
             }
         )
-        if told and (annotated := told.get("input_annotated_document_pages")):
-            read = told.get("input_document_pages", 0)
-            told["input_document_pages"] = max(read, annotated, key=millionths)
-        return Tokens(meters=told)
+        if found_meters and (annotated := found_meters.get("input_annotated_document_pages")):
+            read = found_meters.get("input_document_pages", 0)
+            found_meters["input_document_pages"] = max(read, annotated, key=millionths)
+        return Tokens(meters=found_meters)
 
 
 class MadeImage(msgspec.Struct):
@@ -103,16 +103,16 @@ class ProviderBody(msgspec.Struct):
         """Return the model that a response names. Gemini's responses use another field."""
         return first(self.modelVersion, self.model)
 
-    def tokens(self, asked: ProviderBody | None = None) -> Tokens:
+    def tokens(self, request: ProviderBody | None = None) -> Tokens:
         """
         Return the counts from the usage object, and the number of images made.
 
-        `asked` is the request body, which is needed because DALL-E's responses do not state the image size.
+        `request` is the request body, which is needed because DALL-E's responses do not state the image size.
         """
         counted = self._counted()
-        if asked is None:
+        if request is None:
             return counted
-        size, quality = self.size or asked.size, self.quality or asked.quality
+        size, quality = self.size or request.size, self.quality or request.quality
         return self._with_searches(counted, images_in(self.data, size, quality))
 
     def _counted(self) -> Tokens:
@@ -125,11 +125,15 @@ class ProviderBody(msgspec.Struct):
             return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
-    def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
+    def _with_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
         """Add the searches among the steps of a response. A number in the usage takes precedence."""
-        return tokens if told is None else tokens._replace(meters=meters.merged(tokens.meters, told))
+        return (
+            tokens
+            if found_meters is None
+            else tokens._replace(meters=meters.merged(tokens.meters, found_meters))
+        )
 
-    def _grounding(self) -> meters.Told:
+    def _grounding(self) -> meters.Meters:
         """
         Return the searches of Gemini's candidates. Models before the third generation charge per prompt that
         searched, later models per query.
@@ -182,7 +186,7 @@ _BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")
 _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_searches"}
 
 
-def images_in(data: Any, size: Any, quality: Any) -> meters.Told:
+def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
     """Return the number of images in a response, and the number by size and quality."""
     listed = data if isinstance(data, list) else []
     if not listed or not _is_image(listed[0]):
@@ -192,7 +196,7 @@ def images_in(data: Any, size: Any, quality: Any) -> meters.Told:
     return {"output_images": made} if of_kind is None else {"output_images": made, of_kind: made}
 
 
-def searches_in_output(output: Any) -> meters.Told:
+def searches_in_output(output: Any) -> meters.Meters:
     """
     Return the searches among the steps of OpenAI's response. Opening a page that was found does not count.
     """

@@ -17,7 +17,7 @@ from gateway.normalise.reading.values import BadValue, Other, count, nested, num
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
-Told = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
+Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
 _MOST_LISTED: Final = 16  # modalities read from one list
 _KINDS: Final = 2  # kinds of cache writes, kept for 5 minutes or for an hour
@@ -115,36 +115,36 @@ def of_parts(
     queries: Any = None,
     heard: Any = None,
     whole_cache: Any = None,
-) -> Told:
+) -> Meters:
     """
     Return the meters of OpenAI's details.
 
     `searches` is an object of tools that the provider ran. `queries` is the number of searches, `heard` the
     seconds of audio, and `whole_cache` the number of cached tokens.
     """
-    told: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
         # if one side states audio or images, a 0 on the other side means that it is text
-        told |= _modalities("input_{}_tokens", inputs)
+        stated |= _modalities("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
-            told |= _cached(inputs.cached_tokens_details, told, whole_cache)
-        told |= _modalities("output_{}_tokens", outputs)
+            stated |= _cached(inputs.cached_tokens_details, stated, whole_cache)
+        stated |= _modalities("output_{}_tokens", outputs)
     if outputs.image_count:
-        told["output_images"] = outputs.image_count
+        stated["output_images"] = outputs.image_count
     if inputs.character_count:
-        told["input_characters"] = inputs.character_count
+        stated["input_characters"] = inputs.character_count
     if inputs.image_count:
-        told["input_images"] = inputs.image_count
+        stated["input_images"] = inputs.image_count
     if inputs.video_length_seconds:
-        told["input_video_seconds"] = inputs.video_length_seconds
+        stated["input_video_seconds"] = inputs.video_length_seconds
     if heard:
-        told["input_audio_seconds"] = heard
+        stated["input_audio_seconds"] = heard
     if searches is not None or queries or inputs.web_search_requests:
         run = searches_of(inputs.web_search_requests, searches, queries)
         if run:
-            told["web_searches"] = run
-    return of_numbers(told) if told else None
+            stated["web_searches"] = run
+    return of_numbers(stated) if stated else None
 
 
 def one_hour_of(details: CacheDetail | Other) -> int | None:
@@ -156,14 +156,14 @@ def one_hour_of(details: CacheDetail | Other) -> int | None:
     )
 
 
-def of_speech(details: SonicDetails) -> Told:
+def of_speech(details: SonicDetails) -> Meters:
     """
     Return the audio tokens of a session. If one side has any, a 0 on the other side means that it is text.
     """
     sides = nested(details.total, SpokenSides)
-    heard, said = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
-    told = {"input_audio_tokens": heard.speechTokens, "output_audio_tokens": said.speechTokens}
-    return of_numbers(told) if any(told.values()) else None
+    heard, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
+    stated = {"input_audio_tokens": heard.speechTokens, "output_audio_tokens": spoken.speechTokens}
+    return of_numbers(stated) if any(stated.values()) else None
 
 
 def parts_in(details: Mapping[str, Any]) -> MediaDetails:
@@ -185,38 +185,38 @@ def searches_of(*stated: Any) -> Any:
     return None
 
 
-def of_numbers(told: dict[str, Any]) -> Told:
+def of_numbers(stated: dict[str, Any]) -> Meters:
     """Return the values that are quantities, or None if there are none."""
-    found = {name: number for name, value in told.items() if (number := quantity(value)) is not None}
+    found = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
     return found or None
 
 
-def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Told:
+def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Meters:
     """Return the meters of Gemini's lists by modality. Tool results are part of the input."""
-    told: dict[str, Quantity] = {}
+    stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
-        _add_listed(told, pattern, listed)
-    has_input = bool(told)
-    _add_listed(told, "output_{}_tokens", candidates)
+        _add_listed(stated, pattern, listed)
+    has_input = bool(stated)
+    _add_listed(stated, "output_{}_tokens", candidates)
     if has_input:
-        _add_listed(told, "cache_{}_read_tokens", cache)
+        _add_listed(stated, "cache_{}_read_tokens", cache)
         if isinstance(cache, list):  # the list is complete, so missing modalities are 0
             for kind in MODALITIES:
-                if f"input_{kind}_tokens" in told:
-                    told.setdefault(f"cache_{kind}_read_tokens", 0)
-    return told or None
+                if f"input_{kind}_tokens" in stated:
+                    stated.setdefault(f"cache_{kind}_read_tokens", 0)
+    return stated or None
 
 
-def with_tools(told: Told, tokens: int | None) -> Told:
+def with_tools(stated: Meters, tokens: int | None) -> Meters:
     """Return the meters with the tokens of tool results, which are part of the input."""
-    return {**(told or {}), "input_tool_tokens": tokens} if tokens else told
+    return {**(stated or {}), "input_tool_tokens": tokens} if tokens else stated
 
 
-def merged(*several: Told) -> Told:
+def merged(*several: Meters) -> Meters:
     """Merge meters. If several contain the same meter, the first one counts."""
     found: dict[str, Quantity] = {}
-    for told in several:
-        for name, number in (told or {}).items():
+    for stated in several:
+        for name, number in (stated or {}).items():
             found.setdefault(name, number)
     return found or None
 
@@ -226,22 +226,22 @@ def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, 
     return {pattern.format(kind): number for kind, number in numbers if number is not None}
 
 
-def _cached(details: CachedParts, told: dict[str, Any], whole: Any) -> dict[str, Any]:
+def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
     """Return the cached part of each modality. If the parts add up to the whole, missing modalities are 0."""
     found = _modalities("cache_{}_read_tokens", details)
     parts = [*found.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
         for kind in MODALITIES:
-            if f"input_{kind}_tokens" in told:
+            if f"input_{kind}_tokens" in stated:
                 found.setdefault(f"cache_{kind}_read_tokens", 0)
     return {
         f"cache_{kind}_read_tokens": found[f"cache_{kind}_read_tokens"]
         for kind in MODALITIES
-        if f"cache_{kind}_read_tokens" in found and f"input_{kind}_tokens" in told
+        if f"cache_{kind}_read_tokens" in found and f"input_{kind}_tokens" in stated
     }
 
 
-def _add_listed(told: dict[str, Quantity], pattern: str, listed: Any) -> None:
+def _add_listed(stated: dict[str, Quantity], pattern: str, listed: Any) -> None:
     for raw in listed[:_MOST_LISTED] if isinstance(listed, list) else ():
         line = _line(raw)
         kind = None if line is None else str(line.modality).rpartition(".")[2].lower()
@@ -250,7 +250,7 @@ def _add_listed(told: dict[str, Quantity], pattern: str, listed: Any) -> None:
         number = quantity(line.tokenCount if line.token_count is None else line.token_count)
         if isinstance(number, int):
             name = pattern.format(kind)
-            told[name] = int(told.get(name, 0)) + number
+            stated[name] = int(stated.get(name, 0)) + number
 
 
 _MARKS = (b"AUDIO", b"IMAGE", b"VIDEO", b"audio", b"image", b"video")
@@ -267,7 +267,7 @@ def _line(raw: Any) -> ModalityCount | None:
     return of_json(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
 
 
-def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Told:
+def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     """Return the meters among buckets with free names, by Tollhouse's own meter names and their aliases."""
     found: dict[str, Any] = {}
     for written, value in buckets:

@@ -59,11 +59,13 @@ NUMBERS: Final = ("input", "output", *PARTS)  # all token counts
 
 
 def set_counts(record: Inference, tokens: Tokens) -> None:
-    record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour, told = tokens
+    record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour, found_meters = (
+        tokens
+    )
     record.cache_read_tokens, record.cache_write_tokens = cache_read, cache_write
     record.reasoning_tokens, record.cache_write_1h_tokens = reasoning, one_hour
-    if told:
-        record.meters = told
+    if found_meters:
+        record.meters = found_meters
 
 
 class CacheWrites(msgspec.Struct):
@@ -166,7 +168,7 @@ def settle(
     `without_cache` and `without_reasoning` are True if the source is known to exclude them. Otherwise a
     reported total decides. Without a total, a part larger than its whole shows that the whole excludes it.
     """
-    input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, told = reported
+    input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, found_meters = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
     if one_hour and one_hour > (cache_write or 0):  # then it is not a part of the counted writes
         one_hour, reported = None, reported._replace(cache_write_1h=None)
@@ -186,7 +188,9 @@ def settle(
         is_whole = False
     if is_whole:
         return reported
-    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour, told)
+    return Tokens(
+        input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour, found_meters
+    )
 
 
 def agreeing(
@@ -273,12 +277,12 @@ def of_gemini(usage: Gemini) -> Tokens:
     total = total_of(usage.totalTokenCount)
     put_out = usage.candidatesTokensDetails or usage.responseTokensDetails
     tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
-    told = meters.of_lists(usage.promptTokensDetails, tools, put_out, cache)
-    told = meters.with_tools(told, from_tools)
+    found_meters = meters.of_lists(usage.promptTokensDetails, tools, put_out, cache)
+    found_meters = meters.with_tools(found_meters, from_tools)
     given = added(prompt, from_tools)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):
-        return settle(Tokens(given, candidates, cached, reasoning=thoughts, meters=told))
-    return settle(Tokens(given, added(candidates, thoughts), cached, reasoning=thoughts, meters=told))
+        return settle(Tokens(given, candidates, cached, reasoning=thoughts, meters=found_meters))
+    return settle(Tokens(given, added(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters))
 
 
 def cache_write(usage: Usage) -> int | None:
@@ -348,8 +352,10 @@ def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
     """Add Perplexity's reasoning and citation tokens, which its completion count and its total exclude."""
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
-    told = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
-    return reported._replace(output=added(reported.output, thoughts, cited), reasoning=thoughts, meters=told)
+    found_meters = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
+    return reported._replace(
+        output=added(reported.output, thoughts, cited), reasoning=thoughts, meters=found_meters
+    )
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
@@ -376,8 +382,8 @@ def _of_converse(usage: Usage) -> Tokens:
 def _of_sonic(usage: Usage) -> Tokens:
     """Return the counts of a speech-to-speech call, which are the sums of the session so far."""
     heard = count(usage.totalInputTokens, "usage.totalInputTokens")
-    said = count(usage.totalOutputTokens, "usage.totalOutputTokens")
-    return Tokens(heard, said, meters=meters.of_speech(nested(usage.details, SonicDetails)))
+    spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
+    return Tokens(heard, spoken, meters=meters.of_speech(nested(usage.details, SonicDetails)))
 
 
 def _of_anthropic(usage: Usage) -> Tokens:
@@ -393,7 +399,7 @@ def _of_anthropic(usage: Usage) -> Tokens:
     return settle(reported, without_cache=True)
 
 
-def _beside_tokens(usage: Usage) -> meters.Told:
+def _beside_tokens(usage: Usage) -> meters.Meters:
     """
     Return the searches that Anthropic ran, or the seconds of a transcription that is charged by duration.
     """

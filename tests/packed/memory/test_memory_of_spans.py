@@ -254,7 +254,7 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     for _ in range(100):
         if not trials.rests():
             trials.refuse()
-    trials.tell(TriedSender(0), in_vain=0)
+    trials.note_lookup(TriedSender(0), in_vain=0)
     while trials.rests():
         pass
     trials.refuse()
@@ -268,7 +268,7 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
         sender = trials.sender([f"scope {number % 1000}".encode()])
         if trials.stands_for(sender, 10):
             looked += 10
-            trials.tell(sender, in_vain=10)
+            trials.note_lookup(sender, in_vain=10)
     assert 1900 <= looked <= 2200
 
 

@@ -78,9 +78,9 @@ def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
                     {"id": event_id, "status": 400, "message": reject.message, "error": reject.reason}
                 )
 
-    taken = yield from body_limits.encoded_list(successes())
-    refused = yield from body_limits.encoded_list(errors)
-    return json_answer(207, {"successes": msgspec.Raw(taken), "errors": msgspec.Raw(refused)})
+    successes_json = yield from body_limits.encoded_list(successes())
+    errors_json = yield from body_limits.encoded_list(errors)
+    return json_answer(207, {"successes": msgspec.Raw(successes_json), "errors": msgspec.Raw(errors_json)})
 
 
 def _event_id(raw: payload.Raw) -> str:

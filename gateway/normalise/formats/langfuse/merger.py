@@ -96,10 +96,12 @@ class RecordedGenerations:
         """
         Load a generation that another process recorded. Raises msgspec.DecodeError if it cannot be read.
         """
-        told = _stored.decode(report.body)
-        self._by_key[key] = RecordedGeneration(told.generation, told.identity, report.at, told.trace_key)
-        if told.trace_key is not None:
-            self._of_trace.setdefault(told.trace_key, {})[key] = None
+        loaded = _stored.decode(report.body)
+        self._by_key[key] = RecordedGeneration(
+            loaded.generation, loaded.identity, report.at, loaded.trace_key
+        )
+        if loaded.trace_key is not None:
+            self._of_trace.setdefault(loaded.trace_key, {})[key] = None
 
     def stored(self, key: bytes) -> list[PartialReport]:
         """

@@ -62,11 +62,11 @@ def entries(
         try:
             yield from _cut(body, names, allowance, into)
         except BadPayload:
-            mended = without_lone_surrogates(body)
-            if mended is None:
+            repaired = without_lone_surrogates(body)
+            if repaired is None:
                 raise
             into.clear()
-            yield from _cut(mended, names, allowance, into)
+            yield from _cut(repaired, names, allowance, into)
         return
     outer, middle, items = names
     request = _decoded(body, decoder)
@@ -214,9 +214,9 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise BadPayload(f"{_path(error) or 'body'}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError as error:
-        mended = without_lone_surrogates(body)
-        if mended is not None:
-            return _decoded(mended, decoder)
+        repaired = without_lone_surrogates(body)
+        if repaired is not None:
+            return _decoded(repaired, decoder)
         raise BadPayload(f"body: not valid JSON ({_offset(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None

@@ -8,7 +8,12 @@ import msgspec
 
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.usage_objects import UsageObject, answer_id, first_counts, told_by_provider
+from gateway.normalise.otlp.usage_objects import (
+    UsageObject,
+    answer_id,
+    first_counts,
+    provider_or_framework_counts,
+)
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, settle
@@ -60,7 +65,7 @@ def _answer(written: str) -> dict[str, Any]:
     except (*UNREADABLE, BadValue):
         return {}
     for raw in (nested(output.raw, GenkitRaw), nested(output.custom, GenkitRaw)):
-        found = told_by_provider(found, first_counts(raw.usage, raw.usageMetadata))
+        found = provider_or_framework_counts(found, first_counts(raw.usage, raw.usageMetadata))
         if (response_id := answer_id(raw.id, raw.responseId)) is not None:
             return {**found, "response_id": response_id}
     return found

@@ -32,8 +32,8 @@ def _usage(value: Any) -> Fields:
     found: dict[str, Any] = {
         field: number for field, number in sums(known)._asdict().items() if number is not None
     }
-    if (told := of_buckets(buckets.items())) is not None:
-        found["meters"] = told
+    if (bucket_meters := of_buckets(buckets.items())) is not None:
+        found["meters"] = bucket_meters
     return found
 
 

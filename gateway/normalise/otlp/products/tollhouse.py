@@ -129,8 +129,8 @@ def _inference(span: Span, record_id: bytes) -> Inference:
         setattr(record, field, semconv.money(attributes.get(name), name))
     record.region = regions.name_of(attributes.get(_REGION))
     if not _METERS.keys().isdisjoint(attributes):
-        told = {meter: attributes[name] for name, meter in _METERS.items() if name in attributes}
-        record.meters = meters.of_numbers(told) or {}
+        stated_meters = {meter: attributes[name] for name, meter in _METERS.items() if name in attributes}
+        record.meters = meters.of_numbers(stated_meters) or {}
     record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
     record.trace_id, record.span_id = _ids(span, record_id)
     times = _text(attributes, "tollhouse.times")

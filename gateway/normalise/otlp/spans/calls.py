@@ -95,16 +95,16 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
             counted = semconv.count(value, field)
             if counted is not None:
                 found[field] = counted
-    told = more.get("meters")
-    if told:
-        stated = stated._replace(meters=merged(stated.meters, told))
+    container_meters = more.get("meters")
+    if container_meters:
+        stated = stated._replace(meters=merged(stated.meters, container_meters))
     return stated._replace(**found) if found else stated
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
     """Return the stated meters that are not part of plain text tokens, or None if all are 0."""
-    told = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
-    return told if told and any(told.values()) else None
+    numbers = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    return numbers if numbers and any(numbers.values()) else None
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:

@@ -303,8 +303,8 @@ def _take_id(kept: SpanCall, twin: SpanCall) -> None:
 
 def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept.why is not None and twin.why is not None:
-        taken = {field: why for field, why in twin.why.items() if field.endswith(ending)}
-        kept.why |= {field: f"{why} (of a dropped duplicate span)" for field, why in taken.items()}
+        twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(ending)}
+        kept.why |= {field: f"{why} (of a dropped duplicate span)" for field, why in twin_reasons.items()}
 
 
 # --- Siblings -----------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
 MODEL_CALL = "model_call"  # kind of usage that a span repeats, if it is the usage of a call to a model
 
 Place = tuple[str | None, Key | None]  # trace id and parent
-_Told = tuple[Place, int | None]  # place and output tokens
+_PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
 
 
 class UsageSpan(NamedTuple):
@@ -352,8 +352,8 @@ def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
 
-def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_Told, list[SpanCall]]:
-    found: dict[_Told, list[SpanCall]] = {}
+def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_PlaceAndOutput, list[SpanCall]]:
+    found: dict[_PlaceAndOutput, list[SpanCall]] = {}
     for call, parent in calls:
         if not call.is_guess and call.has_usage:
             found.setdefault(((call.record.trace_id, parent), call.tokens.output), []).append(call)
