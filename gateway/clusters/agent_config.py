@@ -1,7 +1,7 @@
 """
-The configuration that a cluster's agent is given: which names it has, its version, and its values for a Helm chart.
+The configuration of a cluster's agent: its fields, its version, and its values for a Helm chart.
 
-A name of the organization's own begins with `x_` and holds anything. What is given is carried to the cluster,
+A field of your own begins with `x_` and may hold anything. The configuration is sent to the cluster
 and applied there.
 """
 
@@ -28,38 +28,47 @@ _MOST_PATTERNS, _LONGEST = 500, 256
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Invalid for an unknown name, with the nearest one, and for a value that its name does not take."""
+    """Raise Invalid for an unknown field, with the nearest known one, or for an invalid value."""
     for name, value in config.items():
         if not name.startswith(OWN):
             _check(name, value, FIELDS, "config")
 
 
 def version_of(config: Mapping[str, Any]) -> str | None:
-    """The same for the same configuration; None for an empty one."""
+    """
+    Return the version of a configuration; equal configurations have equal versions. None for an empty one.
+    """
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16] if config else None
 
 
 def reported_version(text: str) -> str | None:
-    """The version that an agent says it runs; None for the word none. Invalid for anything else."""
+    """
+    Return the version that an agent reports as running, or None for the word none. Raises Invalid for
+    any other text.
+    """
     if text == NONE:
         return None
     if not _VERSION.fullmatch(text):
-        raise Invalid("applied is a version as this address answers it, or none")
+        raise Invalid("applied must be a version that this address returned, or none")
     return text
 
 
 def reported_failure(text: str) -> str:
-    """Why an agent could not apply a version. Invalid if it is too long, or no line of text."""
+    """
+    Return the reason why an agent could not apply a version. Raises Invalid if it is too long or not printable.
+    """
     if len(text) > _LONGEST_FAILURE or not text.isprintable():
-        raise Invalid(f"failed has at most {_LONGEST_FAILURE} printable characters")
+        raise Invalid(f"failed may have at most {_LONGEST_FAILURE} printable characters")
     return text
 
 
 def state_of(wanted: str | None, run: RunConfig | None) -> str:
     """
-    Return the state of the version that is set. An agent that applied it and went on to another one has
-    drifted; one that has not come to it yet, or says nothing, is pending.
+    Return the state of the wanted version.
+
+    An agent that applied it and later runs another version has drifted. An agent that has not applied it yet,
+    or reports nothing, is pending.
     """
     if run is None:
         return NONE if wanted is None else PENDING
@@ -75,20 +84,23 @@ def _check(name: str, value: object, fields: Mapping[str, Callable[[str, object]
         near = get_close_matches(name, fields, 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise Invalid(
-            f"{where} has no {name}: {hint}it has {', '.join(fields)}, and names of your own that begin with {OWN}"
+            f"{where} has no field {name}: {hint}its fields are {', '.join(fields)}, and names of "
+            f"your own that begin with {OWN}"
         )
     fields[name](f"{where}.{name}", value)
 
 
 def _duration(where: str, value: object) -> None:
     if not (isinstance(value, str) and _DURATION.fullmatch(value)):
-        raise Invalid(f'{where} is a duration such as "60s" or "10m"')
+        raise Invalid(f'{where} must be a duration such as "60s" or "10m"')
 
 
 def _patterns(where: str, value: object) -> None:
     is_list = isinstance(value, list) and len(value) <= _MOST_PATTERNS
     if not is_list or not all(isinstance(each, str) and 0 < len(each) <= _LONGEST for each in _items(value)):
-        raise Invalid(f"{where} is a list of at most {_MOST_PATTERNS} texts of at most {_LONGEST} characters")
+        raise Invalid(
+            f"{where} must be a list of at most {_MOST_PATTERNS} texts of at most {_LONGEST} characters"
+        )
 
 
 def _items(value: object) -> Sequence[object]:
@@ -97,13 +109,13 @@ def _items(value: object) -> Sequence[object]:
 
 def _level(where: str, value: object) -> None:
     if value not in LOG_LEVELS:
-        raise Invalid(f"{where} is one of {', '.join(LOG_LEVELS)}")
+        raise Invalid(f"{where} must be one of {', '.join(LOG_LEVELS)}")
 
 
 def _object(*names: str) -> Callable[[str, object], None]:
     def check(where: str, value: object) -> None:
         if not isinstance(value, dict):
-            raise Invalid(f"{where} is an object with {', '.join(names)}")
+            raise Invalid(f"{where} must be an object with the fields {', '.join(names)}")
         for name, inner in value.items():
             _check(name, inner, dict.fromkeys(names, _patterns), where)
 
@@ -120,11 +132,11 @@ FIELDS: Mapping[str, Callable[[str, object], None]] = {
 }
 
 
-# -- values of the agent's Helm chart ------------------------------------------------------------------------
+# -- values of the agent's Helm chart -------------------------------------------------------------------------
 
 
 _LABELS = "insightsController.labels"
-# What a name sets: a path in the values for each.
+# Paths in the chart's values, by field.
 _PATHS: Mapping[str, tuple[str, ...]] = {
     "scrape_interval": ("prometheusConfig.globalScrapeInterval",),
     "upload_interval": ("aggregator.cloudzero.sendInterval",),
@@ -134,7 +146,7 @@ _KINDS = ("pods", "namespaces")
 
 
 def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that a configuration sets; what the chart has no value for is left out."""
+    """Return the chart values of a configuration. Fields without a chart value are left out."""
     values: dict[str, Any] = {}
     for name, paths in _PATHS.items():
         for path in paths if name in config else ():
@@ -145,12 +157,14 @@ def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_value(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of a configuration that the chart has no value for."""
+    """Return the fields of a configuration that have no value in the chart."""
     return sorted(name for name in config if name not in _PATHS and name != "labels")
 
 
 def _put_labels(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
-    """The chart has one list of patterns for all kinds, and a switch for each kind."""
+    """
+    Set the chart values for labels. The chart has one list of patterns for all kinds, and a switch for each kind.
+    """
     patterns = {pattern: None for kind in _KINDS for pattern in labels.get(kind, ())}
     _put(values, f"{_LABELS}.enabled", bool(patterns))
     if patterns:

@@ -1,8 +1,9 @@
 """
-Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from when.
+Clusters for keys and operators: their reports, and whether they are offline, which follows from the time
+of the reports.
 
-A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster`
-say for which.
+A device with the label `kind` = `cluster` reports for a cluster. Its labels `account`, `region` and `cluster`
+identify the cluster.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from spool.registry.tables.cluster_configs import ClusterConfigTable, RunConfig
 KIND = "kind"
 CLUSTER = "cluster"
 HEARD, DISABLED = "heard", "disabled"
-HEARD_EVERY_S = 60.0  # precision of the time at which a cluster sent last
+HEARD_EVERY_S = 60.0  # precision of the time at which a cluster last sent data
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnappliedConfig:
-    """A cluster whose agent does not run what was set: `state` is a word of `agent_config`, `since` epoch seconds."""
+    """
+    A cluster whose agent does not run the wanted configuration.
+
+    `state` is a state of `agent_config`, and `since` is in epoch seconds.
+    """
 
     cluster: Cluster
     state: str
@@ -42,7 +47,7 @@ class UnappliedConfig:
 
 
 class Clusters:
-    """The table of clusters beside that of the devices that report for them."""
+    """The cluster table, combined with the devices that report for clusters."""
 
     def __init__(
         self,
@@ -60,16 +65,18 @@ class Clusters:
         self.configure(settings)
 
     def configure(self, settings: ClusterSettings) -> None:
-        """Treat clusters by these settings from the next report on."""
+        """Use these settings from the next report on."""
         self._settings = settings
         self.table.max = settings.max
 
     def run_config(self, cluster: Cluster) -> RunConfig | None:
-        """Return the configuration that the cluster's agent runs, as it said last; None if it never said."""
+        """
+        Return the configuration that the cluster's agent last reported as running, or None without such a report.
+        """
         return None if self._configs is None else self._configs.find(cluster.id)
 
     def unapplied(self) -> Sequence[UnappliedConfig]:
-        """Return the clusters that are enabled and do not run what was set for them."""
+        """Return the enabled clusters that do not run their wanted configuration."""
         found = []
         for cluster in self.table.all():
             run = self.run_config(cluster)
@@ -82,41 +89,43 @@ class Clusters:
         return found
 
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
-        """Keep what the agent of a cluster runs; nothing while the registry is damaged."""
+        """Store the configuration that a cluster's agent runs. Do nothing while the registry is damaged."""
         if self._configs is not None:
             wanted = version_of(cluster.config)
             there = [each.id for each in self.table.all()]
             await self._configs.report(cluster.id, applied=applied, failed=failed, wanted=wanted, there=there)
 
     def last_seen(self, cluster: Cluster) -> float:
-        """Return the time when the cluster or its device was last heard."""
+        """Return the time at which the cluster or its device last sent data."""
         device = self._device_of(cluster)
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 
     def is_silent(self, cluster: Cluster) -> bool:
-        """True if three reports are missing; a cluster whose device is heard is not silent."""
+        """Return whether a cluster is offline: three reports are missing, and no device reports for it."""
         if self._clock.now() - cluster.last_seen <= MISSED * self._settings.report_interval:
             return False
         device = self._device_of(cluster)
         return device is None or self._devices.state_of(device) == SILENT
 
     def silent(self) -> Sequence[Cluster]:
-        """The clusters that are enabled and silent, each with when it or its device was last heard."""
+        """
+        Return the enabled clusters that are offline, with the time at which they or their device last sent data.
+        """
         silent = (cluster for cluster in self.table.all() if cluster.enabled and self.is_silent(cluster))
         return [replace(cluster, last_seen=self.last_seen(cluster)) for cluster in silent]
 
     def counts(self) -> Mapping[str, int]:
-        """Count the clusters that are heard, silent, and disabled."""
+        """Count the clusters that report, are offline or are disabled."""
         disabled = sum(not cluster.enabled for cluster in self.table.all())
         silent = len(self.silent())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 
     async def follow(self, device: Device, bearer: Bearer) -> None:
         """
-        Keep what a device reports of its cluster; nothing if it reports for none.
+        Store what a device reports about its cluster. Do nothing if the device reports for none.
 
-        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused
-        for the cluster.
+        A heartbeat without changes writes nothing, because the device row has its time. A device is never
+        rejected because of its cluster.
         """
         if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
             return
@@ -129,10 +138,14 @@ class Clusters:
         await self._note(reported, bearer)
 
     async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
-        """Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be noted."""
+        """
+        Record that a cluster sends data. Raises Refusal 403 if the cluster is disabled.
+
+        If the row cannot be written, the data is still accepted.
+        """
         known = self.table.named(account, region, name)
         if known is not None and not known.enabled:
-            raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")
+            raise Refusal(403, "cluster_disabled", "this cluster is disabled; an operator can enable it")
         if known is None or elapsed_s(known.last_seen, self._clock.now()) >= HEARD_EVERY_S:
             await self._note(ReportedCluster(account=account, region=region, name=name), bearer)
 
@@ -143,12 +156,13 @@ class Clusters:
             raise
         except SpoolError as error:
             extra = {"action": "cluster_not_kept", "cluster": reported.id}
-            _log.warning("a cluster was not kept: %s", error, extra=extra)
+            _log.warning("a cluster could not be stored: %s", error, extra=extra)
 
     def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
         """
-        True if a device may report for the cluster. If the reporting device has used its own key, only an own
-        key takes over.
+        Return whether a device may report for the cluster.
+
+        If the present device has used its own key, another device can take over only with its own key.
         """
         before = self._device_of(cluster)
         if before is None or before.id == device.id or not before.key_used:

@@ -1,8 +1,8 @@
 """
-One round of the job that brings the configuration of a cluster's agent into the cluster.
+One round of the job that brings an agent's configuration into its cluster.
 
-The job asks for what is set, writes it into one ConfigMap, restarts one workload, and says what runs. It knows no
-HTTP: `ConfigSource` and `ConfigTarget` are what it works with.
+The job fetches the wanted configuration, writes it into one ConfigMap, restarts one workload, and reports
+what runs. It knows no HTTP; it works with `ConfigSource` and `ConfigTarget`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 200
 
 
 class JobProblem(Exception):
-    """What kept the job from its work, in words for a log and for the list of clusters."""
+    """The reason why the job could not do its work, for the log and the list of clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenConfig:
-    """What is set for the cluster; no version for nothing."""
+    """The wanted configuration of a cluster. `version` is None if none is set."""
 
     version: str | None
     config: Mapping[str, Any]
@@ -34,8 +34,10 @@ class GivenConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundConfig:
     """
-    What is in the cluster: the text in the ConfigMap, the version that this job wrote there last, and the one with
-    which the workload was started (`started` is None, too, if there is none to restart).
+    The configuration in the cluster.
+
+    `text` is the content of the ConfigMap, and `written` the version that this job last wrote there.
+    `started` is the version with which the workload was started, or None without a workload to restart.
     """
 
     text: str
@@ -45,7 +47,10 @@ class FoundConfig:
 
     @property
     def content(self) -> str | None:
-        """Return the version of what stands in the ConfigMap; of text that is no object, one that nobody has set."""
+        """
+        Return the version of the ConfigMap's content. Invalid content gets a version that differs from
+        every wanted one.
+        """
         try:
             found = json.loads(self.text or "{}")
         except ValueError:
@@ -56,25 +61,26 @@ class FoundConfig:
 
     @property
     def is_own(self) -> bool:
-        """False if somebody else changed the ConfigMap."""
+        """Return False if another program or person changed the ConfigMap."""
         return self.content == self.written
 
     @property
     def running(self) -> str | None:
-        """Return the version that the agent runs."""
         return self.started if self.has_workload and self.is_own else self.content
 
 
 class ConfigSource(Protocol):
-    """Where the configuration is set."""
+    """The place where the configuration is set."""
 
     def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
-        """Say what runs, or why it does not, and get what is set."""
+        """
+        Report the running version, or why the wanted one cannot run, and return the wanted configuration.
+        """
         ...
 
 
 class ConfigTarget(Protocol):
-    """The ConfigMap and the workload. JobProblem if the cluster refuses."""
+    """The ConfigMap and the workload. Raises JobProblem if the cluster refuses."""
 
     def read(self) -> FoundConfig: ...
 
@@ -85,10 +91,10 @@ class ConfigTarget(Protocol):
 
 def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> tuple[str, str | None]:
     """
-    Bring the cluster to what is set: what was done, and the version that runs now.
+    Apply the wanted configuration. Return the action, and the version that now runs.
 
-    What somebody else changed in the ConfigMap is told, and stays until something else is set; `restores` puts it
-    back. JobProblem after it was told, too.
+    A change to the ConfigMap by others is reported, and stays until the wanted version changes. With
+    `restores`, it is overwritten. JobProblem is reported and then raised.
     """
     found = target.read()
     given = source.ask(applied=found.running or NONE)
@@ -109,5 +115,5 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
 
 
 def _line(text: str) -> str:
-    """The text as one line that a report may have."""
+    """Return the text as one printable line within the length limit of a report."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST]

@@ -1,8 +1,8 @@
 """
-Assigns records to devices, by the device that telemetry names and the key under which it arrived.
+Assignment of records to devices, by the device that the telemetry names and the key under which it arrived.
 
-A device's own key decides. Without one the nearest name does: of the resource, then of the `X-Device-Id`
-header. A device that has a key is named by nobody else.
+A device's own key decides. Without it, the resource's device name applies, then the `X-Device-Id` header. No
+sender except the device itself can name a device that has a key.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
 from spool.record import AiRecord, Inference, UsageMetric
 
-CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
+CLAIMED = "claimed_device"  # tag of a record that named a device, but arrived under another key
 DEVICE_REVOKED = "device_revoked"
 MAY_NOT_CHAIN = "may_not_chain"
-_NO_CHAIN = "records of another Tollhouse need a key that server.chain_keys names"
+_NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"
 
 
 class _Verdict(NamedTuple):
-    """What a name means under a bearer: the enrolled device, if any."""
+    """The meaning of a device name for a bearer: the enrolled device, if any."""
 
     device: str | None
     claimed: bool = False
@@ -34,7 +34,10 @@ class _Verdict(NamedTuple):
 
 
 class DeviceAssignment:
-    """`claimed` is called with the number of records that named a device but did not arrive under its key."""
+    """
+    Assigns records to devices. `claimed` gets the number of records that named a device, but arrived
+    under another key.
+    """
 
     def __init__(
         self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None
@@ -45,11 +48,11 @@ class DeviceAssignment:
 
     async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
-        Sets `device` of every record and point, after enrolling new devices if the key may.
+        Set `device` of every record and point, after enrolling new devices if the key may do so.
 
-        Items of a revoked device, and records of another Tollhouse under a key that may not chain, are
-        rejected, and the rest is kept; Refusal 410 if the header names a revoked device. Under a device's own
-        key, which an agent uses, records of a Tollhouse are taken as reports of this device.
+        Items of a revoked device are rejected, as are records of another Tollhouse if the key may not forward
+        them; other items are stored. Raises Refusal 410 if the header names a revoked device. Under a
+        device's own key, which an agent uses, forwarded records count as reports of this device.
         """
         if not (
             bearer.device
@@ -94,7 +97,9 @@ class DeviceAssignment:
         self._hear((verdict.device for verdict in verdicts.values()), bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
-        """Returns the labels of an enrolled device; its user is one of them unless a label names another."""
+        """
+        Return the labels of an enrolled device. Its user is one of them, unless a label names another user.
+        """
         known = self._table.find(device) if device is not None else None
         if known is None:
             return NO_LABELS
@@ -132,7 +137,7 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """Returns records, then points, with the device each names and whether another Tollhouse named it."""
+    """Yield records, then points, with the device that each names and whether another Tollhouse named it."""
     for place, record in enumerate(outcome.records):
         forwarded = place in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(place)
@@ -143,13 +148,14 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
     """
-    True if the device that is named here is refused. A Tollhouse that revoked it sends only what it took before.
+    Return whether the named device is refused. A gateway that revoked the device itself may still
+    send earlier records.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
 def _taking_back(outcome: Outcome) -> set[int]:
-    """Return the places of records that lower a sum: no report of a device does."""
+    """Return the positions of records that lower a sum, which no report of a device does."""
     return {
         place
         for place in outcome.forwarded
@@ -159,11 +165,12 @@ def _taking_back(outcome: Outcome) -> set[int]:
 
 def _take_as_reports(outcome: Outcome, device: str) -> None:
     """
-    Take what a device's own Tollhouse sent as reports of this device, with no more weight than others.
+    Treat records that a device's own Tollhouse forwarded as reports of this device, with no more
+    weight than others.
 
-    An id that does not follow from the ids that the record shows stands for a record of this device only, so
-    the device cannot claim a call of somebody else. The gateway prices the calls: what the device says of
-    their cost counts only if `server.chain_keys` names it.
+    An id that does not follow from the ids in the record counts only for this device, so the device cannot
+    claim a call of others. The gateway prices the calls. Costs that the device reports count only if
+    `server.chain_keys` lists its key.
     """
     for place in outcome.forwarded:
         record = outcome.records[place]
@@ -173,7 +180,7 @@ def _take_as_reports(outcome: Outcome, device: str) -> None:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
             record.charges, record.cost_source = {}, "none"
-    # the device's Tollhouse has decided which counters repeat calls
+    # the device's Tollhouse has already decided which counters repeat calls
     outcome.forwarded = {
         place for place in outcome.forwarded if not isinstance(outcome.records[place], Inference)
     }
@@ -184,14 +191,14 @@ def _usable(name: str | None) -> str | None:
 
 
 def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
-    """Returns a copy of the tags with the claim, because records of one payload may share their tags."""
+    """Return a copy of the tags with the claim, because several records may share their tags."""
     tagged = dict(tags)
     tag_rules.put(tagged, CLAIMED, name)
     return tagged
 
 
 def _ignore_checks(outcome: Outcome) -> None:
-    """Count marked calls that came through every rule of a forwarded record so far, and keep none."""
+    """Count forwarded check calls as ignored and remove them. They have passed all other rules."""
     checks = {place for place in outcome.forwarded if outcome.records[place].id == identity.CHECK_ID}
     if checks:
         _remove(outcome, checks)
@@ -199,14 +206,14 @@ def _ignore_checks(outcome: Outcome) -> None:
 
 
 def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
-    """Turns items into rejects, by their place among records and points."""
+    """Turn items into rejects, by their position among records and points."""
     _remove(outcome, gone)
     for place in sorted(gone):
         outcome.reject(place, reason, f"record {place}: {why}")
 
 
 def _remove(outcome: Outcome, gone: set[int]) -> None:
-    """Remove items by their place among records and points."""
+    """Remove items, by their position among records and points."""
     records = len(outcome.records)
     kept = [place for place in range(records) if place not in gone]
     moved = {before: now for now, before in enumerate(kept)}

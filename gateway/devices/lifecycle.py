@@ -1,10 +1,12 @@
 """
-The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, whichever endpoint asks.
+The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, for all endpoints.
 
-Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one device.
+No await occurs between reading a device and storing the changed one, so two simultaneous first contacts
+create one device.
 
-Device keys are `thd_<device>_<generation>_<HMAC in hex>`, derived from the installation's secret and kept nowhere. A
-key is good while its device is not revoked and its generation is the device's: a reset ends it at once.
+Device keys have the form `thd_<device>_<generation>_<HMAC in hex>`. They are derived from the installation's
+secret and not stored. A key is valid while its device is not revoked and its generation is the device's
+generation, so a reset ends it at once.
 """
 
 from __future__ import annotations
@@ -47,22 +49,24 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 
-ENROLMENTS = 2000  # of a key at once, then one a second
+ENROLMENTS = 2000  # per key; then one per second
 ENROLMENTS_PER_S = 1.0
-FIRST_KEY_S = 3600.0  # how long after its enrolment a device without a fingerprint may ask for its first key
+FIRST_KEY_S = (
+    3600.0  # time after its enrolment in which a device without a fingerprint may request its first key
+)
 HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
-GRACE_S = 3600.0  # after a start, in which devices can report before any is forgotten
+GRACE_S = 3600.0  # time after a start in which devices can report before any device is deleted
 
 _log = logging.getLogger(__name__)
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
-NEWS_S = 10.0  # within which every gateway has heard of a new device, whatever its clock says
+NEWS_S = 10.0  # time within which every gateway knows a new device, despite clock differences
 
 
 class DeviceLifecycle:
-    """Applies every rule of the control plane to the device table."""
+    """Applies the rules for devices to the device table."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class DeviceLifecycle:
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
 
     def configure(self, settings: DeviceSettings, people: People) -> None:
-        """Treat devices by these settings from the next report on."""
+        """Use these settings from the next report on."""
         self.settings = settings
         self._people = people
 
@@ -96,10 +100,10 @@ class DeviceLifecycle:
     def counts(self) -> Mapping[str, int]:
         return counts(self.table.all(), now=self._clock.now(), interval_s=self.interval_s)
 
-    # -- what devices ask ------------------------------------------------------------------------------------
+    # -- requests of devices --------------------------------------------------------------------------------------
 
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
-        """Enrols; returns the device, and its key the one time that it may have it."""
+        """Enrol a device. Return the device and, only once, its key."""
         report = self._private(report)
         known = self.table.find(report.id)
         if bearer.is_gateway:
@@ -120,7 +124,10 @@ class DeviceLifecycle:
         return device, self.keys.key_of(device) if may_have_key else None
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        """Keeps a heartbeat. A first contact enrols if the key may; else Refusal 403 names the scope."""
+        """
+        Store a heartbeat. A first contact enrols the device if the key may; otherwise Refusal 403 names
+        the missing scope.
+        """
         report = self._private(report)
         reports.check_own(bearer, report.id)
         known = self.table.find(report.id)
@@ -144,14 +151,18 @@ class DeviceLifecycle:
         return replace(report, user=user or "", labels=labels)
 
     def refused(self, device: Device, bearer: Bearer) -> Refusal:
-        """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
+        """
+        Record that a revoked device still sends, so that it is not deleted as offline. Return the refusal.
+        """
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
             self.table.touch(device.id, states.seen(now), expects=bearer.expects)
         return reports.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """Notes that the device is alive. Refusal 404 if it is unknown, 403 if another key speaks for it."""
+        """
+        Record that the device is alive. Raises Refusal 404 if it is unknown, 403 if it must use its own key.
+        """
         reports.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
@@ -167,7 +178,9 @@ class DeviceLifecycle:
         self.table.touch(id, pinged, expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
-        """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
+        """
+        Enrol a device that telemetry names, if the key may. Otherwise list it as unenrolled and return None.
+        """
         if ENROLL in bearer.scopes:
             try:
                 device, audited = self._new(DeviceReport(id=id), bearer, "")
@@ -181,7 +194,9 @@ class DeviceLifecycle:
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """Changes a row, or adds one if there is room. KeyEnded if the key has ended at another gateway."""
+        """
+        Change or add a row, within `devices.max`. Raises KeyEnded if the key has ended at another gateway.
+        """
         most = self.settings.max
         try:
             return await self.table.update(id, change, audited, expects=bearer.expects, most=most)
@@ -189,7 +204,7 @@ class DeviceLifecycle:
             raise reports.full() from error
 
     def heard(self, device: Device, bearer: Bearer) -> None:
-        """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
+        """Record that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
         if device.last_telemetry is None or elapsed_s(device.last_telemetry, now) >= rest_s:
@@ -201,14 +216,17 @@ class DeviceLifecycle:
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
         if policy == "closed":
-            message = "no new devices are enrolled here (devices.policy); an operator can: tollhouse devices admit ID"
+            message = (
+                "new devices cannot enrol here (devices.policy); an operator can admit one: tollhouse "
+                "devices admit ID"
+            )
             raise Refusal(403, "enrolment_closed", message)
         own = self.table.enrolled_by(bearer.name)
         if not may_add(own, len(self.table), 1, self.settings.max):
             raise reports.full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
-            message = "this key enrolled too many devices in a short time; repeat later"
+            message = "this key enrolled too many devices in a short time; repeat the request later"
             raise Refusal(429, "too_many_enrolments", message, retry_after_s=wait_s)
         self._limits.charge(bearer.name)
         now = self._clock.now()
@@ -222,8 +240,10 @@ class DeviceLifecycle:
         self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
-        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not enrol,
-        is revoked or another machine's; what is returned refuses, too, where that is so of a newer row.
+        Return the change that a report makes to its device, and the audit row for a new device.
+
+        Raises Refusal if the device may not enrol, is revoked or belongs to another machine. The change
+        raises the same if the row was updated meanwhile.
         """
         if known is None:
             new, audited = self._new(report, bearer, address)
@@ -236,10 +256,11 @@ class DeviceLifecycle:
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
-        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another
-        machine's, or under another key than the own one that it has used.
+        Return the device with the reported facts, if the device itself reports.
 
-        The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
+        Raises Refusal if the device is revoked, belongs to another machine, or has used its own key and
+        this is another key. A fleet's shared key is on every laptop, so it must not move another device's
+        spend to another team.
         """
         if device.state == REVOKED:
             raise reports.revoked()
@@ -256,9 +277,9 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Returns the device after the Tollhouse that it reports to revoked it, enrolled it again, or reset it.
+        Apply a revocation, an approval or a reset by the Tollhouse to which the device reports. Return the device.
 
-        A revocation by an operator here is stronger.
+        A revocation by an operator of this gateway takes precedence.
         """
         if device is None:
             return None
@@ -277,7 +298,8 @@ class DeviceLifecycle:
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
-        if device.flagged_at is None:  # a device that asks every minute fills no audit list
+        # only once, so that a device that retries every minute does not fill the audit list
+        if device.flagged_at is None:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
@@ -286,11 +308,11 @@ class DeviceLifecycle:
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
-        True if the key may be handed out: once, and until its first use again to the same fingerprint,
-        because the answer may have been lost.
+        Return whether the key may be issued.
 
-        A device that was known for a while without a fingerprint gives its key to nobody until an operator
-        resets it: whoever asks first need not be the device.
+        It is issued once. Until its first use, it is issued again to the same fingerprint, because the answer
+        may have been lost. A device that has long been known without a fingerprint gets no key until an
+        operator resets it, because the requester may be another machine.
         """
         if device.state != ENROLLED:
             return False
@@ -298,17 +320,17 @@ class DeviceLifecycle:
             return report.fingerprint == device.fingerprint and not device.key_used
         return not device.has_key and self._clock.now() - device.enrolled_at < FIRST_KEY_S
 
-    # -- what operators ask ----------------------------------------------------------------------------------
+    # -- requests of operators ------------------------------------------------------------------------------------
 
     async def admit(self, id: str, actor: Actor) -> Device:
-        """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
+        """Enrol a device before it reports, under any policy. It may request its key within an hour."""
         if not is_device_id(id):
-            raise Invalid("a device's id has 1 to 128 letters, digits and any of . _ : @ -")
+            raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
 
         def admitted(known: Device | None) -> Device:
             if known is not None:
-                raise AlreadyThere(f"the device {id} is {known.state} already")
+                raise AlreadyThere(f"the device {id} is already {known.state}")
             return device
 
         admitted(self.table.find(id))
@@ -316,18 +338,18 @@ class DeviceLifecycle:
         return await self.table.update(id, admitted, change, most=self.settings.max)
 
     async def delete(self, id: str, actor: Actor) -> None:
-        """Deletes a device with its key; what it sent is kept, and it may enrol again."""
+        """Delete a device with its key. Its records stay, and it may enrol again."""
         device = self._named(id)
         change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
         await self.table.delete([id], [change])
 
     async def forget_silent(self) -> int:
-        """Deletes the devices that were not heard for `devices.forget_after`; none soon after a start."""
+        """Delete devices that were offline for `devices.forget_after`, except shortly after a start."""
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            await self.table.follow(None)  # another gateway may have heard one since
+            await self.table.follow(None)  # another gateway may have received a report since
         before = self._clock.now() - after_s
         gone = [device for device in self.table.all() if device.quiet_since < before]
         changes = [
@@ -344,46 +366,46 @@ class DeviceLifecycle:
         return len(gone)
 
     async def run(self) -> None:
-        """Forgets silent devices as long as the server runs."""
+        """Delete offline devices while the server runs."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
                 count = await self.forget_silent()
                 if count:
                     extra: dict[str, object] = {"action": "devices_forgotten", "count": count}
-                    _log.info("silent devices were deleted", extra=extra)
+                    _log.info("offline devices were deleted", extra=extra)
             except SpoolError as error:
                 extra = {"action": "devices_not_forgotten"}
-                _log.warning("silent devices could not be deleted: %s", error, extra=extra)
+                _log.warning("offline devices could not be deleted: %s", error, extra=extra)
 
     async def approve(self, id: str, actor: Actor) -> Device:
-        """Enrols a pending or a revoked device. Keys from before a revocation stay invalid."""
+        """Enrol a pending or revoked device. Keys from before a revocation stay invalid."""
         now = self._clock.now()
 
         def approved(device: Device) -> Device:
             if device.state == ENROLLED:
-                raise NotAllowed(f"the device {id} is enrolled already")
+                raise NotAllowed(f"the device {id} is already enrolled")
             return states.approved(device, now)
 
         return await self._change(id, approved, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
-        """Revokes a device: its key is invalid from now on; what it sent is kept."""
+        """Revoke a device. Its key becomes invalid at once, and its records stay."""
 
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
-                raise NotAllowed(f"the device {id} is revoked already")
+                raise NotAllowed(f"the device {id} is already revoked")
             return states.revoked_by("")(device)
 
         return await self._change(id, revoked, "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
-        """Forgets fingerprint and key, so that another machine may enrol under this id."""
+        """Clear the fingerprint and the key, so that another machine may enrol with this id."""
         now = self._clock.now()
         return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
-        """Sets labels that override the reported ones; None removes one."""
+        """Set labels that override the reported ones. None removes a label."""
 
         def labelled(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
@@ -421,7 +443,7 @@ def _describe(device: Device) -> dict[str, object]:
 
 
 class DeviceKeys:
-    """`find` is what gateway.people.authentication.access asks on every request that brings such a key."""
+    """Device keys. `gateway.people.authentication.access` calls `find` for every request with such a key."""
 
     def __init__(self, table: DeviceTable, *, secret: bytes, clock: Clock) -> None:
         self._table = table
@@ -433,8 +455,10 @@ class DeviceKeys:
 
     def find(self, secret: str) -> Bearer | None:
         """
-        Returns the bearer; None if the key is forged. Refusal 401 if it is no longer valid, 503 if it is so
-        new that this gateway has not heard of it.
+        Return the bearer of a key, or None if the key is forged.
+
+        Raises Refusal 401 if the key is no longer valid, 503 if it is so new that this gateway may not know
+        its device yet.
         """
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
@@ -444,7 +468,7 @@ class DeviceKeys:
             return None
         device = self._table.find(id)
         if self._table.is_shared and self._is_newer(device, int(number)):
-            message = "this key was given out by another gateway a moment ago; repeat"
+            message = "another gateway issued this key a moment ago; repeat the request"
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
         if (
             device is None
@@ -453,7 +477,7 @@ class DeviceKeys:
             or device.generation != int(number)
         ):
             raise Refusal(
-                401, "dead_device_key", "this device was revoked or reset, and its key is no longer good"
+                401, "dead_device_key", "this device was revoked or reset, so its key is no longer valid"
             )
         expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
@@ -461,7 +485,7 @@ class DeviceKeys:
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:
-        """True if a key, which is genuine, was given out after what is known here of its device."""
+        """Return whether a genuine key is newer than what this gateway knows about its device."""
         if device is None:  # the first generation is the time of the enrolment
             return generation > self._clock.now() - NEWS_S
         is_given = device.has_key or device.state == REVOKED

@@ -1,6 +1,4 @@
-"""
-What a device reports of itself, whether a report is the device's, and what is refused, in words that say what to do.
-"""
+"""Reports of devices: their facts, whether the device itself sent them, and the refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +13,9 @@ from spool.devices.device import Device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """What a device reports of itself; empty is unknown. `heartbeat` is the rest of a heartbeat, as JSON."""
+    """
+    The facts that a device reports; an empty value is unknown. `heartbeat` is the rest of a heartbeat, as JSON.
+    """
 
     id: str
     hostname: str = ""
@@ -25,13 +25,13 @@ class DeviceReport:
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     want_key: bool = False
-    revoked: bool = False  # of another Tollhouse alone: it revoked the device, or reset it
+    revoked: bool = False  # only another Tollhouse sets these: it revoked or reset the device
     reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""
 
     def facts(self) -> dict[str, Any]:
-        """Returns the reported values as fields of a device."""
+        """Return the reported values as fields of a device."""
         names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels")
         return {name: value for name in names if (value := getattr(self, name))}
 
@@ -41,7 +41,7 @@ def is_another(device: Device, report: DeviceReport) -> bool:
 
 
 def is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
-    """True if the device itself reports: under its own key, or with its fingerprint."""
+    """Return whether the device itself reports: under its own key, or with its fingerprint."""
     if bearer.device is not None:
         return bearer.device == device.id
     return bool(device.fingerprint) and report.fingerprint == device.fingerprint
@@ -51,7 +51,10 @@ FULL_RETRY_S = 3600
 
 
 def full() -> Refusal:
-    message = "no key enrols more devices than it leaves free of devices.max; an operator can raise it, or delete some"
+    message = (
+        "this key enrolled its part of the devices that devices.max allows; an operator can raise it or "
+        "delete devices"
+    )
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 
@@ -61,21 +64,22 @@ def revoked() -> Refusal:
 
 def check_own(bearer: Bearer, id: str) -> None:
     if bearer.device is not None and bearer.device != id:
-        raise Refusal(403, "other_device", "a device's key is good for this device alone")
+        raise Refusal(403, "other_device", "a device key is valid only for its own device")
 
 
 def check_speaks_for(device: Device, bearer: Bearer) -> None:
     """
-    Refusal 403 if a device that has used its own key is spoken for under another one.
+    Raise Refusal 403 if a device has used its own key, but this report arrives under another key.
 
-    The fleet's key lies on every laptop: with it a stolen laptop would count as heard. A Tollhouse that the
-    configuration names speaks for the devices that report to it.
+    A fleet's shared key is on every laptop, so a stolen laptop could otherwise report as another device. A
+    Tollhouse that the configuration names may report for its devices.
     """
     if device.key_used and bearer.device != device.id and not bearer.is_gateway:
         message = (
-            "this device has used a key of its own: send under that key; if it lost the key, an operator"
+            "this device has used its own key: send with that key; if it was lost, an operator can "
+            "reset the device"
         )
-        raise Refusal(403, "device_key_needed", f"{message} resets it: tollhouse devices reset ID")
+        raise Refusal(403, "device_key_needed", f"{message}: tollhouse devices reset ID")
 
 
 def unknown() -> Refusal:
@@ -84,5 +88,5 @@ def unknown() -> Refusal:
 
 
 def another() -> Refusal:
-    message = "another device is enrolled under this id; if this one takes its place, an operator resets it"
+    message = "another device is enrolled with this id; if this one replaces it, an operator can reset it"
     return Refusal(409, "another_fingerprint", f"{message}: tollhouse devices reset ID")

@@ -1,6 +1,7 @@
 """
-The state of a device: the kept one, or silent or mute, which follow from when it last reported; and what becomes of a
-device that is enrolled, heard, approved, revoked or reset: new rows from old ones. Pure.
+The states of a device, and the changes of its row when it enrols, reports, is approved, revoked or reset. Pure.
+
+Offline (SILENT) and "sends no calls" (MUTE) are not stored; they follow from the time of the last reports.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 
-SILENT = "silent"  # no report for three intervals
-MUTE = "mute"  # heartbeats, but the telemetry that it used to send has stopped
+SILENT = "silent"  # offline: no report for three intervals
+MUTE = "mute"  # heartbeats arrive, but the usual telemetry has stopped
 STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
 
 MISSED = 3
-MUTE_AFTER_S = 86_400.0  # a night without work is not a finding
+MUTE_AFTER_S = 86_400.0  # so long that a night without work does not count
 
 
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
@@ -30,12 +31,12 @@ def state_of(device: Device, *, now: float, interval_s: float) -> str:
 
 
 def is_mute(device: Device, *, now: float) -> bool:
-    """Heartbeats go on, and the telemetry that came before them does not."""
+    """Return whether heartbeats arrive while the earlier telemetry has stopped."""
     return now > _mute_after(device)
 
 
 def changes_after(device: Device, *, now: float, interval_s: float) -> float:
-    """Return the time after which the state must be derived again if the device reports nothing; infinite if never."""
+    """Return the time at which the state changes if the device reports nothing more, or infinity."""
     if device.state != ENROLLED:
         return inf
     times = (_silent_after(device, interval_s), _mute_after(device))
@@ -52,16 +53,16 @@ def _mute_after(device: Device) -> float:
 
 
 def counts(devices: Iterable[Device], *, now: float, interval_s: float) -> Mapping[str, int]:
-    """Count the devices in each state; every state is named."""
+    """Count the devices in each state, including empty states."""
     found = Counter(state_of(device, now=now, interval_s=interval_s) for device in devices)
     return {state: found[state] for state in STATES}
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     """
-    Returns a new device.
+    Return a new device.
 
-    Its generation is later than any that a device of this id had before it was deleted, so their keys stay dead.
+    Its generation is later than that of any deleted device with this id, so keys of that device stay invalid.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 
@@ -85,5 +86,5 @@ def revoked_by(name: str) -> Callable[[Device], Device]:
 
 
 def seen(now: float) -> Callable[[Device], Device]:
-    """Notes that a device was heard; another gateway may have heard it later."""
+    """Return a change that records a report, unless another gateway recorded a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))

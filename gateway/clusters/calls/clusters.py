@@ -1,4 +1,6 @@
-"""Clusters for keys and for people: list, read and update, and their files of container metrics."""
+"""
+API and operator calls for clusters: list, read and update them, and manage their files of container metrics.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ SILENCE = ("false", "true")
 
 
 class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is, and a label that is null is removed; `config` is replaced."""
+    """
+    Omitted fields stay unchanged. A label with the value null is removed. `config` is replaced as a whole.
+    """
 
     display_name: str | None = None
     labels: dict[str, str | None] | None = None
@@ -41,7 +45,7 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     config: dict[str, Any] | None = None
 
     def change(self) -> ClusterChange:
-        """Invalid if the configuration is none that an agent takes."""
+        """Return the change. Raises Invalid if the configuration has an unknown field or an invalid value."""
         if self.config is not None:
             check_config(self.config)
         return ClusterChange(**msgspec.structs.asdict(self))
@@ -54,7 +58,7 @@ class CheckItem(msgspec.Struct, kw_only=True):
 
 
 class ClusterItem(msgspec.Struct, kw_only=True):
-    """A cluster as it is answered; times are RFC 3339."""
+    """A cluster in answers; times are RFC 3339."""
 
     id: str
     account: str
@@ -88,7 +92,7 @@ class OneCluster(msgspec.Struct, kw_only=True):
 
 
 class SeenCluster(msgspec.Struct, frozen=True):
-    """A cluster, and what follows from the time of the question."""
+    """A cluster with the fields that depend on the time of the request."""
 
     cluster: Cluster
     silent: bool
@@ -149,7 +153,7 @@ def cluster_rows(clusters: Clusters) -> MemoryRows[SeenCluster]:
 
 
 def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
-    """The answer with one cluster; NotThere if there is none with this id."""
+    """Return the answer with one cluster. Raises NotThere if no cluster has this id."""
     cluster = clusters.table.find(id)
     if cluster is None:
         raise NotThere(f"there is no cluster {id!r}")
@@ -223,7 +227,7 @@ async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges
     "DELETE",
     "/clusters/{id}",
     OPERATE_SPOOL,
-    "Forget a cluster until it reports again",
+    "Delete a cluster until it reports again",
     required=("confirm",),
 )
 async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
@@ -236,13 +240,13 @@ async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Resu
 
 
 class Discard(RequestBody):
-    """`confirm` is the reference of the file, once more."""
+    """`confirm` repeats the reference of the file."""
 
     confirm: str
 
 
 def describe_file(file: ContainerFile) -> dict[str, object]:
-    """Show a file without its bytes and without an address to which they could be sent."""
+    """Describe a file without its bytes and without an upload address."""
     return {
         "id": file.id,
         "kind": file.kind,
@@ -301,10 +305,10 @@ CONTAINER_FILES: List[ContainerFile] = List(
     "GET",
     "/container-metrics",
     VIEW_OPERATION,
-    "The books of container metrics, and what waits of each cluster",
+    "Show the accounting of container metrics and the files that wait, by cluster",
 )
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
-    """Recounted from the rows, with what the limits leave."""
+    """Recount the accounting from the rows. The answer includes the limits."""
     files = request.services.require_container_files()
     books, settings = await files.verify(), files.settings
     return {
@@ -326,7 +330,7 @@ async def list_container_files(request: OperatorRequest[SenderServices, None]) -
     return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
 
 
-@call("POST", "/container-files/{id}/discard", OPERATE_SPOOL, "Give up a file that waits for the upstream")
+@call("POST", "/container-files/{id}/discard", OPERATE_SPOOL, "Discard a file that waits for the upstream")
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()
     id = request.word("id")

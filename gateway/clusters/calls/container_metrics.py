@@ -1,8 +1,8 @@
 """
-Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write, statuses.
+Receivers for container metrics of a cluster's agent: file uploads, bodies of Prometheus remote write, and statuses.
 
-Whoever sends hears whether it was taken, and nothing of the organization. A 200 leaves after the bytes and
-their row are on disk.
+The sender learns whether its data was accepted, and nothing else about the organization. A 200 is sent after
+the bytes and their row are on disk.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_FILES = 200
 MAX_TEXT = 256
 MAX_STATUS_BYTES = 1024 * 1024
 EXPIRATION_S, LONGEST_EXPIRATION_S = 3600, 7 * 86_400
-MAX_REPLAY_BYTES = 7000  # of the header: many clients read no more than 8 KiB of one
+MAX_REPLAY_BYTES = 7000  # limit of the header's value, because many clients read at most 8 KiB of a header
 
 Reference = Annotated[str, Meta(min_length=1, max_length=512)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -83,20 +83,20 @@ _TAKEN = {200: {JSON: closed({})}}
 
 
 def check_protobuf(request: web.Request) -> None:
-    """Refusal 415 for a body that says it is something else."""
+    """Raise Refusal 415 if the body's stated media type is not protobuf."""
     if "Content-Type" in request.headers and request.content_type not in (
         PROTOBUF,
         "application/protobuf",
         "application/octet-stream",
     ):
-        raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
+        raise Refusal(415, "unsupported_media_type", f"This address accepts only {PROTOBUF}.")
 
 
 @Address(
     methods=("POST",),
     path=_BASE + "/upload",
     name="announce_container_files",
-    summary="An address for each file that a cluster's agent wants to send",
+    summary="Request an upload address for each file of a cluster's agent",
     endpoint="container-metrics/upload",
     scope=UPLOAD_CONTAINER_FILES,
     gives={200: {JSON: {**OBJECT, "additionalProperties": TEXT}}},
@@ -104,7 +104,7 @@ def check_protobuf(request: web.Request) -> None:
     optional=AGENT_PARAMETERS,
 )
 async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
-    """An address for every file, and in a header the addresses of those that are wanted again."""
+    """Return an upload address for every file, and in a header new addresses for files that are missing."""
     identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
     _count(request.http, "count", default=0, most=2**31)
     lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
@@ -132,7 +132,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     methods=("PUT",),
     path=_BASE + "/files/{token}",
     name="put_container_file",
-    summary="The bytes of one file, at the address that was given out for it; without a key",
+    summary="Upload one file to the address that was issued for it; needs no key",
     endpoint="container-metrics/files",
     takes={"application/octet-stream": BYTES},
     gives=_TAKEN,
@@ -140,7 +140,9 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
 )
 async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
-    The bytes of an announced file; without a key, because the address is one. It ends with the key it was given.
+    Store the bytes of an announced file. The signed address replaces the key.
+
+    The address becomes invalid when the key that requested it does.
     """
     address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
@@ -155,7 +157,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     methods=("POST",),
     path=_BASE + "/abandon",
     name="abandon_container_files",
-    summary="The agent does not have these files any more",
+    summary="Report that the agent no longer has these files",
     endpoint="container-metrics/abandon",
     scope=ABANDON_CONTAINER_FILES,
     takes={JSON: array(closed({"reference_id": TEXT}, {"reason": TEXT}))},
@@ -173,7 +175,7 @@ async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Res
     methods=("POST",),
     path=_BASE + "/status",
     name="report_container_status",
-    summary="What a cluster says of itself; with `type=configLoad` its configuration",
+    summary="Report the status of a cluster, or with `type=configLoad` its configuration",
     endpoint="container-metrics/status",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
@@ -184,11 +186,11 @@ async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Res
     optional=("type", *CLUSTER_PARAMETERS, *AGENT_PARAMETERS),
 )
 async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
-    """Keep what a cluster says of itself, and pass it on as it came."""
+    """Store a cluster's report about itself, and forward it unchanged."""
     http = request.http
     type = http.query.get("type")
     if type not in (None, CONFIG_LOAD):
-        raise Refusal(400, "invalid_parameter", f"type is {CONFIG_LOAD}, or left out")
+        raise Refusal(400, "invalid_parameter", f"type must be {CONFIG_LOAD} or left out")
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_config if is_config else cluster_reports.read_status
     cluster = read(request.body)
@@ -205,7 +207,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     methods=("GET",),
     path=_BASE + "/status",
     name="show_container_status",
-    summary="Whether the last status of a cluster was taken from this key",
+    summary="Check whether the last status of a cluster was accepted from this key",
     endpoint="container-metrics/status",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
@@ -214,7 +216,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     required=CLUSTER_PARAMETERS,
 )
 async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
-    """Answer if the last status of a cluster was taken from this key, and nothing else."""
+    """Return only whether the last status of a cluster was accepted from this key."""
     return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
 
 
@@ -222,7 +224,7 @@ async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     methods=("GET",),
     path=_BASE + "/config",
     name="show_container_config",
-    summary="What was set for the agent of a cluster, for the key that reports it; with `ETag`",
+    summary="Show the agent configuration of a cluster, only to the key that reports the cluster; with `ETag`",
     endpoint="container-metrics/config",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
@@ -233,15 +235,15 @@ async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     """
-    Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them already.
+    Return the settings of a cluster's agent to the key that reports the cluster, or 304 if the agent has them.
 
-    `applied` and `failed` say what the agent runs, or why it could not take what was set. NotThere for any other
-    cluster: this is the one thing that its key may read, and it is about itself.
+    `applied` states the version that the agent runs, and `failed` why it could not apply the wanted one. Raises
+    NotThere for any other cluster, because a key may read only the settings of the cluster that it reports.
     """
     identity = _cluster(request)
     cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
     if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
-        raise NotThere("this key has reported no such cluster")
+        raise NotThere("this key has not reported such a cluster")
     applied = request.http.query.get("applied")
     if applied is not None:
         failed = reported_failure(request.http.query.get("failed", ""))
@@ -261,7 +263,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     methods=("POST",),
     path=_BASE,
     name="write_container_metrics",
-    summary="Prometheus remote write, passed on as it comes",
+    summary="Send Prometheus remote write, which is forwarded unchanged",
     endpoint="container-metrics",
     scope=REMOTE_WRITE_CONTAINERS,
     check=check_protobuf,
@@ -273,11 +275,13 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     optional=AGENT_PARAMETERS,
 )
 async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
-    """A body of Prometheus remote write, which leaves as it came."""
+    """Store a body of Prometheus remote write, which is forwarded unchanged."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
         raise Refusal(
-            415, "unsupported_encoding", "Remote write is compressed: send Content-Encoding snappy."
+            415,
+            "unsupported_encoding",
+            "Remote write must be compressed: send it with Content-Encoding snappy.",
         )
     headers = {
         name: http.headers[name]
@@ -295,7 +299,7 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
 async def _keep(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
 ) -> None:
-    """Receive an upload and keep it, if it is new; whatever ends it early leaves nothing behind."""
+    """Receive an upload and store it, unless it is a repeat. If it ends early, delete the partial data."""
     try:
         await _receive(request, upload)
         if upload.size < least:
@@ -309,7 +313,7 @@ async def _keep(
 async def _receive(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
 ) -> None:
-    """Read the body in pieces."""
+    """Read the body in pieces, up to the limit."""
     most = _files(request).settings.max_file_bytes
     received = 0
 
@@ -317,16 +321,16 @@ async def _receive(
         nonlocal received
         received += len(piece)
         if received > most:
-            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+            raise FileTooLarge(f"it is larger than {most} bytes (container.max_file_bytes)")
         await upload.write(piece)
 
     try:
         length = request.http.content_length
         if length is not None and length > most:
-            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+            raise FileTooLarge(f"it is larger than {most} bytes (container.max_file_bytes)")
         await bodies.pass_on(request.http, request.share, write, min_rate=request.receivers.min_upload_rate)
     except FileTooLarge as error:
-        raise Refusal(413, "file_too_large", f"The file was not taken: {error}.") from error
+        raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error
 
 
 def _files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
@@ -345,13 +349,15 @@ def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     name, account, region = (query[name] for name in CLUSTER_PARAMETERS)
     if max(map(len, (name, account, region))) > MAX_TEXT:
         raise Refusal(
-            400, "invalid_parameter", f"{', '.join(CLUSTER_PARAMETERS)} have at most {MAX_TEXT} characters"
+            400,
+            "invalid_parameter",
+            f"{', '.join(CLUSTER_PARAMETERS)} may have at most {MAX_TEXT} characters each",
         )
     return ClusterIdentity(account, region, name)
 
 
 async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
-    """Refusal 403 if an operator disabled the cluster."""
+    """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
     identity = _cluster(request)
     await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
     return identity
@@ -372,14 +378,15 @@ def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= most):
-        raise Refusal(400, "invalid_parameter", f"{name} is a whole number of at most {most}")
+        raise Refusal(400, "invalid_parameter", f"{name} must be a whole number of at most {most}")
     return int(text)
 
 
 def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
     """
-    Make the upload address of a file, next to the address that was asked, under the configured host or the
-    host that the agent used.
+    Return the upload address of a file, next to the requested path.
+
+    Its host is the configured one, or else the host that the agent used.
     """
     token = signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
@@ -391,15 +398,13 @@ def _origin(http: web.Request) -> URL:
     try:
         return http.url.origin()
     except ValueError as error:
-        raise BadPayload("The header Host is not a host.") from error
+        raise BadPayload("The header Host is not a valid host.") from error
 
 
 def _replay(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
-    """
-    List as many of the files that are asked for again as the header may hold; the others come with the next answer.
-    """
+    """Return the header with missing files, as many as fit. The next answer contains further files."""
     wanted: list[dict[str, str]] = []
     size = 2
     for file in missing:
@@ -419,10 +424,10 @@ _TOKEN = re.compile(r"([0-9a-f]{32}-([0-9]{1,12})(?:-([0-9]{1,18}))?)-([0-9a-f]{
 
 class OpenAddress(NamedTuple):
     """
-    The last part of an address to which one file may be sent until a time: signed, in place of a key. Beside the key to
-    which it was given out it shows neither order nor volume, and means nothing outside of this installation.
+    The signed last part of an upload address. It replaces the key, for one file and until a time.
 
-    `key`: the number of that key; None where it was no key of the list.
+    It reveals the number of the key that requested it, but neither order nor volume, and no other
+    installation accepts it. `key` is that number, or None if the key was not in the key list.
     """
 
     file: str
@@ -430,7 +435,7 @@ class OpenAddress(NamedTuple):
 
 
 def derived_secret(secret: bytes) -> bytes:
-    """Derive the secret that signs addresses from the secret of the installation."""
+    """Derive the secret that signs upload addresses from the installation's secret."""
     return derived(secret, "addresses of container files")
 
 
@@ -440,17 +445,22 @@ def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str
 
 
 def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
-    """Check a token and return what it opens. Refusal 403 if it was not made here, or its time is over."""
+    """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
     found = _TOKEN.fullmatch(token)
     if found is None or not hmac.compare_digest(_signature(secret, found[1]), found[4]):
-        raise Refusal(403, "invalid_address", "This address was not given out here: announce the file first.")
+        raise Refusal(
+            403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
+        )
     if int(found[2]) < now:
         raise expired()
     return OpenAddress(found[1].partition("-")[0], None if found[3] is None else int(found[3]))
 
 
 def expired() -> Refusal:
-    """The agent looks for these words, and announces the file again."""
+    """
+    Return the refusal for an expired address. The agent searches for "Request has expired" and announces
+    the file again.
+    """
     return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")
 
 

@@ -1,1 +1,1 @@
-"""What containers used, read from the metrics that agents of clusters send."""
+"""Container usage, computed from the metrics that cluster agents send."""

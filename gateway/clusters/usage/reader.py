@@ -1,8 +1,8 @@
 """
-Reads metrics that agents of clusters sent, in the background, and keeps what containers used by cluster and day.
+The background reader of metrics from cluster agents. It stores container usage by cluster and day.
 
-What is open of a cluster is kept before how far its files are read. What is read twice adds nothing, so after a crash
-the files of the last hour are read once more. One cluster is in memory at a time, and one of its files.
+The open usage of a cluster is stored before the read position. Reading a file twice adds nothing, so after a
+crash the files of the last hour are read again. Only one cluster and one of its files are in memory at a time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from spool.container_files.values import ClusterIdentity, ContainerFile
 from spool.errors import Invalid
 from spool.settings import ContainerPrice
 
-SLACK_S = 3600.0  # files that others took at about the time of the newest one
-MANY = 100  # files of one step
-LARGE = 1 << 20  # bytes of documents: where one look keeps more, the next one is REST_S later
+SLACK_S = 3600.0  # files that other processes received at about the time of the newest one
+MANY = 100  # files per step
+LARGE = 1 << 20  # bytes of documents; if a round stores more, the next round is REST_S later
 REST_S = 600.0
 DAY_S = 86_400
-OPEN_DAYS = 2  # that are added up together with what is open; a day before them has a document of its own
+OPEN_DAYS = 2  # days that stay in the open document; each older day has its own document
 NOWHERE = ClusterIdentity(
     "",
     "",
     "",
-)  # of the document that says how far files are read
+)  # identity of the document with the read position
 
 _log = logging.getLogger(__name__)
 Kept = TypeVar("Kept")
@@ -53,7 +53,9 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True)
 class UsageSources:
-    """`prices` are those of the settings: without any, nothing is read. `tags` are the labels that are kept."""
+    """
+    The inputs of the reader. Without `prices` in the settings, nothing is read. `tags` are the labels to store.
+    """
 
     files: ContainerFiles
     usage: ContainerUsage
@@ -63,17 +65,18 @@ class UsageSources:
 
 
 class UsageReader:
-    """`look` again and again; `of_day` has what was read."""
+    """Reads metrics with `look`, which is called repeatedly. `of_day` returns the usage."""
 
     def __init__(self, sources: UsageSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self._read: dict[str, float] = {}  # files that were read, with when they came
+        self._read: dict[str, float] = {}  # files already read, with their arrival time
         self._since: float | None = None
-        self._kept_bytes = 0  # by this look
+        self._kept_bytes = 0  # in this round
         self._rest_until = 0.0
         self._days: Sequence[UsageDay] = ()
-        self._opened: dict[ClusterIdentity, tuple[float, Mapping[int, DayUsage]]] = {}  # by when they changed
+        # with the time of their last change
+        self._opened: dict[ClusterIdentity, tuple[float, Mapping[int, DayUsage]]] = {}
 
     @property
     def prices(self) -> Sequence[ContainerPrice]:
@@ -81,8 +84,9 @@ class UsageReader:
 
     async def look(self) -> int:
         """
-        Read what came since, and forget what is older than rows of bills; how many files were read. Of large clusters
-        what is open is many megabytes: it is not written every minute.
+        Read new files and delete usage that is older than billing rows. Return the number of files.
+
+        The open usage of large clusters has many megabytes, so it is not written every minute.
         """
         if not self.prices or self._clock.now() < self._rest_until:
             return 0
@@ -99,7 +103,7 @@ class UsageReader:
         return count
 
     async def days(self) -> Sequence[UsageDay]:
-        """Return what is known, by day and cluster; `of_day` has it as it is now."""
+        """Return the known days by cluster. `of_day` uses the state of this call."""
         documents = await self._sources.usage.days(OPEN)
         found = {each for each in documents if each.day != OPEN}
         opened = {}
@@ -115,7 +119,7 @@ class UsageReader:
         return self._days
 
     async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
-        """Return what was used on a day, by cluster."""
+        """Return the usage of a day, by cluster."""
         found = {}
         for each in self._days:
             if each.day == day:
@@ -153,7 +157,7 @@ class UsageReader:
         return found.changed_at if found else 0.0
 
     async def _new(self) -> Sequence[ContainerFile]:
-        """Return the next files that were not read."""
+        """Return the next unread files."""
         since = (self._since or 0.0) - SLACK_S
         while True:
             files = await self._sources.files.rows.select(
@@ -169,7 +173,7 @@ class UsageReader:
             since = newest
 
     async def _take(self, files: Sequence[ContainerFile]) -> None:
-        """Read files, those of one cluster after the other and oldest first, and keep what they come to."""
+        """Read files, by cluster and oldest first, and store the usage."""
         newest = max([self._since or 0.0, *map(_came, files)])
         by_cluster: dict[ClusterIdentity, list[ContainerFile]] = defaultdict(list)
         for file in files:
@@ -187,7 +191,7 @@ class UsageReader:
     async def _added(
         self, identity: ClusterIdentity, files: Sequence[ContainerFile]
     ) -> Sequence[UsageDocument]:
-        """Return the documents of a cluster with what files add; none if they have nothing."""
+        """Return the documents of a cluster after adding files. Empty if the files add nothing."""
         found = await self._sources.usage.document(identity, OPEN)
         usage = OpenUsage() if found is None else await asyncio.to_thread(opened, found.body)
         rules = MeterRules(
@@ -202,7 +206,7 @@ class UsageReader:
             return []
         await asyncio.to_thread(meter.finish)
         if meter.left_out:
-            words = "%d series of a cluster are in no costs (container.max_series)"
+            words = "the costs leave out %d series of a cluster (container.max_series)"
             extra = {"action": "series_left_out", "cluster": identity.name}
             _log.warning(
                 words,
@@ -212,7 +216,7 @@ class UsageReader:
         return await self._documents(identity, usage)
 
     async def _meter(self, meter: UsageMeter, file: ContainerFile) -> None:
-        """Add what a file has; nothing of one that cannot be read, which is said once."""
+        """Add the usage in a file. A file that cannot be read adds nothing and is logged once."""
         try:
             pieces = [piece async for piece in self._sources.files.contents.read(file.id)]
             await asyncio.to_thread(
@@ -226,13 +230,15 @@ class UsageReader:
         except Invalid as error:
             extra = {"action": "container_metrics_unread", "cluster": file.cluster, "file": file.reference}
             _log.warning(
-                "metrics of containers are not in costs: %s",
+                "the costs leave out a file of container metrics: %s",
                 error,
                 extra=extra,
             )
 
     async def _documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
-        """Return what is kept of a cluster: days that are over by themselves, and what is open."""
+        """
+        Return the documents to store for a cluster: one for each finished day, and one for the open usage.
+        """
         now = self._clock.now()
         running = int(now) // DAY_S * DAY_S
         over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]

@@ -1,4 +1,4 @@
-"""Samples of metrics as agents send them: bodies of remote write, and files of JSON or Parquet. Pure."""
+"""Decoding of metric samples from agents: bodies of remote write, and files of JSON or Parquet. Pure."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large
 from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 
-MOST = 256 * 1024 * 1024  # bytes of a file once it is unpacked
-MOST_BLOCK = 64 * 1024 * 1024  # of a body of remote write, which is unpacked as a whole
-MAX_SYMBOLS = 500_000  # texts of a body
+MOST = 256 * 1024 * 1024  # maximum bytes of an unpacked file
+MOST_BLOCK = 64 * 1024 * 1024  # maximum bytes of a body of remote write, which is unpacked as a whole
+MAX_SYMBOLS = 500_000  # maximum texts in a body
 _PIECE = 256 * 1024
 NAME = "__name__"
 _V2 = "io.prometheus.write.v2.Request"
 _GZIP = b"\x1f\x8b"
-_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5  # fields of the messages of remote write 1 and 2
+_FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5  # field numbers in the messages of remote write 1 and 2
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
-_LONG = 60  # a literal of this tag or more has its length behind the tag
+_LONG = 60  # a literal with this tag or a larger one stores its length after the tag
 
 
 class MetricSeries(NamedTuple):
-    """`samples` are times in milliseconds with values."""
+    """A series: its labels, and its samples as times in milliseconds with values."""
 
     labels: Mapping[str, str]
     samples: Sequence[tuple[int, float]]
 
 
 def series_of(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
-    """Yield what a body or file has. Invalid where it cannot be read."""
+    """Yield the series in a body or file. Raises Invalid if it cannot be read."""
     if file.kind == REMOTE_WRITE:
         is_second = _V2 in file.request
         yield from _of_remote_write(content, is_second=is_second)
@@ -58,7 +58,7 @@ def series_of(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
 
 
 def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
-    """Read one series after the other: a body of a large cluster as a whole would be ten times its bytes."""
+    """Yield one series at a time, because a decoded body of a large cluster would need ten times its size."""
     body = unpacked(content, MOST_BLOCK)
     try:
         if is_second:
@@ -76,11 +76,11 @@ def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSerie
                     each = _First.FromString(_bounded(text))
                     yield MetricSeries(_labels(each), _samples(each))
     except (BadPayload, DecodeError, IndexError, UnicodeDecodeError) as error:
-        raise Invalid("it is no body of remote write") from error
+        raise Invalid("it is not a body of remote write") from error
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a message that have a length, with their numbers."""
+    """Yield the length-delimited fields of a message with their numbers."""
     message, at = memoryview(body), 0
     while at < len(body):
         tag, start, at = field_at(message, at)
@@ -104,7 +104,7 @@ def _labels(series: Any) -> dict[str, str]:
 
 def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
     if any(place >= len(symbols) for place in places):
-        raise Invalid("a label of remote write names no symbol")
+        raise Invalid("a label of remote write refers to a missing symbol")
     words = [symbols[place] for place in places]
     return dict(
         zip(
@@ -116,17 +116,17 @@ def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
 
 
 def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
-    """Read an array of metrics, or one of each line, one after the other."""
+    """Yield the metrics of a JSON array, or of lines with one metric each."""
     try:
         for row in _json_rows(name, content):
             told = msgspec.json.decode(row)
             yield from _of_row(told) if isinstance(told, dict) else ()
     except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
-        raise Invalid(f"{name} is no file of metrics: {error}") from error
+        raise Invalid(f"{name} is not a file of metrics: {error}") from error
 
 
 def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
-    """Yield the bytes of each metric. An array is in memory as a whole, as far as that is bounded."""
+    """Yield the JSON of each metric. An array is in memory as a whole, up to MAX_DECODED."""
     begun = bytearray()
     is_array = False
     for piece in _pieces(name, content):
@@ -156,7 +156,7 @@ def _checked(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
 
 
 def _pieces(name: str, content: bytes) -> Iterator[bytes]:
-    """Inflate what is packed, piece by piece. Invalid beyond MOST."""
+    """Yield the content, inflated, in pieces. Raises Invalid above MOST bytes."""
     left = MOST
     with io.BytesIO(content) if content[:1] in (b"[", b"{") else _opened(name, content) as stream:
         while piece := bytes(stream.read(_PIECE)):
@@ -173,7 +173,7 @@ def _opened(name: str, content: bytes) -> Any:
 
 
 def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
-    """Read one metric as the agent's files have it; nothing of one that is none."""
+    """Yield the series of one metric in the form of the agent's files. A malformed metric yields nothing."""
     try:
         labels = row.get("labels") or {}
         known = json.loads(labels) if isinstance(labels, str) else labels
@@ -194,7 +194,7 @@ def _milliseconds(told: object) -> int:
 
 
 def _types() -> tuple[Any, Any]:
-    """Return the messages of a series of remote write 1 and 2, with the fields that are read."""
+    """Return the message types for a series of remote write 1 and 2, with only the needed fields."""
     field = descriptor_pb2.FieldDescriptorProto
     many, one = field.LABEL_REPEATED, field.LABEL_OPTIONAL
     double, whole, text = field.TYPE_DOUBLE, field.TYPE_INT64, field.TYPE_STRING
@@ -230,36 +230,36 @@ _First, _Second = _types()
 
 
 def unpacked(block: bytes, most: int) -> bytes:
-    """Unpack a block. Invalid if it is none, or more than `most` bytes unpacked."""
+    """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `most` bytes."""
     try:
         size, place = _size(block)
         if size > most:
-            raise Invalid(f"the block has {size} bytes unpacked, more than {most}")
+            raise Invalid(f"the snappy block has {size} bytes unpacked, more than {most}")
         found = bytearray()
         while place < len(block):
             place = _element(block, place, found)
             if len(found) > size:
                 break
     except IndexError:
-        raise Invalid("the block of snappy ends too early") from None
+        raise Invalid("the snappy block is truncated") from None
     if len(found) != size:
-        raise Invalid("the block of snappy has another size than it says")
+        raise Invalid("the snappy block differs from its stated size")
     return bytes(found)
 
 
 def _size(block: bytes) -> tuple[int, int]:
-    """Return the size of what is packed, and where it begins."""
+    """Return the unpacked size, and where the packed data begins."""
     size = 0
     for place in range(5):
         byte = block[place]
         size |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return size, place + 1
-    raise Invalid("the block of snappy has no size")
+    raise Invalid("the snappy block states no size")
 
 
 def _element(block: bytes, place: int, found: bytearray) -> int:
-    """Add what one element stands for; where the next one begins."""
+    """Append the content of one element. Return where the next element begins."""
     tag = block[place]
     place += 1
     kind, upper = tag & 3, tag >> 2
@@ -289,10 +289,10 @@ def _literal(block: bytes, place: int, upper: int, found: bytearray) -> int:
 
 
 def _copy(found: bytearray, offset: int, length: int, end: int) -> int:
-    """Add what stands `offset` bytes before; a copy may be of what it adds itself."""
+    """Append a copy of the bytes `offset` bytes back. A copy may include bytes that it has just added."""
     begin = len(found) - offset
     if not offset or begin < 0:
-        raise Invalid("a copy in the block of snappy is of nothing")
+        raise Invalid("a copy in the snappy block refers to bytes before its start")
     piece = bytes(found[begin : begin + length])
     while len(piece) < length:
         piece += piece[: length - len(piece)]

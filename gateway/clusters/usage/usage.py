@@ -1,10 +1,10 @@
 """
-What containers used: seconds of a processor, memory over time and graphics processors over time, by day, node,
-namespace, workload and tags, added up from samples of the metrics of their cluster. Whole numbers, and pure.
+Container usage: processor time, and memory and GPUs over time, by day, node, namespace, workload and tags.
 
-A sample that was read before changes nothing: of each series the newest time and value are kept. What is known of a
-cluster to go on adding up is kept in documents, in parts: one call that reads or writes all series of a large cluster
-would stop the process.
+It is summed from samples of the cluster's metrics, in whole numbers. Pure. A sample that was read before
+changes nothing, because the newest time and value of each series are stored. The state of a cluster is stored
+in documents that consist of parts, because one call that reads or writes all series of a large cluster would
+block the process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import msgspec
 
 from gateway.clusters.usage.series import NAME, MetricSeries
 
-# Places of what is used: core-microseconds, byte-milliseconds, and microseconds of a graphics processor.
+# Indexes of amounts: core-microseconds, byte-milliseconds, GPU-microseconds.
 CPU, MEMORY, GPU = range(3)
-PART = 1000  # series or pods
+PART = 1000  # series or pods per part of a document
 
 Amounts = list[int]  # by CPU, MEMORY and GPU
 _Value = TypeVar("_Value")
@@ -30,11 +30,11 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
 
 DAY_MS = 86_400_000
-GAP_MS = 600_000  # a value holds until the next sample, and at most so long
-KEPT_MS = 3 * DAY_MS  # that a series, or a pod, is known without a sample
+GAP_MS = 600_000  # a value applies until the next sample, at most this long
+KEPT_MS = 3 * DAY_MS  # a series or a pod without samples is forgotten after this time
 OLDEST_MS = 62 * DAY_MS
-AHEAD_MS = 3_600_000  # of the clock
-MAX_PLACES = 5000  # of one day and cluster; further ones are one workload
+AHEAD_MS = 3_600_000  # accepted lead of a sample over the clock
+MAX_PLACES = 5000  # per day and cluster; further places are summed as one workload
 OTHER = "(other)"
 _MILLION = 1_000_000
 _KINDS = {"cpu": CPU, "memory": MEMORY, "nvidia_com_gpu": GPU, "amd_com_gpu": GPU}
@@ -45,8 +45,8 @@ _REQUESTS = "kube_pod_container_resource_requests"
 _POD_LABELS = ("kube_pod_labels", "cloudzero_pod_labels")
 _NAMESPACE_LABELS = ("kube_namespace_labels", "cloudzero_namespace_labels")
 _LABEL = "label_"
-_OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")  # labels that are read
-# What Kubernetes adds to names: it makes such parts of these letters alone.
+_OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")  # labels that samples need
+# Kubernetes appends parts of only these letters to names.
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _REPLICA_SET = re.compile(f"-{_RANDOM}{{6,10}}$")
 _OF_DEPLOYMENT = re.compile(f"-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}$")
@@ -55,7 +55,7 @@ _NO_NAME = re.compile("[^a-zA-Z0-9_]")
 
 
 class KnownPod(msgspec.Struct, gc=False):
-    """`at` is the time of its last sample."""
+    """A pod. `at` is the time of its last sample."""
 
     workload: str = ""
     node: str = ""
@@ -64,7 +64,9 @@ class KnownPod(msgspec.Struct, gc=False):
 
 
 class DayUsage(msgspec.Struct):
-    """What was used by place, what nodes had, and nodes by the last part of the provider's name for them."""
+    """
+    The usage of a day by place, the capacity of nodes, and nodes by the last part of the provider's node id.
+    """
 
     used: dict[str, Amounts] = {}
     had: dict[str, Amounts] = {}
@@ -72,23 +74,25 @@ class DayUsage(msgspec.Struct):
 
 
 class OpenUsage(msgspec.Struct):
-    """What is known of a cluster to go on adding up; `series` have the time and value of their last sample."""
+    """
+    The state that is needed to continue the sums of a cluster. `series` has the time and value of each last sample.
+    """
 
     series: dict[str, tuple[int, int]] = {}
     pods: dict[str, KnownPod] = {}
     namespaces: dict[str, dict[str, str]] = {}
     nodes: dict[str, str] = {}
-    days: dict[int, DayUsage] = {}  # by the day in epoch seconds
+    days: dict[int, DayUsage] = {}  # by day in epoch seconds
 
 
 class OpenDays(msgspec.Struct):
-    """What is open of a cluster, without what it takes to go on."""
+    """The open days of a cluster, without the state that is needed to continue."""
 
     days: dict[int, DayUsage] = {}
 
 
 class UsagePlace(msgspec.Struct, frozen=True):
-    """Where something was used."""
+    """The place of a usage."""
 
     node: str
     namespace: str
@@ -105,7 +109,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct):
-    """An `OpenUsage` whose series and pods are not read; they are lists of parts."""
+    """An `OpenUsage` whose series and pods are not decoded. They are lists of parts."""
 
     series: msgspec.Raw = msgspec.Raw(b"[]")
     pods: msgspec.Raw = msgspec.Raw(b"[]")
@@ -120,7 +124,7 @@ _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 
 def body_of(usage: OpenUsage) -> bytes:
-    """Return the document of what is open."""
+    """Encode the open usage as a document."""
     kept = _Kept(
         series=_joined(usage.series),
         pods=_joined(usage.pods),
@@ -132,7 +136,9 @@ def body_of(usage: OpenUsage) -> bytes:
 
 
 def opened(body: bytes) -> OpenUsage:
-    """Read what `body_of` wrote, or a build before it: that had all series, and all pods, in one part."""
+    """
+    Decode a document of `body_of`. Documents of older versions have all series and all pods in one part.
+    """
     kept = _kept.decode(body)
     return OpenUsage(
         series=_read(kept.series, _series),
@@ -161,7 +167,7 @@ def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) ->
 
 
 def together(one: DayUsage, other: DayUsage) -> DayUsage:
-    """Return the sum of both."""
+    """Return the sum of two days."""
     found = DayUsage(nodes=one.nodes | other.nodes)
     for day in (one, other):
         _add_all(found.used, day.used)
@@ -183,7 +189,7 @@ def _add_all(found: dict[str, Amounts], more: Mapping[str, Amounts]) -> None:
 
 
 def key_of(words: Sequence[object]) -> str:
-    """Return words as one text, the same each time."""
+    """Encode values as one text; equal values give equal texts."""
     return _encoder.encode(words).decode()
 
 
@@ -193,7 +199,9 @@ def key_of(words: Sequence[object]) -> str:
     kw_only=True,
 )
 class MeterRules:
-    """`tags` are the names of labels that are kept, `most` the series of a cluster that are known at once."""
+    """
+    The rules of a meter. `tags` are the labels to store, and `most` is the maximum number of series of a cluster.
+    """
 
     tags: Sequence[str]
     most: int
@@ -206,15 +214,12 @@ class MeterRules:
 
 
 class UsageMeter:
-    """
-    `take` series, which it counts in `taken`; `usage` is what came of them, and `left_out` counts series that
-    were too many.
-    """
+    """Adds series to `usage`. `taken` counts the series, and `left_out` those above the limit."""
 
     def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:
         self.usage = usage
         self.taken = self.left_out = 0
-        self.changed: set[int] = set()  # days
+        self.changed: set[int] = set()  # days with changes
         self._rules = rules
         self._labels = rules.labels
         self._takes: Mapping[str, Callable[[MetricSeries], None]] = {
@@ -226,8 +231,9 @@ class UsageMeter:
 
     def take(self, found: Iterable[MetricSeries]) -> None:
         """
-        Take the series of one body: what they say of pods first, because samples are of pods. These wait as plain
-        tuples, of which the collector of garbage has no work: of a large cluster there are many.
+        Add the series of one body. Facts about pods come first, because samples refer to pods.
+
+        Samples wait as plain tuples, which cost the garbage collector nothing. A large cluster has many of them.
         """
         samples = []
         for series in found:
@@ -243,7 +249,7 @@ class UsageMeter:
             self._takes[labels[NAME]](MetricSeries(labels, found_of))
 
     def finish(self) -> None:
-        """Note the names of nodes in the days that changed, and forget series and pods that have ended."""
+        """Add the node names to the changed days, and forget series and pods that have ended."""
         for day in self.changed:
             self.usage.days[day].nodes |= self.usage.nodes
         usage, before = self.usage, self._rules.now_ms - KEPT_MS
@@ -270,7 +276,7 @@ class UsageMeter:
         return {tag: value for tag, value in found if value}
 
     def _pod(self, series: MetricSeries) -> KnownPod:
-        """Return what is known of the pod of a series."""
+        """Return the known facts about the pod of a series."""
         labels = series.labels
         key = key_of([labels.get("namespace", ""), labels.get("pod", "")])
         pod = self.usage.pods.get(key)
@@ -287,7 +293,9 @@ class UsageMeter:
         return self._rules.now_ms + AHEAD_MS
 
     def _take_cpu(self, series: MetricSeries) -> None:
-        """Add what a counter has risen by since the sample before; it begins anew with its container."""
+        """
+        Add the increase of a counter since its previous sample. The counter restarts with its container.
+        """
         if not _is_container(series.labels):
             return
         key = _key(series.labels, "cpu")
@@ -327,7 +335,7 @@ class UsageMeter:
             )
 
     def _take_request(self, series: MetricSeries) -> None:
-        """Count a graphics processor as used by whom it is kept for, while the container runs."""
+        """Count a requested GPU as used by its container, while the container runs."""
         if _KINDS.get(series.labels.get("resource", "")) != GPU:
             return
         running = self.usage.series.get(_key(series.labels, _MEMORY_BYTES))
@@ -366,7 +374,7 @@ class UsageMeter:
                 )
 
     def _new(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
-        """Yield samples that were not read before, of times that may be."""
+        """Yield samples that are new, finite, not negative and not too far in the future."""
         last = self.usage.series.get(key)
         newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
         for at, value in sorted(series.samples):
@@ -381,7 +389,7 @@ class UsageMeter:
         at: int,
         value: int,
     ) -> tuple[int, int] | None:
-        """Note the last sample of a series; return the one before it."""
+        """Store the last sample of a series, and return the one before it."""
         known = self.usage.series
         before = known.get(key)
         if before is None and len(known) >= self._rules.most:
@@ -411,7 +419,10 @@ class UsageMeter:
         start: int,
         end: int,
     ) -> None:
-        """Add an amount to the days of its time; to a node's own, if the place is a name."""
+        """
+        Add an amount to the days of its time span. If the place is a node name, add it to the capacity
+        of the node.
+        """
         for day, part in by_day(
             amount,
             start,
@@ -427,7 +438,7 @@ class UsageMeter:
 
 
 def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Divide an amount over the days (UTC) of a time in milliseconds, to the last unit."""
+    """Divide an amount over the UTC days of a time span in milliseconds. The parts add up exactly."""
     given, at = 0, start
     while at < end:
         midnight = (at // DAY_MS + 1) * DAY_MS
@@ -439,7 +450,9 @@ def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _name_kept(place: UsagePlace, known: DayUsage) -> str:
-    """Return the key of a place; that of all others of its node where a day has very many."""
+    """
+    Return the key of a place. Above MAX_PLACES per day, return the key for all other places of the node.
+    """
     key = place.key
     if key in known.used or len(known.used) < MAX_PLACES:
         return key
@@ -452,12 +465,14 @@ def _name_kept(place: UsagePlace, known: DayUsage) -> str:
 
 
 def _is_container(labels: Mapping[str, str]) -> bool:
-    """Tell a container from the sums of a pod or a node, which have none, and from the pod's own."""
+    """
+    Return whether the series is of a container. Sums of a pod or a node, and the pod's own container, are excluded.
+    """
     return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
 
 
 def _key(labels: Mapping[str, str], kind: str) -> str:
-    """Name a series by what it is of, so that two senders of the same one are one."""
+    """Return a key for what the series measures, so that the same series from two senders counts once."""
     names = ("namespace", "pod", "container", "cpu", "resource")
     of = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
     if kind == _MEMORY_BYTES:
@@ -477,6 +492,6 @@ def _workload(labels: Mapping[str, str]) -> str:
 
 
 def _of_pod(pod: str) -> str:
-    """Return the workload that the name of a pod tells: without what Kubernetes adds to it."""
+    """Return the workload that a pod's name implies, without the parts that Kubernetes appends."""
     name = _OF_DEPLOYMENT.sub("", pod)
     return name if name != pod else _OF_SET.sub("", pod)

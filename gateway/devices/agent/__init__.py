@@ -1,9 +1,8 @@
 """
-`tollhouse agent`: a Tollhouse on a device, whose upstream is its gateway and whose local endpoints ask
-for no key.
+`tollhouse agent`: a Tollhouse on a device. Its upstream is a gateway, and its local endpoints need no key.
 
-Coding assistants differ in whether their settings can carry a header at all (Gemini CLI, Qwen Code and
-Copilot cannot), and a key in five settings files protects nothing from whoever can read them. So the agent
-takes telemetry from this machine without a key, on OpenTelemetry's default addresses. It listens on loopback
-alone, refuses browsers (`gateway.http.admission`), and grants sending only, never reading.
+Some coding assistants (Gemini CLI, Qwen Code, Copilot) cannot send a header, and a key in five settings files
+protects nothing from a program that can read them. So the agent accepts telemetry from this machine without a
+key, on the default addresses of OpenTelemetry. It listens only on loopback, refuses browsers
+(`gateway.http.admission`), and allows sending, but not reading.
 """

@@ -1,6 +1,6 @@
 """
-When each source last reported, and how many records today; observes commits and keeps a small file
-beside the spool.
+The activity of each source: when it last reported, and its number of records today. It is stored in a small
+file next to the spool.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COUNTED_TERMS = ("accepted", "duplicates")
 
 
 class SourceActivity(msgspec.Struct):
-    """One source; `records` are those of `day`, the machine's own."""
+    """The activity of one source. `records` are those of `day`, in the machine's time zone."""
 
     last_seen: float
     day: str
@@ -31,7 +31,7 @@ class SourceActivity(msgspec.Struct):
 
 
 class ActivityRecorder:
-    """An observer of commits. `stop` it once; nothing runs in the background while no source reports."""
+    """An observer of commits. Call `stop` once. No background task runs while no source reports."""
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._path = directory / FILE
@@ -46,7 +46,7 @@ class ActivityRecorder:
                 self._count(source, n if term == "accepted" else 0, now)
 
     def sources(self) -> dict[str, dict[str, object]]:
-        """Returns the activity of each source as heartbeats carry it."""
+        """Return the activity of each source in the form of heartbeats."""
         today = day_of(self._now())
         return {source: describe(seen, today) for source, seen in sorted(self._seen.items())}
 
@@ -74,7 +74,7 @@ class ActivityRecorder:
 
 
 def read(directory: Path) -> dict[str, SourceActivity]:
-    """Returns the activity that was written last; empty if the file is absent or damaged."""
+    """Return the stored activity, or an empty dict if the file is missing or damaged."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, SourceActivity])
     except (FileNotFoundError, msgspec.DecodeError):
@@ -89,6 +89,6 @@ def describe(seen: SourceActivity, today: str) -> dict[str, object]:
 
 
 def day_of(at: float) -> str:
-    """Returns the day in the time zone of the machine."""
+    """Return the day in the machine's time zone."""
     day: date = datetime.fromtimestamp(at).astimezone().date()
     return day.isoformat()

@@ -1,9 +1,8 @@
 """
-What each coding assistant's settings need so that it reports to this machine's agent: the file, the
-keys, the values.
+The settings that each coding assistant needs to report to this machine's agent: file, keys and values.
 
-Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless
-told not to.
+Only telemetry keys are set, and none that adds prompts. Gemini CLI and Qwen Code log prompts by default, so
+that is switched off.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ Keys = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Assistant:
-    """`sources` are those of its records; `keys` gives its settings for an endpoint (http://HOST:PORT)."""
+    """
+    A coding assistant. `sources` are the sources of its records. `keys` returns its settings for http://HOST:PORT.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -33,7 +34,9 @@ class Assistant:
 
 
 def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
-    """Returns a file of the folder that an environment variable names, else of the home directory."""
+    """
+    Return a function for a file in the folder that the environment variable names, or else in the home directory.
+    """
     return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
 
 
@@ -58,7 +61,7 @@ def _claude_code(endpoint: str) -> Keys:
 
 
 def _codex(endpoint: str) -> Keys:
-    """Its log events hold every call; its metrics and spans repeat them and are left as they are."""
+    """Set only the log exporter. The log events contain every call; metrics and spans would repeat them."""
     return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
 
 

@@ -1,4 +1,4 @@
-"""The protocol of the editors of settings files: four functions on text, and one error."""
+"""The protocol of the editors of settings files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ MISSING = object()
 
 
 class NotEditable(Exception):
-    """The file is malformed, or is written in a way that the editor cannot change safely."""
+    """The file is malformed, or the editor cannot change it safely."""
 
 
 class Editor(Protocol):
-    """A module with these functions. What is not changed stays byte for byte."""
+    """A module with these functions. Unchanged parts of the text stay byte for byte."""
 
     def parse(self, text: str) -> Any: ...
 
     def get(self, text: str, path: Sequence[str]) -> Any:
-        """Returns the value at a path; MISSING if there is none."""
+        """Return the value at a path, or MISSING."""
         ...
 
     def put(self, text: str, path: Sequence[str], value: Any) -> str: ...

@@ -1,4 +1,4 @@
-"""The device's id and fingerprint, created once and kept in the agent's data directory."""
+"""The device's id and fingerprint, created once and stored in the agent's data directory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceIdentity:
-    """The fingerprint tells this machine from another one that uses the same id."""
+    """The identity of a device. The fingerprint distinguishes this machine from others with the same id."""
 
     device_id: str
     fingerprint: str = field(repr=False)
 
 
 def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
-    """Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged."""
+    """
+    Return the stored identity, or create one. A given `device_id` replaces the stored id. Raises
+    OSError if damaged.
+    """
     path = directory / FILE
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -39,7 +42,7 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
         stored = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(
-            f"{path} is damaged: restore it, or remove it and this machine becomes a new device"
+            f"{path} is damaged: restore it, or delete it to make this machine a new device"
         ) from error
     chosen = DeviceIdentity(device_id=device_id or stored.device_id, fingerprint=stored.fingerprint)
     text = json.dumps({"device_id": chosen.device_id, "fingerprint": chosen.fingerprint}) + "\n"
@@ -50,7 +53,7 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file of mode 0600 by renaming a draft: a crash leaves the old content or the new one."""
+    """Write a file with mode 0600 by renaming a draft. A crash leaves either the old or the new content."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -62,6 +65,6 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _generated_id() -> str:
-    """Returns the machine's name and random digits, because two machines may have the same name."""
+    """Return the machine's name with random digits, because two machines may have the same name."""
     name = _STRANGE.sub("-", socket.gethostname().partition(".")[0]).strip("-.")[:64]
     return f"{name or 'device'}-{secrets.token_hex(4)}"

@@ -1,7 +1,8 @@
 """
-Changes to JSON with comments as text: what is not changed stays byte for byte, comments, order and indentation too.
+Edits of JSON with comments as text. Unchanged parts stay byte for byte, including comments, order and indentation.
 
-Reads what editors read: comments, trailing commas, any white space. Says `NotEditable` rather than guess.
+It reads what text editors accept: comments, trailing commas and any white space. If an edit is not certainly
+right, it raises `NotEditable`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class _Node:
-    """A value and its place in the text; for an object, its members in order."""
+    """A value and its position in the text. For an object, `members` are in order."""
 
     start: int
     end: int
@@ -31,7 +32,7 @@ class _Node:
     members: list[_Member] | None = None
 
     def member(self, name: str) -> _Member | None:
-        """Returns the member of that name; the last one if there are several, as JSON parsers do."""
+        """Return the member with this name. If it is repeated, return the last one, as JSON parsers do."""
         return next((each for each in reversed(self.members or ()) if each.name == name), None)
 
 
@@ -40,17 +41,17 @@ class _Member:
     name: str
     start: int
     node: _Node
-    comma: int | None = None  # where the comma after it stands
+    comma: int | None = None  # position of the comma after it
 
 
 def parse(text: str) -> Any:
-    """Returns the text as plain values; {} if it is empty."""
+    """Return the text as plain values, or {} if it is empty."""
     root = _Reader(text).document()
     return {} if root is None else root.value
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """Returns the value at a path; MISSING if there is none."""
+    """Return the value at a path, or MISSING."""
     node = _Reader(text).document()
     for name in path:
         member = None if node is None else node.member(name)
@@ -61,7 +62,7 @@ def get(text: str, path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """Returns the text with the value at the path; creates the objects on the way."""
+    """Return the text with the value at the path. Missing objects on the path are created."""
     newline = "\r\n" if "\r\n" in text else "\n"
     root = _Reader(text).document()
     if root is None:
@@ -82,7 +83,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """Returns the text without the member at the path, its line and the comma that it no longer needs."""
+    """Return the text without the member at the path, its line and its comma."""
     node = _Reader(text).document()
     for name in path[:-1]:
         member = None if node is None else node.member(name)
@@ -97,7 +98,7 @@ def remove(text: str, path: Sequence[str]) -> str:
         start, end = line, rest + (2 if text[rest : rest + 2] == "\r\n" else 1)
     place = node.members.index(member)
     text = text[:start] + text[end:]
-    if member.comma is None and place:  # the one before is the last now
+    if member.comma is None and place:  # the previous member is now the last
         comma = node.members[place - 1].comma
         if comma is not None:
             text = text[:comma] + text[comma + 1 :]
@@ -124,7 +125,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
         return f"{text[: last.node.end]}, {added}{text[last.node.end :]}"
     indent = _indent_at(text, members[0].start)
     added = newline + indent + _member(name, value, indent, unit, newline)
-    if last.comma is not None:  # whoever ends the last line with a comma goes on doing so
+    if last.comma is not None:  # keep the style of a file that ends its last line with a comma
         at = _after_comment(text, last.comma + 1)
         return f"{text[:at]}{added},{text[at:]}"
     at = _after_comment(text, last.node.end)
@@ -132,7 +133,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
 
 
 def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
-    """Inserts into an object without members; comments in it stay above."""
+    """Insert a member into an empty object, below any comments in it."""
     outer = _indent_at(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
@@ -146,14 +147,14 @@ def _member(name: str, value: Any, indent: str, unit: str, newline: str) -> str:
 
 
 def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
-    """`newline` empty: on one line."""
+    """Encode a value. If `newline` is empty, the result is one line."""
     if not newline or not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)
 
 
 def _unit(text: str, root: _Node) -> str:
-    """Returns the indentation of the file; two spaces if it has none."""
+    """Return the indentation of the file, or two spaces if it has none."""
     for member in root.members or ():
         if found := _indent_at(text, member.start):
             return found
@@ -161,20 +162,22 @@ def _unit(text: str, root: _Node) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Returns the white space at the beginning of the line of a place."""
+    """Return the white space at the beginning of the line at this position."""
     line = text.rfind("\n", 0, at) + 1
     return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
 
 
 def _rest_of_line(text: str, at: int) -> int:
-    """Returns where the line of a place ends, before its line break."""
+    """Return the end of the line at this position, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end
 
 
 def _after_comment(text: str, at: int) -> int:
-    """Returns the place after a comment that ends the line, because it belongs to what stands before it."""
+    """
+    Return the position after a comment that ends the line, because the comment belongs to the text before it.
+    """
     end = _rest_of_line(text, at)
     rest = text[at:end]
     stripped = rest.strip(" \t")
@@ -185,7 +188,7 @@ def _after_comment(text: str, at: int) -> int:
 
 
 class _Reader:
-    """Reads the text in one pass; every value with its place."""
+    """A parser that reads the text in one pass and records the position of every value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -193,7 +196,7 @@ class _Reader:
         self._depth = 0
 
     def document(self) -> _Node | None:
-        """Returns the one value; None if there is only white space and comments."""
+        """Return the value, or None if the text has only white space and comments."""
         self._skip()
         if self._at == len(self._text):
             return None
@@ -250,7 +253,7 @@ class _Reader:
         return self._at - 1
 
     def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
-        """Returns where the string ends, and its value."""
+        """Return where the value ends, and the value."""
         found = pattern.match(self._text, self._at)
         if found is None:
             raise self._wrong()
@@ -262,7 +265,7 @@ class _Reader:
         return self._at, value
 
     def _skip(self) -> str:
-        """Skips white space and comments; returns the next character, empty at the end."""
+        """Skip white space and comments. Return the next character, or "" at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at
@@ -276,4 +279,4 @@ class _Reader:
 
     def _wrong(self) -> NotEditable:
         line = self._text.count("\n", 0, self._at) + 1
-        return NotEditable(f"line {line} is not JSON; mend it first")
+        return NotEditable(f"line {line} is not valid JSON; repair it first")

@@ -1,8 +1,8 @@
 """
-Settings files of assistants: the difference, the change with a backup, and the way back, byte for byte.
+Settings files of assistants: show a change, make it with a backup, and undo it byte for byte.
 
-A file that nobody touched since is put back whole. One that was edited meanwhile gets only those telemetry
-keys back that still hold what was written here: what its owner wrote in between stays.
+A file that is unchanged since is restored as a whole. In a file that was edited meanwhile, only those
+telemetry keys are restored that still have the written values; all other edits stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEW_FILE_MODE = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """A settings file before and after; None when it is not there."""
+    """A settings file before and after a change. None means that the file does not exist."""
 
     path: Path
     before: bytes | None
@@ -42,23 +42,23 @@ class Edited:
         return self.before != self.after
 
     def difference(self) -> str:
-        """Return the change in the form of `diff -u`."""
+        """Return the change in the format of `diff -u`."""
         return "".join(_lines(self))
 
 
 class _Record(msgspec.Struct):
-    """What the way back needs. `exact`: nobody edited the file between our changes."""
+    """The information for an undo. `exact`: nobody edited the file between our changes."""
 
     path: str
     existed: bool
-    written: str  # digest of what was written last
-    values: list[tuple[list[str], Any]]  # the telemetry keys as written last
+    written: str  # digest of the last content that we wrote
+    values: list[tuple[list[str], Any]]  # the telemetry keys with the values that we wrote last
     exact: bool = True
 
 
 def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
-    """Returns the changed text and writes nothing. NotEditable if the file cannot be changed."""
-    path = path.resolve()  # a link stays a link: what it leads to is changed
+    """Return the changed text, but write nothing. Raises NotEditable if the file cannot be changed."""
+    path = path.resolve()  # change the target of a link and keep the link
     before = _read(path)
     text = _text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
@@ -69,15 +69,14 @@ def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
 
 
 def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
-    """Changes the file, and keeps the original beside it the first time."""
+    """Change the file. The first change stores the original next to it."""
     if not edited.changed or edited.after is None:
         return edited
     place = _record_path(directory, assistant, edited.path)
     record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
-        is_kept = (
-            backup.exists()
-        )  # by a run whose record is gone: it is nearer to the original than what is there now
+        # A backup without a record is from an earlier run, and is nearer to the original than the file now.
+        is_kept = backup.exists()
         if edited.before is not None and not is_kept:
             _replace_file(backup, edited.before, _mode(edited.path))
         existed = is_kept or edited.before is not None
@@ -91,19 +90,19 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(edited.path, edited.after, _mode(edited.path))
     except OSError:
-        if not record.existed:  # nothing was made, so nothing of ours is in a file that its owner makes later
+        if not record.existed:  # nothing was created, so a file that the owner creates later is not ours
             place.unlink()
         raise
     return replace(edited, backup=backup if record.existed else None)
 
 
 def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
-    """Restores the file as it was before the first `write`. NotEditable if nothing was written."""
+    """Restore the file as it was before the first `write`. Raises NotEditable if there was no `write`."""
     path = path.resolve()
     place = _record_path(directory, assistant, path)
     record = _record(place)
     if record is None:
-        raise NotEditable(f"{path} was not changed by --write; there is nothing to take back")
+        raise NotEditable(f"{path} was not changed by --write, so there is nothing to undo")
     backup = path.with_name(path.name + BACKUP)
     original = _read(backup) if record.existed else None
     before = _read(path)
@@ -129,10 +128,9 @@ def _without_ours(
     assistant: Assistant, before: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
-    Each telemetry key that still says what we wrote as it was; tables that were made for them go when
-    they are empty.
+    Restore each telemetry key that still has our value, and remove empty tables that we created.
 
-    Without the original, because somebody removed the backup, the keys go and nothing comes in their place.
+    If the backup was deleted, the keys are removed without a replacement.
     """
     if before is None:
         return None
@@ -140,7 +138,7 @@ def _without_ours(
     for key, written in values:
         was = editor.get(old, key)
         if editor.get(text, key) != written:
-            continue  # its owner's own word by now
+            continue  # the owner has changed it since
         if was is MISSING:
             text = editor.remove(text, key)
             if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
@@ -172,7 +170,7 @@ def _mode(path: Path) -> int:
 
 
 def _replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replaces the file by renaming a draft: whoever reads meanwhile finds the old file or the new one."""
+    """Replace the file by renaming a draft, so that a reader finds either the old or the new file."""
     draft = path.with_name(f"{path.name}.tollhouse-new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

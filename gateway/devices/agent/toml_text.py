@@ -1,8 +1,8 @@
 """
-Changes to TOML as text: what is not changed stays byte for byte, comments, order and spacing too.
+Edits of TOML as text. Unchanged parts stay byte for byte, including comments, order and spacing.
 
-Statements are found here; what they mean is asked of the standard library, before and after: an edit that
-would change anything but the one key is `NotEditable`.
+This module finds statements, and the standard library decodes them before and after an edit. If an edit would
+change more than the one key, it raises `NotEditable`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _QUOTES = ('"""', "'''", '"', "'")
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A header or a pair, with its full path; a pair's `value` begins there, and belongs to `table`."""
+    """
+    A header or a key-value pair, with its full path. A pair belongs to `table`, and `value` is where
+    its value begins.
+    """
 
     start: int
     end: int
@@ -37,11 +40,11 @@ def parse(text: str) -> Any:
     try:
         return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
-        raise NotEditable(f"it is not TOML ({error}); mend it first") from None
+        raise NotEditable(f"it is not valid TOML ({error}); repair it first") from None
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """Returns the value at a path; MISSING if there is none."""
+    """Return the value at a path, or MISSING."""
     found = parse(text)
     for name in path:
         if not isinstance(found, dict) or name not in found:
@@ -51,7 +54,7 @@ def get(text: str, path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """Returns the text with the value at the path, as one inline pair."""
+    """Return the text with the value at the path, as one inline pair."""
     wanted = copy.deepcopy(parse(text))
     table: Any = wanted
     for name in path[:-1]:
@@ -64,7 +67,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """Returns the text without the key, and without a table that we made and that is empty now."""
+    """Return the text without the key, and without a table of ours that is now empty."""
     wanted = copy.deepcopy(parse(text))
     tables = [wanted]
     for name in path[:-1]:
@@ -78,7 +81,7 @@ def remove(text: str, path: Sequence[str]) -> str:
 
 
 def rendered(value: Any) -> str:
-    """Returns a value as TOML on one line."""
+    """Encode a value as TOML on one line."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(name)} = {rendered(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list):
@@ -92,7 +95,7 @@ def _check_toml(text: str, wanted: Any) -> str:
     except tomllib.TOMLDecodeError:
         found = MISSING
     if found != wanted:
-        raise NotEditable("it is written in a way that is not changed here; change it by hand")
+        raise NotEditable("this editor cannot change it safely as it is written; change it by hand")
     return text
 
 
@@ -101,7 +104,7 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
     for each in statements:
         if each.path == path and each.value is not None:
             return text[: each.value] + value + text[each.end :]
-    text = _without(text, path)  # tables below the key, which the inline value takes the place of
+    text = _without(text, path)  # remove tables below the key, which the inline value replaces
     newline = "\r\n" if "\r\n" in text else "\n"
     pair = f"{_key(path[-1])} = {value}"
     for each in _statements(text):
@@ -120,7 +123,7 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
 
 
 def _without(text: str, path: tuple[str, ...]) -> str:
-    """Removes every statement at or below the path, with its line."""
+    """Remove every statement at or below the path, with its line."""
     for each in reversed(list(_statements(text))):
         if each.path[: len(path)] == path:
             start = text.rfind("\n", 0, each.start) + 1
@@ -155,7 +158,7 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """Returns the names of a dotted key, whose parts may be quoted."""
+    """Return the names in a dotted key; its parts may be quoted."""
     found: Any = tomllib.loads(f"{key.strip()} = 0")
     names = []
     while isinstance(found, dict):
@@ -165,14 +168,14 @@ def _path(key: str) -> tuple[str, ...]:
 
 
 def _find(text: str, at: int, mark: str) -> int:
-    """Returns the place of the next `mark` outside of quotes."""
+    """Return the position of the next `mark` outside quotes."""
     while text[at] != mark:
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
     return at
 
 
 def _uncommented(text: str, at: int, end: int) -> str:
-    """Returns a header without the comment and the white space after it."""
+    """Return a header without a comment and the white space after it."""
     start = at
     while at < end and text[at] != "#":
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
@@ -204,13 +207,14 @@ def _after_quotes(text: str, at: int) -> int:
     while not text.startswith(quote, at):
         at += 2 if text[at] == "\\" and quote[0] == '"' else 1
     at += len(quote)
-    while len(quote) == 3 and text[at : at + 1] == quote[0]:  # quotes that belong to the text before the end
+    # quotes that belong to the text before the closing quotes
+    while len(quote) == 3 and text[at : at + 1] == quote[0]:
         at += 1
     return at
 
 
 def _line_end(text: str, at: int) -> int:
-    """Returns where the line of a place ends, before its line break."""
+    """Return the end of the line at this position, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end

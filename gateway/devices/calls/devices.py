@@ -1,4 +1,4 @@
-"""The calls of the operator API for devices: list, approve, revoke, reset and label them."""
+"""The operator API for devices: list, approve, revoke, reset and label them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A device and its state at the moment of the question."""
+    """A device with its state at the time of the request."""
 
     device: Device
     state: str
@@ -31,7 +31,7 @@ class Admission(RequestBody):
 
 
 class Labels(RequestBody):
-    """null removes a label."""
+    """A label with the value null is removed."""
 
     labels: dict[str, str | None]
 
@@ -52,7 +52,7 @@ def describe(row: Shown) -> dict[str, object]:
 
 
 def details(row: Shown) -> dict[str, object]:
-    """A device as it is shown alone: the fields of the list and more."""
+    """Describe a single device: the fields of the list, and more."""
     device = row.device
     heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
     return {
@@ -167,13 +167,13 @@ async def approve_device(request: OperatorRequest[SenderServices, None]) -> Resu
     return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
 
 
-@call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Refuse a device from now on")
+@call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused")
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
-@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Forget a device's fingerprint and key")
+@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key")
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))

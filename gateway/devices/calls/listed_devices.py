@@ -1,4 +1,4 @@
-"""The rows of the list of devices: each device with its state of now, in memory, sorted while they change."""
+"""The rows of the device list: each device with its current state, in memory and sorted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spool.clock import Clock
 from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
 from spool.turns.fair_turns import pause_when_due
 
-DUE_PER_CHANGE = 4  # states looked at with each change of a row, so that few are left for a page
+DUE_PER_CHANGE = 4  # overdue states to update with each changed row, so that few remain for a page request
 
 T = TypeVar("T")
 Ids = list[SortValue]
@@ -28,10 +28,11 @@ Ids = list[SortValue]
 
 class ListedDevices:
     """
-    Rows that follow the device table and the clock, so that a page does not derive the state of every device.
+    Rows that follow the device table and the clock, so that a page request need not compute the state
+    of every device.
 
-    They begin with the first page; before it they cost nothing. They begin again after a step of the clock back and
-    after a change of the interval of heartbeats.
+    The first page request builds them. They are built again after the clock was set back, and after a change
+    of the heartbeat interval.
     """
 
     def __init__(self, lifecycle: DeviceLifecycle, clock: Clock) -> None:
@@ -41,8 +42,8 @@ class ListedDevices:
         self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
         self._turn = asyncio.Lock()
         self._interval_s = 0.0
-        self._latest = inf  # the latest time for which a state was derived
-        self._due: dict[str, float] = {}  # by id the time after which its state must be derived again
+        self._latest = inf  # the latest time for which a state was computed
+        self._due: dict[str, float] = {}  # by id, the time after which its state must be computed again
         self._heap: list[tuple[float, str]] = []
 
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
@@ -55,7 +56,8 @@ class ListedDevices:
         return await self._rows.page(listed, wanted)
 
     async def _begin(self) -> None:
-        self._latest = inf  # until all are derived: who is cancelled before leaves it to the next
+        # infinite until all states are computed, so that after a cancellation the next request starts again
+        self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
         self._interval_s = self._lifecycle.interval_s
         self._due, self._heap = {}, []
@@ -77,7 +79,7 @@ class ListedDevices:
 
     def _derive_first(self, now: float) -> None:
         time, id = heappop(self._heap)
-        if self._due.get(id) == time:  # else an earlier time replaced it
+        if self._due.get(id) == time:  # otherwise an earlier time has replaced this one
             del self._due[id]
             self._derive(id, now)
 
@@ -89,7 +91,7 @@ class ListedDevices:
             return
         self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
         due = changes_after(device, now=now, interval_s=self._interval_s)
-        # A later time waits until the earlier one is due: reports put it off all the time.
+        # A later time takes effect when the earlier one is due, because every report postpones it.
         if due < self._due.get(id, inf):
             self._due[id] = due
             heappush(self._heap, (due, id))
@@ -97,11 +99,11 @@ class ListedDevices:
 
 class OrderedRows(Generic[Row]):
     """
-    The rows of `listed`, kept in order under every sort key that was asked for.
+    The rows of `listed`, sorted by every sort key that was requested so far.
 
-    `group` names a filter with one value per row. A page without filters, or under this filter only, reads at
-    most its limit from each group. Other filters look at every row of the groups. The first page of a sort
-    key sorts all rows once.
+    `group` names a filter with one value per row. A page without filters, or with only this filter, reads at
+    most its limit from each group. Other filters check every row of the groups. The first page for a sort key
+    sorts all rows once.
     """
 
     def __init__(self, listed: List[Row], group: str) -> None:
@@ -149,7 +151,7 @@ class OrderedRows(Generic[Row]):
         old = self._rows.get(identity)
         moved = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
         if old is not None:
-            for name in moved:  # found by the old row, so before it is replaced
+            for name in moved:  # find it by the old row, before that is replaced
                 ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
                 del ids[bisect_left(ids, key(identity), key=key)]
             del self._rows[identity]
@@ -191,5 +193,5 @@ class OrderedRows(Generic[Row]):
 
 def _required(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
     if value is None:
-        raise TypeError("rows in memory need a value of each sort key and filter")
+        raise TypeError("rows in memory need a value for each sort key and filter")
     return value

@@ -1,7 +1,7 @@
 """
-Devices enrol, send heartbeats and ping.
+Receivers for devices: enrolment, heartbeat and ping.
 
-Unknown fields are ignored: an agent may be newer than its gateway. A 200 leaves after the commit.
+Unknown fields are ignored, because an agent may be newer than its gateway. A 200 is sent after the commit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SourceSeen(msgspec.Struct, kw_only=True):
 
 
 class Report(Named, kw_only=True):
-    """The body of an enrolment and of a heartbeat; only the device's id is required."""
+    """The body of an enrolment and of a heartbeat. Only the device's id is required."""
 
     hostname: Text | None = None
     platform: Text | None = None
@@ -59,7 +59,7 @@ class Report(Named, kw_only=True):
     fingerprint: Text | None = None
     labels: dict[str, str] = {}
     want_key: bool = False
-    state: Text | None = None  # of another Tollhouse, as `reset`
+    state: Text | None = None  # only another Tollhouse sends `state` and `reset`
     reset: bool = False
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
@@ -89,7 +89,7 @@ def _row(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> A
     "/v1/ai-control-plane/enroll",
     ENROLL,
     "devices/enroll",
-    "A device enrols; a key of its own comes with the first answer to `want_key`",
+    "Enrol a device; the first answer to `want_key` includes its own key",
     closed({"device": _DEVICE}, {"key": TEXT}),
 )
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
@@ -105,7 +105,7 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     "/v1/ai-control-plane/heartbeat",
     HEARTBEAT,
     "devices/heartbeat",
-    "A device reports how it is",
+    "Send a heartbeat with the facts and the activity of a device",
     closed({"device": _DEVICE}),
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
@@ -120,7 +120,7 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     "/v1/ai-control-plane/ping",
     PING,
     "devices/ping",
-    "A device reports that it is still there",
+    "Report that a device is alive",
     closed({"ok": {"const": True}}),
 )
 async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
@@ -129,7 +129,7 @@ async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
 
 
 def _id(named: Named, bearer: Bearer) -> str:
-    """The body's word, else the header's or the key's own device."""
+    """Return the device id from the body, else from the header or the key."""
     id = named.device_id if named.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
         raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
@@ -144,7 +144,7 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
     for name in labels:
         if may_hold_content(name):
             raise BadPayload(
-                f"labels: {name} is a name of message content, which is never kept; choose another name."
+                f"labels: {name} is a name for message content, which is never stored; choose another name."
             )
     return DeviceReport(
         id=_id(report, bearer),
@@ -163,7 +163,10 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
 
 
 def _moment(sent_at: str | float | None) -> float | None:
-    """Epoch seconds of an RFC 3339 time or of a number; a clock that says neither is not measured."""
+    """
+    Return epoch seconds for an RFC 3339 time or a number. None if the time has no offset, so no clock
+    difference is measured.
+    """
     if isinstance(sent_at, str):
         try:
             at = datetime.fromisoformat(sent_at)
@@ -174,7 +177,7 @@ def _moment(sent_at: str | float | None) -> float | None:
 
 
 def _heartbeat(report: Report) -> bytes:
-    """The newest heartbeat's own part, as it is brought upstream."""
+    """Return the heartbeat's own fields as JSON, in the form that is sent upstream."""
     own: dict[str, object] = {}
     if report.sent_at is not None:
         own["sent_at"] = report.sent_at
@@ -186,7 +189,7 @@ def _heartbeat(report: Report) -> bytes:
 
 
 def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
-    """Pending devices hear that they are: they go on, and an operator decides."""
+    """Return the answer for a device. A pending device continues to report until an operator decides."""
     interval_s = lifecycle.interval_s
     shown = int(interval_s) if interval_s == int(interval_s) else interval_s
     return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown}}

@@ -70,13 +70,13 @@ async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
     _, first = await fleet.enrol("laptop", want_key=True)
     assert first is not None and fleet.rules.keys.find(first) is not None
     await fleet.rules.delete("laptop", ADA)
-    with pytest.raises(Refusal, match="no longer good"):
+    with pytest.raises(Refusal, match="no longer valid"):
         fleet.rules.keys.find(first)
     fleet.clock.move(60)
     _, second = await fleet.enrol("laptop", want_key=True)
     assert second is not None and second != first
     assert fleet.rules.keys.find(second) is not None
-    with pytest.raises(Refusal, match="no longer good"):
+    with pytest.raises(Refusal, match="no longer valid"):
         fleet.rules.keys.find(first)
     with pytest.raises(NotThere):
         await fleet.rules.delete("nobody", ADA)

@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
 
 def test_nothing_to_take_back(tmp_path: Path) -> None:
     """Undo without a write says so."""
-    with pytest.raises(NotEditable, match="nothing to take back"):
+    with pytest.raises(NotEditable, match="nothing to undo"):
         undo(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
 
 
