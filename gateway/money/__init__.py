@@ -1,1 +1,1 @@
-"""What calls cost, and what people plan, note and decide about it."""
+"""Costs of calls, and budgets, notes, findings and recommendations about them."""

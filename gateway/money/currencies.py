@@ -1,12 +1,13 @@
 """
-Rates of currencies: read from files, in force by day, and frozen where a month is closed.
+Exchange rates: read from files, valid by day, and frozen for closed months.
 
-The rate of a day is one's own in force, else a quotation of that day, else the last one of at most a week before:
-banks quote on working days. What a closed month froze is its rate for ever, whatever files say afterwards.
+A configured rate comes first. Otherwise, the rate of a day is the quotation of that day, or the last one from
+at most a week before, because banks quote only on working days. Frozen rates of a closed month stay the same,
+whatever later files contain.
 
-Files are those of the European Central Bank, and one's own. The bank's are the daily XML, the history as CSV
-(`Date,USD,JPY,...`: units for one euro, `N/A` where there was no quotation) and the archive that it comes in. One's own
-is CSV with the columns `date,currency,usd`: dollars for one.
+A file is either from the European Central Bank or your own. The bank publishes daily XML, the history as CSV
+(`Date,USD,JPY,...`: units per euro, `N/A` without a quotation), and that CSV in a zip archive. Your own file
+is CSV with the columns `date,currency,usd`: dollars per unit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _EURO = "EUR"
 _OWN_COLUMNS = ("date", "currency", "usd")
 _NO_QUOTATION = ("", "N/A")
 _MOST_DIGITS = 40
-MAX_QUOTATIONS: Final = 500_000  # of a file: a century of the bank's
+MAX_QUOTATIONS: Final = 500_000  # per file; enough for a century of quotations by the bank
 _DAY = re.compile(r"""<Cube\s+time=["'](\d{4}-\d\d-\d\d)["']\s*>(.*?)</Cube>\s*(?=<|$)""", re.DOTALL)
 _RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})["']\s*/>""")
 LOOK_BACK_DAYS: Final = 7
@@ -55,11 +56,11 @@ Days = dict[
 
 
 class RatesUnreadable(ValueError):
-    """A file of rates that cannot be taken; says where it is wrong."""
+    """A rates file that cannot be read. The message states where it is wrong."""
 
 
 class Quotation(NamedTuple):
-    """Dollars for one unit of a currency on a day (epoch seconds)."""
+    """Dollars per unit of a currency on a day (epoch seconds)."""
 
     day: int
     currency: str
@@ -68,7 +69,7 @@ class Quotation(NamedTuple):
 
 
 def read(path: Path, most_bytes: int) -> list[Quotation]:
-    """Read a file of any of the forms, all of it or nothing. RatesUnreadable with what is wrong."""
+    """Read a rates file in any of the formats, completely or not at all. Raises RatesUnreadable."""
     try:
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
@@ -81,7 +82,7 @@ def read(path: Path, most_bytes: int) -> list[Quotation]:
 
 
 def parse(content: bytes, most_bytes: int) -> list[Quotation]:
-    """Return the quotations of a file's bytes. RatesUnreadable with what is wrong."""
+    """Parse the content of a rates file. Raises RatesUnreadable."""
     if content[:2] == b"PK":
         content = _unpacked(content, most_bytes)
     if len(content) > most_bytes:
@@ -95,17 +96,17 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
     if len(found) > MAX_QUOTATIONS:
         raise RatesUnreadable(f"it has more than {MAX_QUOTATIONS:,} rates")
     if not found:
-        raise RatesUnreadable("it has no rates")
+        raise RatesUnreadable("it contains no rates")
     return found
 
 
 def _unpacked(content: bytes, most_bytes: int) -> bytes:
-    """The one file of an archive, no more of it than may be read."""
+    """Unpack the only file of an archive, up to `most_bytes` and one byte."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = archive.namelist()
             if len(names) != 1:
-                raise RatesUnreadable(f"the archive has {len(names)} files in place of one")
+                raise RatesUnreadable(f"the archive must have one file, but has {len(names)}")
             with archive.open(names[0]) as file:
                 return file.read(most_bytes + 1)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
@@ -126,7 +127,9 @@ def _of_csv(content: bytes) -> Iterator[Quotation]:
         yield from _own(rows)
         return
     if not head or head[0] != "Date" or "USD" not in head:
-        raise RatesUnreadable("it begins neither with Date and currencies, nor with date,currency,usd")
+        raise RatesUnreadable(
+            "its header must be Date and currency codes including USD, or date,currency,usd"
+        )
     try:
         for row in rows:
             if row:
@@ -137,7 +140,7 @@ def _of_csv(content: bytes) -> Iterator[Quotation]:
 
 
 def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
-    """Yield rows, of which none is longer than a row may be."""
+    """Yield rows of bounded length. Raises RatesUnreadable for a longer one."""
     try:
         for row in rows:
             lines.end_row()
@@ -147,7 +150,7 @@ def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]
 
 
 def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:
-    """Yield what stands as units for one euro in dollars; without one for the dollar a day says nothing."""
+    """Convert units per euro into dollars per unit. Without a rate of the dollar, the day yields nothing."""
     per_euro = {name: _number(text) for name, text in quoted if name and text not in _NO_QUOTATION}
     dollars = per_euro.get("USD")
     if dollars is None:
@@ -166,7 +169,7 @@ def _own(rows: Iterable[list[str]]) -> Iterator[Quotation]:
             day, currency, usd = (cell.strip() for cell in row)
             code = code_of(currency)
             if code is None or code == "USD":
-                raise ValueError(f"{currency[:10]} is no currency beside USD")
+                raise ValueError(f"{currency[:10]} is not the code of a currency other than USD")
             yield Quotation(_day(day), code, _number(usd), OWN)
         except ValueError as error:
             raise RatesUnreadable(f"line {line}: {error}") from error
@@ -193,10 +196,10 @@ def _number(text: str) -> Fraction:
 
 
 class DayValue(NamedTuple):
-    """Dollars for one unit of a currency, where they come from, and the day that they are of."""
+    """Dollars per unit of a currency, with the source and the day of the rate."""
 
     usd: Fraction
-    source: str  # configured, own, ecb
+    source: str  # configured, own or ecb
     quoted: int
 
 
@@ -206,13 +209,16 @@ _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 @dataclass(slots=True)
 class RateTable:
-    """What is known of currencies. `own` are rates since a day, `quotations` those of days; both sorted by day."""
+    """
+    All known rates. `own` are configured rates by start day, and `quotations` those of single days;
+    both are sorted.
+    """
 
     own: Mapping[str, Sequence[tuple[int, Fraction]]] = field(default_factory=dict)
     quotations: Mapping[str, Sequence[Quotation]] = field(default_factory=dict)
 
     def value(self, currency: str, day: int) -> DayValue | None:
-        """Return the value of a currency on a day (epoch seconds); None if it is not known."""
+        """Return the value of a currency on a day (epoch seconds), or None if it is unknown."""
         if currency == CURRENCY:
             return _ONE
         rates = self.own.get(currency, ())
@@ -229,12 +235,14 @@ class RateTable:
         return None
 
     def currencies(self) -> set[str]:
-        """Return all that it knows something of, without dollars."""
+        """Return all currencies with a rate, without the dollar."""
         return {*self.own, *self.quotations}
 
 
 def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> RateTable:
-    """Make the table of a configuration and its file; of two quotations of a day one's own counts."""
+    """
+    Build the rates of a configuration and its file. A quotation from an own file replaces one from the bank.
+    """
     own: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for each in section.rate:
         own[each.currency].append((_since(each.since), Fraction(each.usd or 0)))
@@ -248,7 +256,7 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
 
 
 def _since(day: str) -> int:
-    """The begin of a day; of none, all time."""
+    """Return the start of a day in epoch seconds, or a time before all days for ""."""
     return (
         int(datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC).timestamp())
         if day
@@ -257,7 +265,7 @@ def _since(day: str) -> int:
 
 
 def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
-    """Read the rates of documents, by month."""
+    """Parse frozen rates from their stored documents, by month."""
     return {
         _begin(day): {currency: _day_value(*kept) for currency, kept in currencies.items()}
         for month in months.values()
@@ -274,26 +282,29 @@ def _begin(day: str) -> int:
 
 
 def rate_of(given: DayValue, asked: DayValue) -> int:
-    """Return what one unit of the first is in the second, times SCALE, half-even."""
+    """Return the value of one unit of `given` in units of `asked`, times SCALE, rounded half to even."""
     return round(given.usd / asked.usd * SCALE)
 
 
 class ExchangeRates:
     """
-    The rates of a configuration (a `spool.currencies.Rates`). Its file is read when it is first asked for
-    and whenever it changed; one that cannot be read any more leaves in force what was read before.
+    The rates of a configuration (a `spool.currencies.Rates`).
+
+    The file is read on first use and after each change. If it becomes unreadable, the last rates stay valid.
     """
 
     def __init__(
         self, section: CurrencySettings, months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     ) -> None:
-        """`months` are the documents of frozen rates, by month: another mapping after each change."""
+        """
+        Initialize. `months` returns the documents of frozen rates by month, and a new mapping after each change.
+        """
         self._section = section
         self._months = months
         self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
         self._table = table_of(section, ())
         self._seen: tuple[int, int] | None = None
-        self._lock = threading.Lock()  # it is asked in the threads of databases
+        self._lock = threading.Lock()  # needed because database threads call this object
         self.problem: str | None = None
 
     def __call__(self, given: str, asked: str, day: int) -> int | None:
@@ -302,7 +313,7 @@ class ExchangeRates:
         return None if one is None or other is None else rate_of(one, other)
 
     def value(self, currency: str, day: int) -> DayValue | None:
-        """Return the value of a currency on a day: of a closed month as it was frozen."""
+        """Return the value of a currency on a day. A closed month uses its frozen rates."""
         frozen = self._frozen_days().get(day)
         if frozen is not None and currency != CURRENCY:
             return frozen.get(currency)
@@ -315,7 +326,7 @@ class ExchangeRates:
         return self._frozen[1]
 
     def table(self) -> RateTable:
-        """Return what the configuration and the file as it is now say."""
+        """Return the rates of the configuration and the current file."""
         path = self._section.rates_file
         if path is not None:
             with self._lock:
@@ -336,11 +347,15 @@ class ExchangeRates:
             self.problem = None
         except RatesUnreadable as error:
             self.problem = str(error)
-            _log.warning("rates are not read: %s", error, extra={"action": "rates_unreadable"})
+            _log.warning(
+                "the exchange rates could not be read; the previous ones stay valid: %s",
+                error,
+                extra={"action": "rates_unreadable"},
+            )
 
 
 def days_of(table: RateTable, days: Iterable[int]) -> Days:
-    """Return what a table knows on these days (epoch seconds)."""
+    """Return the rates of these days (epoch seconds) in the form of a document."""
     found: Days = {}
     for day in days:
         known = {currency: table.value(currency, day) for currency in sorted(table.currencies())}
@@ -353,10 +368,10 @@ def days_of(table: RateTable, days: Iterable[int]) -> Days:
 
 
 def digest_of(days: Days) -> str:
-    """Return the same for the same rates, whoever works it out."""
+    """Return a digest that is equal for equal rates on every gateway."""
     return sha256(json.dumps(days, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _text(day: int) -> str:
-    """Write a day; "" for a rate that was in force always."""
+    """Format a day. Return "" for a configured rate without a start."""
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") if day > 0 else ""

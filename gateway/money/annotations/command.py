@@ -1,4 +1,4 @@
-"""`tollhouse annotations`: words about a day, which charts show on that day."""
+"""The command `tollhouse annotations`: notes about a day, shown in charts."""
 
 import click
 
@@ -11,7 +11,7 @@ COLUMNS = ("id", "day", "text", "view_name", "author", "last_updated")
 
 @click.group()
 def annotations() -> None:
-    """Write on a day of the charts what happened: a release, an incident, a contract."""
+    """Note what happened on a day: a release, an incident, a contract. Charts show the note."""
 
 
 list_command(
@@ -19,7 +19,11 @@ list_command(
     "list",
     root="annotations",
     columns=COLUMNS,
-    filters={"day": "Such as 2026-11-20.", "author": "Who made it.", "view": "The id of a view."},
+    filters={
+        "day": "Only this day, such as 2026-11-20.",
+        "author": "Only annotations by this author.",
+        "view": "Only annotations of this view, by id.",
+    },
     help="List the annotations.",
 )
 
@@ -29,9 +33,9 @@ resource_commands(
     noun="annotation",
     path="/annotations",
     help={
-        "create": "Write on a day of the charts what happened.",
-        "show": "Show an annotation, by its id.",
-        "edit": "Change an annotation. What is given replaces what was there.",
+        "create": "Create an annotation for a day.",
+        "show": "Show an annotation.",
+        "edit": "Change an annotation. Given options replace the present values.",
         "delete": "Delete an annotation.",
     },
 )

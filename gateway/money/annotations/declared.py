@@ -1,4 +1,4 @@
-"""Annotations: a person's words about a day, which charts show on that day."""
+"""Annotations: notes by people about a day, shown in charts on that day."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ MAX_TEXT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationDraft:
-    """What a person states. `day` is such as 2026-11-20; it is about the view's calls, with "" about all."""
+    """
+    The fields that a person sets. `day` is a date such as 2026-11-20. `view_id` limits the note to a view's
+    calls; "" is all.
+    """
 
     day: str
     text: str
@@ -48,7 +51,7 @@ class AnnotationDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation(AnnotationDraft):
-    """As it is kept. Times are epoch seconds; `author` is who made it."""
+    """A stored annotation. Times are epoch seconds, and `author` is the creator."""
 
     id: str
     author: str
@@ -66,29 +69,29 @@ class Annotation(AnnotationDraft):
 
 class NewAnnotation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     day: Annotated[str, words("The day on which charts show it, such as 2026-11-20."), Option(metavar="DATE")]
-    text: Annotated[str, words(f"What happened on that day: 1 to {MAX_TEXT} printable characters.")]
+    text: Annotated[str, words(f"A description of what happened, 1 to {MAX_TEXT} printable characters.")]
     view: Annotated[
         str,
         words(
-            "The view whose calls it is about, by its id or its name; empty: all calls. Who may not see all of "
-            "these calls does not see it."
+            "The view whose calls it concerns, by id or name. Empty means all calls. People who may "
+            "not see all of these calls do not see the annotation."
         ),
     ] = ""
 
 
 AnnotationItem = item_of(
     NewAnnotation,
-    "An annotation as it is answered; times are RFC 3339.",
+    "An annotation in a response. Times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("The name of the view; null without one.")],
-        "author": Annotated[str, words("Who made it.")],
+        "view_name": Annotated[str | None, words("The name of the view, or null without a view.")],
+        "author": Annotated[str, words("The creator of the annotation.")],
         **KEPT,
     },
 )
 
 
 class AnnotationTable(ManagedTable[Annotation]):
-    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """The table of annotations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = DocumentKind("annotation", Annotation, "annotation")
     draft = AnnotationDraft
@@ -99,7 +102,7 @@ class AnnotationTable(ManagedTable[Annotation]):
         try:
             day = date.fromisoformat(draft.day)
         except ValueError:
-            raise Invalid("day is a date such as 2026-11-20") from None
+            raise Invalid("day must be a date such as 2026-11-20") from None
         return replace(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
@@ -108,7 +111,9 @@ class AnnotationTable(ManagedTable[Annotation]):
     def check_place(
         self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
     ) -> None:
-        """NotAllowed for a view that does not exist. One whose view is gone may keep it."""
+        """
+        Raise NotAllowed if a newly set view does not exist. An annotation whose view was deleted may keep it.
+        """
         before = stored.get(row.id)
         is_kept = before is not None and before.view_id == row.view_id
         if row.view_id and not is_kept and VIEWS.find(rows, row.view_id) is None:
@@ -156,7 +161,7 @@ class AnnotationResource(ManagedResource[Annotation]):
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
 
     async def sees(self, asking: Asker[Any]) -> Sees[Annotation]:
-        """An annotation is seen by whoever sees all calls that it is about."""
+        """Return a predicate for annotations whose calls are all visible to this person."""
         visible = await asking.sees()
         return lambda row: visible.named(row.view_id)
 
@@ -165,13 +170,17 @@ class AnnotationResource(ManagedResource[Annotation]):
         return row, None if view is None else view.name
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Refusal 403 for words about unseen calls."""
+        """
+        Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
+        """
         found = stated(given)
         word = found.pop("view", UNSET)
         if word is UNSET:
             return found
         if not word and not (await asking.sees()).is_whole:
-            raise Refusal(403, "limited_data", "name a view: who may see some calls alone writes about these")
+            raise Refusal(
+                403, "limited_data", "you may see only some calls, so choose a view that contains only these"
+            )
         return {**found, "view_id": (await asking.view_named(word)).id if word else ""}
 
 

@@ -1,4 +1,4 @@
-"""The calls of the operator API on notifications: what waits and what was sent."""
+"""Operator API of notifications, waiting and sent."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from spool.registry.permission_sets import (
     VIEW_OPERATION,
 )
 
-# How an error begins in which somebody else's words follow: a status, of a recipient of mail too, or none.
+# Matches the start of an error that continues with the words of a receiver: a status, with the mail recipient
+# if there is one, or the lack of an answer.
 _ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 
 class ChosenNotifications(RequestBody):
-    """Notifications by id, or those of one channel, or all of them."""
+    """A selection of notifications: by id, of one channel, or all."""
 
     ids: list[str] | None = None
     channel: str | None = None
@@ -97,12 +98,14 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
 
 @call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
-    """Send those that failed or were discarded again; by ids, those that wait are tried at once, too."""
+    """
+    Send failed or discarded notifications again. Waiting ones that are named by id are also tried at once.
+    """
     ids = await _chosen(request, of_states=(FAILED,))
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
-@call("POST", "/notifications/discard", OPERATE_SPOOL, "Give notifications up")
+@call("POST", "/notifications/discard", OPERATE_SPOOL, "Discard notifications")
 async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:
@@ -112,8 +115,9 @@ async def discard_notifications(
 
 def shown_error(request: OperatorRequest[InstallationServices, None], error: str) -> str:
     """
-    Return why a message did not arrive; for people who may not change channels without the words of who answered:
-    a channel may lead to what they cannot reach themselves.
+    Return why a message did not arrive. People who may not change channels do not see the words of the receiver.
+
+    A channel may lead to a host that they cannot reach themselves, whose response must stay hidden.
     """
     answered = _ANSWERED.match(error)
     if answered is None or INSTALLATION_ADMINISTRATION in request.rights.permission_sets:
@@ -134,7 +138,7 @@ async def _chosen(
 ) -> list[str]:
     given = request.body
     if (given.ids is not None) + (given.channel is not None) + given.all != 1:
-        raise Invalid("name notifications by their ids, or one channel, or all of them")
+        raise Invalid("give either the ids of notifications, or a channel, or all")
     if given.ids is not None:
         return given.ids
     return [

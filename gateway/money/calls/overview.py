@@ -1,4 +1,4 @@
-"""The calls of the operator API for how far the ledger reaches, and for all figures of the console's first page."""
+"""Operator API of the totals' state, and of all figures on the first page of the console."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spool.registry.insights import IN_PROGRESS, NEW, Insight
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
-MOST_DAYS = 100  # in the chart
+MOST_DAYS = 100  # days in the chart
 LISTED = 5
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
@@ -38,18 +38,18 @@ _OPEN = (NEW, IN_PROGRESS)
 _BORDERS = ("hourly_since", "whole_since")
 
 
-@call("GET", "/ledger", VIEW_COSTS, "How far the ledger reaches", shows=SLICED)
+@call("GET", "/ledger", VIEW_COSTS, "Show how current the totals are", shows=SLICED)
 async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Describe how far the sums reach; `behind` is how many closed records are not in them yet.
+    Describe how current the totals are. `behind` is the number of closed records that are not counted yet.
 
-    Who may see a part of the calls alone is not told how many there are.
+    People with limited data access do not see the numbers of records.
     """
     return await described(request, counts_rows=True)
 
 
 async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """Return what `state` does; `rows` is null if they are not counted."""
+    """Return the same as `state`. Without `counts_rows`, `rows` is null."""
     services = request.services
     found = asdict(await services.ledger.state(counts_rows=counts_rows))
     found["rows"] = found["rows"] if counts_rows else None
@@ -70,19 +70,19 @@ async def described(request: OperatorRequest[MoneyServices, None], *, counts_row
     "GET",
     "/overview",
     VIEW_COSTS,
-    "All figures of the console's first page",
+    "Show all figures of the console's first page",
     optional=ONCE,
     shows=SLICED,
     in_turn=True,
 )
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it,
-    `marks` of the days of the chart after it. The chart, the lists and the marks are of the days that are
-    asked for, the last 30 unless named.
+    Return all figures of the first page. The totals first include all records that are closed by now.
 
-    `operation` is null for people without that permission set and for those who see some calls alone, `insights`
-    while what keeps them is damaged. The sums of the ledger are not counted here: `rows` of its state is null.
+    All totals are read in one transaction, and the notes of the chart after it. The chart, the lists and the
+    notes cover the requested days, by default the last 30. `operation` is null for people with limited data
+    access or without that permission set. `insights` is null while the registry is damaged. `rows` in the
+    state of the totals is always null.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -121,7 +121,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 
 
 def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
-    """The question for the days that the request names. Refusal 400 if they are too many or in the wrong order."""
+    """
+    Return the query for the requested days. Raises Refusal 400 if they are too many or in the wrong order.
+    """
     since, until, _ = times(request.http.query, request.now(), default="last_30d")
     asked = replace(query, since=since, until=until)
     check_span(replace(asked, granularity="daily"), most=MOST_DAYS)
@@ -131,7 +133,7 @@ def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: Cost
 def _beside(
     start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
 ) -> dict[str, object]:
-    """The sums of a time with those of the one before it."""
+    """Return the totals of a time range, with those of the time before."""
     rows = [combined(each, start=start, group=()) for each in (now, before)]
     shown, was = ({name: getattr(row, name) for name in names} for row in rows)
     each = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
@@ -144,7 +146,7 @@ def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """Describe how Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent."""
+    """Describe the operation: routes, how current the totals are, rejected records, and offline devices."""
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     services = request.services
@@ -163,7 +165,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
 
 
 async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """The open insights with the most money, and how many there are."""
+    """Return the open insights with the highest impact, and the number of all open ones."""
     try:
         table = request.registry.insights
     except Refusal:

@@ -1,7 +1,7 @@
 """
-Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view shows.
+API of views, for keys and for people. Views that a person may not see do not exist for that person.
 
-What a person does not see is answered as if it were not there.
+Tollhouse adds its own fields to the published ones: the settings of the view's reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spool.registry.views import Anomalies, View, ViewConnections, ViewTable
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """A view, and why it cannot be asked; None if it can."""
+    """A view, and the reason why it cannot be used, or None."""
 
     view: View
     broken: str | None
@@ -72,14 +72,14 @@ class ViewResource(ManagedResource[View]):
     item = ViewItem
     one = OneView
     has_dimensions = True
-    # As the service's own clients expect, one that was created or changed is answered bare.
+    # The service's own clients expect the view itself after a creation or a change, without an envelope.
     keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
     people = ByPeople(
         path="/views",
         reads=VIEW_COSTS,
         changes=MODIFY_VIEWS_AND_BUDGETS,
         shows=SLICED,
-        words={SHOW: "Show a view, by its id or its name"},
+        words={SHOW: "Show a view, by id or name"},
     )
 
     def rows_in(self, registry: Registry) -> ViewTable:
@@ -93,8 +93,9 @@ class ViewResource(ManagedResource[View]):
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """
-        Refusal 403 for calls that the asker may not see. Invalid for people whom no record names, and for a channel
-        that is not configured.
+        Return the given fields.
+
+        Raises Refusal 403 for calls that the person may not see, and Invalid for unknown people or channels.
         """
         if given.filter is not UNSET:
             (await asking.sees()).check_filter(given.filter)

@@ -1,4 +1,4 @@
-"""A view: a saved filter over the ledger. `granularity` and the fields after it are Tollhouse's own."""
+"""Views: saved filters over costs. The fields from `granularity` on are Tollhouse's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Slack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Notified(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`notify` names channels of the configuration; so does the name of a Slack channel."""
+    """
+    Notification targets of a view. `notify` and the name of a Slack channel both refer to configured channels.
+    """
 
     email: Email = msgspec.field(default_factory=Email)
     slack: list[Slack] = []
@@ -33,7 +35,7 @@ class Notified(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`threshold_value` is in percent, and of `Percent` alone."""
+    """Anomaly detection of a view. `threshold_value` is a percentage, used only with the type `Percent`."""
 
     enabled: bool = True
     threshold_type: Literal["Automatic", "Percent"] = "Automatic"
@@ -41,59 +43,62 @@ class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`!` before a dimension of the filter excludes its values."""
+    """A new view. `!` before a dimension of the filter excludes its values."""
 
-    name: Annotated[
-        str, words(f"Unique among views, whatever the case: 1 to {MAX_NAME} printable characters.")
-    ]
+    name: Annotated[str, words(f"Unique among views, ignoring case. 1 to {MAX_NAME} printable characters.")]
     filter: Annotated[
         dict[str, Values],
         words(
-            f"The values that pass, by dimension; null is the unknown one. At most {MAX_VALUES} values of at "
-            "most"
-            f" {MAX_VALUE} characters; an empty filter lets everything pass."
+            f"The values that match, by dimension; null is the unknown value. At most {MAX_VALUES} "
+            f"values of at most {MAX_VALUE} characters. An empty filter matches everything."
         ),
     ]
     principal_dimension: Annotated[
-        str, words("The dimension that the view is mainly about."), Option("--principal", "DIMENSION")
+        str, words("The main dimension of the view."), Option("--principal", "DIMENSION")
     ]
     connections: Annotated[
         Notified,
-        words("Where its news goes. `notify` names channels of the configuration; the rest is kept."),
+        words(
+            "Targets of its notifications. `notify` names configured channels; the other fields are only "
+            "stored."
+        ),
     ] = msgspec.field(default_factory=Notified)
     anomalies: Annotated[
         AnomalySettings,
         words(
-            f"Whether days that cost far more are reported, and from which growth on: 1 to {MAX_PERCENT} "
-            "percent."
+            "Whether days with far higher costs are reported, and from which growth on: 1 to "
+            f"{MAX_PERCENT} percent."
         ),
     ] = msgspec.field(default_factory=AnomalySettings)
     granularity: Annotated[
         str,
-        words("A row of its reports for each period, or `total`."),
-        Option("--per", choices=(TOTAL, *GRANULARITIES), help="A line of its reports for each period."),
+        words("The period of the rows in its reports, or `total`."),
+        Option("--per", choices=(TOTAL, *GRANULARITIES), help="Period of the rows in its reports."),
     ] = TOTAL
     group_by: Annotated[
         list[str],
-        words(f"At most {MAX_GROUPS} dimensions that its reports group by."),
+        words(f"Dimensions to group its reports by, at most {MAX_GROUPS}."),
         Option("--by", "DIMENSION"),
     ] = []
     cost_type: Annotated[
         str,
         words(
-            "The money that its reports show. Its budgets, scheduled reports and anomalies count real_cost."
+            "The costs that its reports show. Its budgets and anomalies always count real_cost. Its "
+            "scheduled reports do as well, unless this is a type of billed money."
         ),
         Option(choices=(*COST_TYPES, *BILLED_TYPES)),
     ] = "real_cost"
-    range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
+    range: Annotated[str, words("The time range of its reports."), Option(choices=tuple(RANGES))] = "mtd"
 
 
 ViewChanges = changes_of(NewView)
 ViewItem = item_of(
     NewView,
-    "A view as it is answered; times are epoch seconds as text. `broken` says why it cannot be asked.",
+    "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",
     answered={
-        "broken": Annotated[str | None, words("Why it cannot be asked: the ledger lost a dimension.")],
+        "broken": Annotated[
+            str | None, words("Why it cannot be used: a dimension of its filter no longer exists.")
+        ],
         **KEPT,
     },
 )

@@ -1,1 +1,1 @@
-"""Writes the reports of views that people get each week or month, and has them sent."""
+"""Scheduled reports: the weekly or monthly costs of a view by mail or chat."""

@@ -1,4 +1,4 @@
-"""`tollhouse scheduled-reports`: the costs of a view by mail or chat, each week or month."""
+"""The command `tollhouse scheduled-reports`: send the costs of a view by mail or chat, each week or month."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "
 
 @click.group("scheduled-reports")
 def scheduled_reports() -> None:
-    """Send the costs of a view by mail or chat, each week or month. Each reader gets the calls that he may see."""
+    """
+    Send the costs of a view by mail or chat, each week or month. Each recipient gets only the calls they may see.
+    """
 
 
 list_command(
@@ -24,7 +26,10 @@ list_command(
     "list",
     root="scheduled_reports",
     columns=COLUMNS,
-    filters={"every": "week or month.", "view": "The id of a view."},
+    filters={
+        "every": "Only reports with this schedule: week or month.",
+        "view": "Only reports of this view, by id.",
+    },
     help="List the scheduled reports.",
 )
 
@@ -34,10 +39,10 @@ resource_commands(
     noun="scheduled_report",
     path="/scheduled-reports",
     help={
-        "create": "Have a report sent: every Monday at 08:00, unless you say otherwise.",
-        "show": "Show a scheduled report, by its id or its name.",
-        "edit": "Change a scheduled report. What is given replaces what was there.",
-        "delete": "Send it no more.",
+        "create": "Create a scheduled report. Default schedule: every Monday at 08:00.",
+        "show": "Show a scheduled report.",
+        "edit": "Change a scheduled report. Given options replace the present values.",
+        "delete": "Delete a scheduled report.",
     },
 )
 
@@ -47,7 +52,7 @@ resource_commands(
 @as_json
 @with_client
 def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
-    """Show what it says of the last whole period. Nothing is sent."""
+    """Show the report of the last whole period. Nothing is sent."""
     payload = client.request("GET", f"/scheduled-reports/{part(scheduled_report)}/preview")
     if as_json:
         show_json(payload)
@@ -62,12 +67,12 @@ def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> Non
 @as_json
 @with_client
 def send(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
-    """Send it now to everybody who gets it. The schedule stays as it is."""
+    """Send the report of the last whole period to all recipients now. The schedule does not change."""
     payload = client.request("POST", f"/scheduled-reports/{part(scheduled_report)}/send", body={})
     if as_json:
         show_json(payload)
         return
     for id in payload["notifications"]:
-        click.echo(f"on its way: tollhouse notifications show {printable(id)}")
+        click.echo(f"sending; see the state with tollhouse notifications show {printable(id)}")
     if payload["problem"]:
         click.echo(printable(payload["problem"]), err=True)

@@ -1,8 +1,8 @@
 """
-Scheduled reports: a view's costs by mail or chat, each week or month at a time of day.
+Scheduled reports: the costs of a view by mail or chat, each week or month at a time of day.
 
-A report is cut to what its owner may see when it is sent; the owner "" stands for everything. People who see only some
-calls see and make their own.
+A report contains only the calls that its owner may see when it is sent; the owner "" may see everything.
+People with limited data access see and create only their own reports.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledReportDraft:
     """
-    What a person states. `day`: of a week 1 for Monday to 7, of a month 1 to 28. `at` is a time of day in the zone.
+    The fields that a person sets. `day` is 1 (Monday) to 7 for a weekly report, and 1 to 28 for a monthly one.
 
-    With `people`, channels of e-mail write to each of them, cut to what each may see, and to nobody else.
+    `at` is a time of day in `time_zone`. With `people`, e-mail channels write only to these people, and each
+    mail contains only the calls that its recipient may see.
     """
 
     name: str
@@ -62,7 +63,7 @@ class ScheduledReportDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledReport(ScheduledReportDraft):
-    """As it is kept. Times are epoch seconds. `done` is the newest moment of the schedule that needs nothing more."""
+    """A stored report. Times are epoch seconds. `done` is the newest scheduled time that has been handled."""
 
     id: str
     owner: str
@@ -80,24 +81,24 @@ class ScheduledReport(ScheduledReportDraft):
         return ZoneInfo(self.time_zone)
 
     def due(self, now: float) -> float:
-        """The newest moment of the schedule that is not after `now`."""
+        """Return the newest scheduled time up to `now`."""
         local = datetime.fromtimestamp(now, self.zone)
         day = self._day(local.date())
         moment = self._moment(day)
         return moment if moment <= now else self._moment(self._day(day - timedelta(days=1)))
 
     def latest(self, now: float) -> float:
-        """The moment of the newest day of the schedule, which today may still lie ahead."""
+        """Return the scheduled time on the newest day of the schedule, which may be later today."""
         return self._moment(self._day(datetime.fromtimestamp(now, self.zone).date()))
 
     def next_due(self, now: float) -> float:
-        """The first moment of the schedule after `now`."""
+        """Return the first scheduled time after `now`."""
         day = datetime.fromtimestamp(self.due(now), self.zone).date()
         later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
         return self._moment(later)
 
     def span(self, due: float) -> tuple[datetime, datetime]:
-        """Return the span of the report of a moment: the seven days before its day, or the calendar month before."""
+        """Return the time range of the report: seven days, or the calendar month, before the day of `due`."""
         midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
         if self.every == WEEK:
             return midnight - timedelta(days=7), midnight
@@ -105,7 +106,7 @@ class ScheduledReport(ScheduledReportDraft):
         return (until - timedelta(days=1)).replace(day=1), until
 
     def _day(self, latest: date) -> date:
-        """The newest day of the schedule that is not after `latest`."""
+        """Return the newest day of the schedule up to `latest`."""
         if self.every == WEEK:
             return latest - timedelta(days=(latest.isoweekday() - self.day) % 7)
         this = latest.replace(day=self.day)
@@ -119,21 +120,23 @@ KIND = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
 
 
 def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
-    """The draft in its stored form; Invalid names the field and the rule. Which channels exist is asked elsewhere."""
+    """Return the draft in its stored form. Raises Invalid. Does not check whether the channels exist."""
     check_one_of("every", draft.every, EVERY)
     last = 7 if draft.every == WEEK else 28
     if not 1 <= draft.day <= last:
-        raise Invalid(f"day is 1 to {last} for every {draft.every}{' (1 is Monday)' * (draft.every == WEEK)}")
+        raise Invalid(
+            f"day must be 1 to {last} for every {draft.every}{' (1 is Monday)' * (draft.every == WEEK)}"
+        )
     if not _TIME.fullmatch(draft.at):
-        raise Invalid('at is a time of day such as "08:00"')
+        raise Invalid('at must be a time of day such as "08:00"')
     try:
         ZoneInfo(draft.time_zone)
-    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
-        raise Invalid("time_zone is the name of a time zone, such as Europe/Berlin") from None
+    except (ValueError, OSError, LookupError):  # invalid name, a directory, or an unknown zone
+        raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
-        raise Invalid(f"channels names 1 to {MAX_CHANNELS} channels")
+        raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
     if len(draft.people) > MAX_PEOPLE:
-        raise Invalid(f"people has at most {MAX_PEOPLE} e-mail addresses")
+        raise Invalid(f"people accepts at most {MAX_PEOPLE} e-mail addresses")
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
@@ -143,18 +146,20 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
 
 
 class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """With `people`, a channel of e-mail writes to each of them, cut to what each may see, and to nobody else."""
+    """
+    A new report. With `people`, e-mail channels write only to these people, with the calls that each may see.
+    """
 
-    name: Annotated[str, words(f"Unique, whatever the case: 1 to {MAX_NAME} printable characters.")]
-    view: Annotated[str, words("The view whose costs are sent, by its id or its name.")]
+    name: Annotated[str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters.")]
+    view: Annotated[str, words("The view whose costs are sent, by id or name.")]
     channels: Annotated[
         list[str],
-        words(f"Where it goes: 1 to {MAX_CHANNELS} channels."),
-        Option("--channel", "NAME", help="Where it goes."),
+        words(f"The channels to send it to, 1 to {MAX_CHANNELS}."),
+        Option("--channel", "NAME", help="Channel to send it to."),
     ]
     every: Annotated[
         Literal["week", "month"],
-        words("How often: weekly for the seven days before, or monthly for the month before."),
+        words("The schedule: weekly for the seven days before, or monthly for the month before."),
     ] = "week"
     day: Annotated[
         int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
@@ -177,24 +182,29 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 ScheduledReportChanges = changes_of(NewScheduledReport)
 ScheduledReportItem = item_of(
     NewScheduledReport,
-    "A scheduled report as it is answered; times are RFC 3339.",
+    "A scheduled report in a response. Times are RFC 3339.",
     answered={
         "view_name": Annotated[str | None, words("The name of the view; null if the view was deleted.")],
-        "owner": Annotated[str, words("Whose calls channels get notices about; empty for everything.")],
+        "owner": Annotated[
+            str,
+            words("The person whose visible calls the report contains on channels. Empty means all calls."),
+        ],
         "next": Annotated[str, words("Time of the next scheduled run.")],
         "last": Annotated[str | None, words("Time of the last scheduled run.")],
         "problem": Annotated[
             str | None,
-            words("Whom the last report did not reach, and why; null if all received it."),
+            words("Recipients that the last report did not reach, and why. Null if it reached all of them."),
         ],
-        "version": Annotated[str, words("Changes with each edit; send it back with your edit.")],
+        "version": Annotated[str, words("Changes with each edit. Send it back with your edit.")],
     },
 )
 OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)
 
 
 class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):
-    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """
+    The table of scheduled reports. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+    """
 
     kind, draft = KIND, ScheduledReportDraft
     limit, action = "scheduled_reports.max", "scheduled_report"
@@ -203,13 +213,13 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         return check_scheduled_report(draft)
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """The first is sent at the next moment of its schedule."""
+        """Start with the next scheduled time."""
         return {"done": now}
 
     def changed(
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
-        """A schedule that was changed begins at its next moment."""
+        """Continue with the next time of the changed schedule."""
         return replace(after, done=now, problem="")
 
     def check_place(
@@ -227,9 +237,10 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         self, report: ScheduledReport, due: float, told: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
-        Store the notices of a moment, each with its channel, and that it is done, in one transaction.
+        Store the notices of a scheduled time, and that it is done, in one transaction.
 
-        False, and nothing is stored, if that was done before or the report is another one by now.
+        Return False and store nothing if it was already done, or if the report was changed or deleted
+        in the meantime.
         """
 
         def work(rows: RegistryRows) -> ScheduledReport | None:
@@ -250,7 +261,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     async def send(
         self, report: ScheduledReport, told: Sequence[tuple[Notice, str]], *, actor: Actor
     ) -> None:
-        """Store the notices of a report that somebody wants now; its schedule stays as it is."""
+        """Store the notices of a report that is sent on request. The schedule does not change."""
 
         def work(rows: RegistryRows) -> None:
             for notice, channel in told:
@@ -304,7 +315,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         reads=VIEW_COSTS,
         changes=MODIFY_VIEWS_AND_BUDGETS,
         shows=SLICED,
-        words={SHOW: "Show a scheduled report, by its id or its name"},
+        words={SHOW: "Show a scheduled report, by id or name"},
     )
 
     async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
@@ -314,7 +325,9 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
     async def shown(
         self, asking: Asker[Any], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
-        """The name of the view is None where the person who asks may not see it any more."""
+        """
+        Return the report with the name of its view, or None instead of the name if the view is hidden or deleted.
+        """
         view = asking.registry.views.find(row.view_id)
         is_seen = view is not None and (await asking.sees()).view(view)
         return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
@@ -329,7 +342,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
     async def check(
         self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
     ) -> None:
-        """Invalid, or Refusal 403, for what this person cannot have sent."""
+        """Raise Invalid or Refusal 403 if this person may not send the report."""
         channels, people = (
             fields.get(name, () if before is None else getattr(before, name))
             for name in ("channels", "people")
@@ -337,16 +350,20 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         notices = asking.registry.notices
         notices.check_report_channels("channels", channels)
         if people and not notices.mail_channels.intersection(channels):
-            raise Invalid("people are written to by a channel of type email: name one in channels")
+            raise Invalid(
+                "people receive reports by e-mail, so channels must include a channel of type email"
+            )
         owner = _owner(asking)
         if not (await asking.sees()).is_whole and set(people) - {owner}:
             raise Refusal(
-                403, "limited_data", "who may see some calls alone has reports sent to himself alone"
+                403, "limited_data", "you may see only some calls, so you can send reports only to yourself"
             )
         known = {each.email for each in await asking.registry.operators.all()}
         for person in people:
             if person.strip().casefold() not in known:
-                raise Invalid(f"people: {person[:100]} has no account, so that nobody knows what it may see")
+                raise Invalid(
+                    f"people: {person[:100]} has no account, so it is unknown which calls they may see"
+                )
 
     def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
         return {"owner": _owner(asking)}
@@ -354,7 +371,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
 
 def _owner(asking: Asker[Any]) -> str:
     """
-    Return the person whose rights limit the report; "" for everything, at the server itself and for a console link.
+    Return the person whose rights limit the report. "" means everything, on the server itself or with
+    a console link.
     """
     return "" if asking.holder is None else asking.holder.person
 

@@ -1,4 +1,4 @@
-"""What the person whom a report is for may see at this moment."""
+"""The present rights of the person for whom a report is."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
 
 IsDefault = Callable[
     [str, Collection[str]], bool
-]  # of an issuer and groups: the role of the account is the default one
+]  # (issuer, groups) -> whether the account's role is the default one
 
 
 class NotReadable(Exception):
-    """Why a person gets no report."""
+    """The reason why a person gets no report."""
 
 
 async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
-    """Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has ended."""
+    """Return the person's OpenID groups as of the newest sign-in, or none if that session has ended."""
     sessions = await registry.operators.sessions()
     own: list[Session] = [each for each in sessions if person and each.operator and each.account == person]
     newest = max(own, key=lambda each: each.created_at, default=None)
@@ -28,7 +28,10 @@ async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
 
 
 async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> Rights:
-    """The rights of a reader, "" for everything. NotReadable for who has no account or may see no costs."""
+    """
+    Return the rights of a recipient. "" may see everything. Raises NotReadable without an account or the
+    right to see costs.
+    """
     if not person:
         return EVERYTHING
     try:
@@ -43,5 +46,5 @@ async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> R
         Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
     )
     if VIEW_COSTS not in rights.permission_sets:
-        raise NotReadable(f"{person} may see no costs")
+        raise NotReadable(f"{person} may not see costs")
     return rights

@@ -1,9 +1,9 @@
 """
-Sends scheduled reports: each moment of a schedule once, over restarts and several gateways, with figures of the ledger
-and the registry that are cut to what the reader may see.
+Sends scheduled reports, once per scheduled time, across restarts and several gateways.
 
-The notices of a moment are stored in one transaction with the note that it is done; from there channels send
-them. A moment that passed while nothing ran is made up for once.
+Figures are limited to what the recipient may see. The notices of a scheduled time and the mark that it is
+done are stored in one transaction, and channels send them afterwards. If scheduled times passed while nothing
+was running, one report is sent.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from spool.turns.threads import ordered
 
 LOOK_S = 15.0
 _log = logging.getLogger(__name__)
-Told = Sequence[tuple[Notice, str]]  # each with the channel that takes it
+Told = Sequence[tuple[Notice, str]]  # notices, each with its channel
 _MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSender:
-    """`console` is the address of the console as people elsewhere reach it."""
+    """Sends scheduled reports. `console` returns the public address of the console."""
 
     services: MoneyServices
     clock: Clock
@@ -62,16 +62,18 @@ class ReportSender:
     is_default: IsDefault
 
     async def run(self) -> None:
-        """Send what is due for ever. A failure is logged and tried again."""
+        """Send due reports until cancelled. Log failures and try again."""
         while True:
             try:
                 await self.send_due()
             except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("scheduled reports wait", extra={"action": "scheduled_reports_put_off"})
+                _log.exception(
+                    "scheduled reports could not be sent; trying again",
+                    extra={"action": "scheduled_reports_put_off"},
+                )
             await asyncio.sleep(LOOK_S)
 
     async def send_due(self) -> int:
-        """Store the reports that are due, and return how many."""
         now = self.clock.now()
         sent = 0
         for report in self._table.all():
@@ -79,13 +81,13 @@ class ReportSender:
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
-                    return sent  # sums that are being counted anew would look like money that was never spent
+                    return sent  # totals that are being counted again would look as if money had never been spent
                 told, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
                 sent += await self._table.keep_sent(report, due, told, problem)
         return sent
 
     async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[Told, str]:
-        """The notices of a report with their channels, and why some people get none."""
+        """Return the notices of a report with their channels, and why some recipients get none."""
         table = self.services.require_registry().notices
         mails = [name for name in report.channels if report.people and name in table.mail_channels]
         others = [name for name in report.channels if name not in mails]
@@ -105,18 +107,20 @@ class ReportSender:
                 mail = replace(notice, id=f"{notice.id}-{report.people.index(person)}", to=person)
                 told += [(mail, name) for name in mails]
         gone = [name for name in report.channels if name not in table.channels]
-        problems += [f"there is no channel {name} any more" for name in gone]
+        problems += [f"the channel {name} no longer exists" for name in gone]
         told = [(notice, name) for notice, name in told if name not in gone]
         return list({(notice.id, name): (notice, name) for notice, name in told}.values()), "; ".join(
             problems
         )
 
     async def notice(self, report: ScheduledReport, rights: Rights, due: float, *, id: str) -> Notice:
-        """The report as somebody with these rights may see it. NotReadable if its view cannot be asked."""
+        """
+        Return the report as a person with these rights may see it. Raises NotReadable if its view cannot be used.
+        """
         registry = self.services.require_registry()
         view = registry.views.find(report.view_id)
         if view is None:
-            raise NotReadable("its view is not there any more: choose another one")
+            raise NotReadable("its view no longer exists; choose another view")
         reason = view.broken(self.services.ledger.dimensions())
         if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
@@ -154,7 +158,10 @@ def _shown(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequ
 async def figures_of(
     services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due: float
 ) -> ReportFigures:
-    """Return what a person sees of the calls, in the money of a view. NotReadable if the roles hide that money."""
+    """
+    Return the figures that a person may see, in the cost type of the view. Raises NotReadable if the
+    roles hide it.
+    """
     since, until = report.span(due)
     by = _dimension(view)
     asked = CostQuestion(
@@ -199,13 +206,15 @@ async def figures_of(
 
 
 def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
-    """Return the cost of each group, the largest first, and the amounts that no rate is known for."""
+    """Return the cost by group, highest first, and the amounts without an exchange rate."""
     groups = [(row.group[0], money.units(row.cost)) for row in rows]
     return ordered(groups, key=lambda each: -each[1]), money.added(row.unconverted for row in rows)
 
 
 def _dimension(view: View) -> str:
-    """Return the dimension that the view is mainly about; models if it has one value of that."""
+    """
+    Return the main dimension of the view, or the model if the view has only one value of that dimension.
+    """
     name = view.principal_dimension
     return _MODEL if len(view.include.get(name, ())) == 1 else name
 
@@ -220,20 +229,20 @@ async def _bars(
 
 
 def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
-    """Yield a line for each budget of the view, by its last evaluation."""
+    """Yield a line per budget of the view, from its last evaluation."""
     for budget in registry.table(BudgetTable).all():
         if budget.view_id != view.id or not visible.budget(budget):
             continue
         shown = add_state(services, budget)
         figures = services.require_budgets().figures.get(budget.id)
         if shown.problem is not None:
-            yield f"{budget.name}: not evaluated, {shown.problem}"
+            yield f"{budget.name}: not evaluated, because {shown.problem}"
         elif figures is not None and figures.periods and shown.percent is not None:
             running = figures.periods[0]
             limit = limit_of(budget, running)
             of = "" if limit is None else f" of {amount(budget.measure, limit)}"
             spent = "" if budget.per else f", {amount(budget.measure, running.total.actual)} spent"
-            whose = f" by the {budget.per} that is furthest" if budget.per else ""
+            whose = f" by the {budget.per} with the highest percentage" if budget.per else ""
             yield f"{budget.name}: {shown.percent} %{of} used{whose}{spent} since {running.period.first_day}"
 
 

@@ -1,4 +1,4 @@
-"""The words of a report: what a mail or a chat shows, from figures. Pure."""
+"""The text of a report for mails and chats, from its figures. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spool.ledger.sums import OTHER
 from spool.record import CURRENCY
 
 BAR = "\N{FULL BLOCK}"
-WIDTH = 20  # of the longest bar
+WIDTH = 20  # characters of the longest bar
 CHANGES = 3
 TOP = 5
 _LITTLE = money.UNIT // 100
@@ -24,8 +24,10 @@ _LITTLE = money.UNIT // 100
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFigures:
     """
-    What a reader may see of a view in a span. Amounts are units (spool.ledger.money). `bars` are the days or weeks of
-    the span, `top` the largest groups by `by`, `budgets` and `insights` a line each.
+    The figures of a view that a recipient may see. Amounts are units (spool.ledger.money).
+
+    `bars` are days or weeks, `top` the largest groups of the dimension `by`. `budgets` and `insights` have
+    a line each.
     """
 
     view: str
@@ -38,9 +40,13 @@ class ReportFigures:
     budgets: Sequence[str]
     insights: Sequence[str]
     insight_count: int
-    unconverted: Mapping[str, str] = field(default_factory=dict)  # amounts without a rate, by currency
-    billed: str = ""  # the cost type, if it is about what providers billed
-    billed_days: Mapping[str, int] = field(default_factory=dict)  # of the span, by how final they are
+    unconverted: Mapping[str, str] = field(
+        default_factory=dict
+    )  # amounts without an exchange rate, by currency
+    billed: str = ""  # the cost type, if it is billed money
+    billed_days: Mapping[str, int] = field(
+        default_factory=dict
+    )  # number of days by how final their bills are
 
 
 def title(figures: ReportFigures) -> str:
@@ -50,12 +56,12 @@ def title(figures: ReportFigures) -> str:
 
 
 def text(figures: ReportFigures) -> str:
-    """Plain lines, as every kind of channel shows them."""
+    """Format the report as plain lines, for every kind of channel."""
     return "\n\n".join("\n".join(part) for part in _parts(figures) if part)
 
 
 def fields(figures: ReportFigures) -> dict[str, str]:
-    """The same for programs."""
+    """Return the main figures for programs."""
     total = figures.found.total
     return {
         "view": figures.view,
@@ -72,9 +78,9 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     yield [f"Compared with the period before: {sentence(figures.found)}"]
     if figures.billed:
         told = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
-        yield [f"Days with bills: {told}; open days have no billed money."]
+        yield [f"Days with bills: {told}. Open days have no billed money."]
     if total.now.unpriced:
-        yield [f"{total.now.unpriced:,} calls have no price and are missing from the sum."]
+        yield [f"{total.now.unpriced:,} calls have no price and are missing from the total."]
     if figures.unconverted:
         yield [f"{unconverted_words(figures.unconverted, CURRENCY)}."]
     yield list(_bars(figures.bars))
@@ -94,7 +100,7 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
 
 
 def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
-    """A chart of text: mails and chats show it without loading anything."""
+    """Draw a chart as text, which mails and chats show without loading anything."""
     most = max((amount for _, amount in bars), default=0)
     for day, amount in bars if most else ():
         width = -(-amount * WIDTH // most)

@@ -212,14 +212,16 @@ async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
     )
     assert "Use one of: mail, chat, alerts" in await refused(channels=["nowhere"])
     assert "view: no view has this id or name" == await refused(view="none")
-    assert "day is 1 to 7 for every week (1 is Monday)" == await refused(day=8)
-    assert "day is 1 to 28 for every month" == await refused(every="month", day=29)
-    assert 'at is a time of day such as "08:00"' == await refused(at="8")
-    assert "time_zone is the name of a time zone, such as Europe/Berlin" == await refused(time_zone="Mars")
-    assert "people are written to by a channel of type email: name one in channels" == (
+    assert "day must be 1 to 7 for every week (1 is Monday)" == await refused(day=8)
+    assert "day must be 1 to 28 for every month" == await refused(every="month", day=29)
+    assert 'at must be a time of day such as "08:00"' == await refused(at="8")
+    assert "time_zone must be the name of a time zone, such as Europe/Berlin" == await refused(
+        time_zone="Mars"
+    )
+    assert "people receive reports by e-mail, so channels must include a channel of type email" == (
         await refused(channels=["chat"], people=[ADA])
     )
-    assert f"people: {ADA} has no account, so that nobody knows what it may see" == await refused(
+    assert f"people: {ADA} has no account, so it is unknown which calls they may see" == await refused(
         people=[ADA]
     )
 
@@ -237,7 +239,9 @@ async def test_one_is_sent_now_by_command(reporting: Reporting, tmp_path: Path) 
         "create", "--name", "monthly", "--view", "all", "--channel", "chat", "--every", "month", "--day", "2"
     )
     assert "AI costs of all, August 2026: $0.00\n" in await run("preview", "monthly")
-    assert "on its way: tollhouse notifications show chat:report-" in await run("send", "monthly")
+    assert "sending; see the state with tollhouse notifications show chat:report-" in await run(
+        "send", "monthly"
+    )
     await reporting.notifier.send_due()
     assert "August 2026" in json.dumps(json.loads(reporting.chat.accepted[0].raw))
     assert "2026-10-02T08:00:00.000Z" in await run("show", "monthly", "--json")

@@ -75,7 +75,7 @@ async def test_reports_inside_a_view(server: OperatorServer) -> None:
     assert "0" == await cost(view="Search & co", where="team=ads")
     assert "1" == await cost(view="Search & co", range="last_7d")
     for query, words in (({"view": "nobody"}, "no view"), ({"range": "ever"}, "range must be one of mtd"),
-                         ({"range": "mtd", "from": "2026-09-01"}, "leave from and to out")):  # fmt: skip
+                         ({"range": "mtd", "from": "2026-09-01"}, "without from and to")):  # fmt: skip
         status, _, message = (await server.ask("GET", "/report", **query)).error
         assert status == 400
         assert words in message
