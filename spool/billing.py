@@ -1,9 +1,10 @@
 """
-Billing drops that were taken: the rows of each connection's months, as the operations in the log have made them.
+Hourly files (billing drops) that were received: the rows of each connection's months after all operations
+in the log.
 
-Rows move in the same transaction as the drop that moves them, and in the order of the log. They are kept by
-the hour of `time/usage_start`, because that is what `replace_hourly` replaces. A drop is listed while a row
-of it stands.
+A drop's rows change in the same transaction as its record, in the order of the log. Rows are stored by the
+hour of `time/usage_start`, because `replace_hourly` replaces whole hours. A drop is listed while at least one
+of its rows is stored.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from spool.record import BillingDrop, Record
 from spool.sql.small import SmallTable
 
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
-OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is what a drop does that names none
+OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is the default operation of a drop
 HOUR_S = 3600
-OVERHEAD = 256  # bytes on disk that an hour of a drop takes beside its rows
+OVERHEAD = 256  # bytes on disk per hour of a drop, in addition to its rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
-    """A drop of which rows stand. `rows` is how many it brought, `number` its place in the log."""
+    """
+    A drop with stored rows. `rows` is the number that it contained, `number` its record number in the log.
+    """
 
     number: int
     id: str
@@ -42,8 +45,10 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    The rows of an hour that one drop brought: `size` in bytes of JSON, `body` compressed, commas between
-    rows. `drop` is the number of that drop, once they are kept.
+    The rows of one drop in one hour. `size` is the bytes of JSON, `body` is compressed, with commas
+    between the rows.
+
+    `drop` is the number of that drop, once the rows are stored.
     """
 
     hour: int  # epoch seconds of its start
@@ -64,7 +69,8 @@ class HourRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
     """
-    `held` are the bytes of memory that reading takes: all rows as they are stored, and the largest hour inflated.
+    Size of a month. `held` is the memory that reading it takes: all rows as stored, and the
+    largest hour decompressed.
     """
 
     rows: int = 0
@@ -78,18 +84,18 @@ class DropRows(Protocol):
     def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        """The rows of these hours, None: of the whole month; and drops that have no row left."""
+        """Delete the rows of these hours (None: of the whole month), and the drops that have no row left."""
         ...
 
 
 class BillingDrops(Protocol):
-    """What is asked of the drops that were taken, and upkeep."""
+    """Received drops: queries and upkeep."""
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
         """
-        Return the rows of a month by hour, then in the order in which the drops came; none if there are no drops.
+        Return the rows of a month by hour, and within an hour in order of arrival. Empty if there are no drops.
         """
         ...
 
@@ -98,7 +104,7 @@ class BillingDrops(Protocol):
         ...
 
     async def has(self, connection: str, month: str, id: str) -> bool:
-        """True if a drop with this id is listed."""
+        """Return True if a drop with this id is listed."""
         ...
 
     async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
@@ -106,7 +112,7 @@ class BillingDrops(Protocol):
         ...
 
     async def stored(self) -> int:
-        """Bytes on disk of all months."""
+        """Return the bytes on disk of all months."""
         ...
 
     async def newest(self) -> Mapping[str, float]:
@@ -114,11 +120,11 @@ class BillingDrops(Protocol):
         ...
 
     async def forget(self, connection: str) -> None:
-        """Remove every row of a connection."""
+        """Delete every row of a connection."""
         ...
 
     async def trim(self, before: str) -> int:
-        """Remove the months before one, `YYYY-MM`; how many went."""
+        """Delete the months before a month, `YYYY-MM`. Return how many."""
         ...
 
 
@@ -138,13 +144,14 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
-    """Apply the drops of a commit in their order; `first` is the number of the first record."""
+    """Apply the drops of a commit in order. `first` is the number of the first record."""
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
         try:
             hours = hours_of(record.body)
-        except (ValueError, OverflowError, msgspec.MsgspecError):  # it leaves, and is not shown here
+        # the drop is delivered, but its rows cannot be shown here
+        except (ValueError, OverflowError, msgspec.MsgspecError):
             continue
         operation = record.operation or REPLACE_DROP
         if operation != SUM:
@@ -163,7 +170,7 @@ def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -
 
 
 def hours_of(body: bytes) -> list[HourRows]:
-    """The rows of a drop by hour, each as it was sent. ValueError or MsgspecError when it is not a drop."""
+    """Return the rows of a drop by hour, unchanged. Raises ValueError or MsgspecError if it is not a drop."""
     found: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
         found.setdefault(hour_of(_start.decode(row).usage_start), []).append(bytes(row))
@@ -175,14 +182,14 @@ def hours_of(body: bytes) -> list[HourRows]:
 
 
 def hour_of(time: str) -> int:
-    """The start of the hour (UTC) of an ISO 8601 time; one without a zone is UTC."""
+    """Return the start of the UTC hour that contains an ISO 8601 time. A time without a zone is UTC."""
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return int(seconds // HOUR_S) * HOUR_S
 
 
 def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
-    """The rows of a month as a JSON array, an hour at a time."""
+    """Yield the rows of a month as a JSON array, one hour at a time."""
     before = b"["
     for hour in hours:
         yield before + hour.text
@@ -190,12 +197,12 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
-# -- hours of AI cost, and what was last sent of them: a changed hour is sent again --------------------------
+# -- hours of AI cost, and what was last sent for them; a changed hour is sent again ---------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """`start` in epoch seconds."""
+    """What was last sent for an hour. `start` is in epoch seconds."""
 
     start: int
     hash: bytes
@@ -206,7 +213,7 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """What a span of hours amounts to in drops. `cost` is exact decimal text, `sent` counts the accepted hours."""
+    """Size of a span of hours as drops. `cost` is exact decimal text, `sent` counts the accepted hours."""
 
     hours: int
     rows: int
@@ -217,14 +224,14 @@ class BillingPlan:
 
 
 class BillingHours(Protocol):
-    """What was accepted over each connection."""
+    """Storage of the hours that were accepted over each connection."""
 
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        """Return the sent hours that begin in [since, until), by their start."""
+        """Return the sent hours that begin in [since, until), by start."""
         ...
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Keep what was accepted, in place of what was sent for the same hours before."""
+        """Store accepted hours, in place of what was sent before for the same hours."""
         ...
 
 

@@ -1,6 +1,6 @@
 """
-What reading a file may take of memory, whatever the file is: rows and texts have a most, and of JSON the size of
-what it becomes is computed before.
+Memory limits for reading files of any content. Rows and texts have a maximum size. For JSON, the size of the
+decoded objects is estimated before decoding.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from typing import IO, Final
 
 from spool.errors import Invalid
 
-MAX_ROW: Final = 1024 * 1024  # characters of a row
-MAX_ROWS: Final = 5_000_000  # of a file
-MAX_DECODED: Final = 160 * 1024 * 1024  # bytes of JSON, with what becomes of it
-_SMALL: Final = 256 * 1024  # bytes of JSON that may become what they like
-# Of objects of Python that JSON becomes: what each value takes with its place, and a mapping or a list besides.
+MAX_ROW: Final = 1024 * 1024  # characters per row
+MAX_ROWS: Final = 5_000_000  # per file
+MAX_DECODED: Final = 160 * 1024 * 1024  # bytes of JSON and of the objects that it decodes to
+_SMALL: Final = 256 * 1024  # bytes of JSON that are decoded without a check
+# Bytes of Python objects: per value with its slot, and in addition per mapping and per list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
-# Texts with such a character have two or four bytes for each of theirs.
+# A text with such a character takes two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
 _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
 
 def check_json(name: str, content: bytes | bytearray) -> None:
-    """Invalid for JSON that would take more than MAX_DECODED, as long lists of nothing do before they are long."""
+    """
+    Raise Invalid for JSON that would take more than MAX_DECODED. Short texts of nested empty lists can
+    take very much.
+    """
     if len(content) < _SMALL:
         return
     values = content.count(b",") + content.count(b"{") + content.count(b"[")
@@ -36,15 +39,16 @@ def check_json(name: str, content: bytes | bytearray) -> None:
 
 def too_large(name: str) -> Invalid:
     return Invalid(
-        f"{name} would take more than {MAX_DECODED // 1024**2} MiB of memory as one document: give a shorter span, "
-        "several files, or a line of JSON for each entry"
+        f"{name} would take more than {MAX_DECODED // 1024**2} MiB of memory as one document. Use a "
+        "shorter time range, several files, or one line of JSON per entry"
     )
 
 
 class BoundedLines:
     """
-    The lines of a text, of which a row of CSV may take several. Call `end_row` after each row. Invalid, with the
-    number of the line, where a row goes on beyond MAX_ROW.
+    The lines of a text. A CSV row may have several lines, so call `end_row` after each row.
+
+    Raises Invalid, with the line number, if a row exceeds MAX_ROW.
     """
 
     def __init__(self, name: str, text: IO[str]) -> None:
@@ -63,7 +67,7 @@ class BoundedLines:
         self.number += 1
         self._taken += len(line)
         if self._taken > MAX_ROW:
-            raise Invalid(f"{self._name}: the row of line {self.number} has more than {MAX_ROW} characters")
+            raise Invalid(f"{self._name}: the row at line {self.number} has more than {MAX_ROW} characters")
         return line
 
     def end_row(self) -> None:
@@ -72,8 +76,9 @@ class BoundedLines:
 
 class KnownDigests:
     """
-    Digests of rows, of 8 bytes each: as a set of Python they would take six times as much. Invalid where
-    there are more than MAX_ROWS.
+    Digests of rows, of 8 bytes each. A Python set would take six times as much memory.
+
+    Raises Invalid for more than MAX_ROWS digests.
     """
 
     def __init__(self) -> None:
@@ -81,10 +86,10 @@ class KnownDigests:
         self._count = 0
 
     def add(self, digest: bytes) -> bool:
-        """Add a digest; True if it was known."""
+        """Add a digest. Return True if it was known."""
         if self._count * 3 >= len(self._slots) * 2:
             self._grow()
-        value = int.from_bytes(digest, "little") or 1  # 0 is a free slot
+        value = int.from_bytes(digest, "little") or 1  # 0 marks a free slot
         place = self._place(value)
         if self._slots[place] == value:
             return True
@@ -93,7 +98,7 @@ class KnownDigests:
         return False
 
     def _place(self, value: int) -> int:
-        """Return the slot of a value, or the free one where it belongs."""
+        """Return the slot of a value, or the free slot for it."""
         slots, mask = self._slots, len(self._slots) - 1
         place = value & mask
         while slots[place] and slots[place] != value:
@@ -102,7 +107,7 @@ class KnownDigests:
 
     def _grow(self) -> None:
         if self._count > MAX_ROWS:
-            raise Invalid(f"the report has more than {MAX_ROWS} different rows: import a shorter span")
+            raise Invalid(f"the report has more than {MAX_ROWS} different rows. Import a shorter time range")
         before = self._slots
         self._slots = array("Q", bytes(16 * len(before)))
         for value in before:

@@ -1,10 +1,10 @@
 """
-The clock is a parameter: tests move it, and a step of the wall clock never moves a timer.
+Clocks. The clock is a parameter, so that tests can set it. A jump of the wall clock never affects a timer.
 
-What is stored, summed and removed goes by the time of day, and a wrong time of day cannot be told from a right
-one. So `SteadyClock` does not follow a step of the wall clock at once: time goes on as before it, until the step
-has stood for an hour, or the calls that arrive agree with it, or an operator does. What a step may have made look
-old is removed later still.
+Storage, sums and deletion use the time of day, and a wrong time of day looks like a right one. So
+`SteadyClock` does not follow a jump of the wall clock at once. Its time continues as before until the jump
+has lasted for an hour, arriving calls agree with it, or an operator accepts it. Data that look old only
+because of the jump are deleted even later.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from math import inf
 from statistics import median
 from typing import Protocol
 
-AHEAD_S = 300.0  # clocks of two machines are nearer to each other than this
+AHEAD_S = 300.0  # the clocks of two machines differ by less than this
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch, for what is stored and shown."""
+        """Return seconds since the epoch, for times that are stored and shown."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only go forward, for timers."""
+        """Return seconds that never go back, for timers."""
         ...
 
 
 def elapsed_s(since: float, now: float) -> float:
     """
-    Return the seconds since a stored time. A time far ahead was written by a clock that was ahead for a while:
-    what waits for it has waited long enough, so it is infinitely long ago.
+    Return the seconds since a stored time, infinity if that time is far in the future.
+
+    Such a time was written while the clock was ahead. A wait that began then has lasted long enough.
     """
     return inf if since > now + AHEAD_S else now - since
 
@@ -44,28 +45,28 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
 
-# -- the wall clock without its steps ------------------------------------------------------------------------
+# -- the wall clock without its jumps --------------------------------------------------------------------------
 
 
-EARLIEST = 1_767_225_600.0  # 2026: a clock before this has never been set
-STOPPED_S = 86_400.0  # a start so long after the last commit may have a clock that is ahead
-WITNESSES = 5  # of the last nine: calls that agree with one another
-NEAR_S = 600.0  # how far apart they may be: calls are reported some time after they began
+EARLIEST = 1_767_225_600.0  # 2026; a clock that shows an earlier time was never set
+STOPPED_S = 86_400.0  # after a stop this long since the last commit, the clock may be ahead
+WITNESSES = 5  # calls, out of the last nine, that must agree
+NEAR_S = 600.0  # seconds by which they may differ, because calls are reported some time after they began
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _log = logging.getLogger(__name__)
 
 
-# Seconds that only go forward, also while the machine sleeps.
+# Seconds that never go back, including those while the machine sleeps.
 time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
 
 
 class SteadyClock:
     """
-    A Clock. Adjustments of at most `step_s` are followed, however many; a larger one is a step.
+    Clock that follows adjustments of at most `step_s`, any number of them. A larger one is a jump.
 
-    `settled_now` is the time by which things may be removed: while a step is in doubt, and for `hold_s` after
-    the start or the step that was believed, it is the earlier of the two times.
+    `settled_now` is the time for deletion. While a jump is in doubt, it is the earlier of the two times. The
+    same applies for `hold_s` after a start or an accepted jump.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class SteadyClock:
         self._hold_s = hold_s
         wall = self._source.now()
         began = timer()
-        self._was_set = wall >= EARLIEST  # else its time is only the best that is known
-        self._offset = max(wall, EARLIEST) - began  # of our time from the timer's
+        self._was_set = wall >= EARLIEST  # if False, the time is only the best guess
+        self._offset = max(wall, EARLIEST) - began  # our time minus the timer
         self._wall_offset = wall - began
         self._step_s = 0.0
-        self._stepped_at: float | None = None  # by the timer; None while the wall clock is believed
+        self._stepped_at: float | None = None  # timer value; None while the wall clock is accepted
         self._settled_offset, self._settled_until = self._offset, float("-inf")
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
 
@@ -95,7 +96,7 @@ class SteadyClock:
         return self._follow(self._timer(), self._source.now())
 
     def _follow(self, timer: float, wall: float) -> float:
-        """Return the time at these two readings. Several threads ask, each by its own readings alone."""
+        """Return the time for these two readings. Several threads may call it, each with its own readings."""
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
         step = offset - self._offset
@@ -104,7 +105,7 @@ class SteadyClock:
             self._was_set = True
             if self._stepped_at is not None:
                 self._stepped_at = None
-                _log.warning("the clock is back where it was", extra={"action": "clock_back"})
+                _log.warning("the clock jumped back to its former time", extra={"action": "clock_back"})
             return wall
         was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
@@ -112,30 +113,32 @@ class SteadyClock:
             return self._believe(timer, wall, "it was not set before")
         if self._stepped_at is None or abs(step - self._step_s) > self._step_limit_s:
             self._stepped_at = timer
-            text = "the clock was moved by %+.0f s: it is not believed for now (tollhouse spool accept-clock)"
+            text = (
+                "the clock was changed by %+.0f s. The change is not accepted yet (see tollhouse spool "
+                "accept-clock)"
+            )
             _log.error(text, step, extra={"action": "clock_stepped", "seconds": round(step)})
         self._step_s = step
         if timer - self._stepped_at >= self._hold_s and wall >= EARLIEST:
-            return self._believe(timer, wall, "it has stood for long enough")
+            return self._believe(timer, wall, "the change has lasted long enough")
         return timer + self._offset
 
     def settled_now(self) -> float:
-        """The time by which things may be removed."""
+        """Return the time for deletion."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now
 
     @property
     def step_s(self) -> float:
-        """Return the seconds by which the wall clock is ahead of the time that is used; 0 while it is believed."""
+        """The seconds by which the wall clock is ahead of the used time, 0 while it is accepted."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
     def held_s(self) -> float:
         """
-        Return the seconds for which nothing is removed that a step of the clock or a long stop may have
-        made look old.
+        The seconds for which data that may only look old are not deleted, because of a clock jump or a long stop.
         """
         self.now()
         timer = self._timer()
@@ -143,23 +146,28 @@ class SteadyClock:
         return max(0.0, until - timer)
 
     def begin(self, last_commit_at: float) -> None:
-        """Begin with the time of the last stored record; a clock that is behind it is not believed."""
+        """Start with the time of the last stored record. A clock that is behind it is not accepted."""
         now = self.now()
         timer = self._timer()
         if last_commit_at > now + self._step_limit_s:
-            text = "the clock is %.0f s behind the last record that was kept: it is not believed for now"
+            text = "the clock is %.0f s behind the last stored record, so it is not accepted yet"
             _log.error(text, last_commit_at - now, extra={"action": "clock_behind"})
             self._offset, self._was_set = last_commit_at - timer, False
         elif now > last_commit_at + STOPPED_S:
-            text = "the last record was kept %.1f days ago: nothing is removed for %.0f s, should the clock be ahead"
+            text = (
+                "the last record was stored %.1f days ago. In case the clock is ahead, nothing is "
+                "deleted for %.0f s"
+            )
             days = (now - last_commit_at) / 86_400
             _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
     def witness(self, start_time_ns: int) -> float:
         """
-        A call that has just arrived says when it began. Several that agree can confirm a step, or set a
-        clock. Returns the time of its arrival, as it is believed then.
+        Use the start time of an arriving call as evidence. Several calls that agree can confirm a jump or
+        set the clock.
+
+        Returns the arrival time of the call by the clock afterwards.
         """
         timer = self._timer()
         wall = self._source.now()
@@ -172,38 +180,38 @@ class SteadyClock:
     def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         told = median(self._witnesses)
-        needed = (
-            WITNESSES if self._was_set else 1
-        )  # whatever a call says is better than a clock that was never set
+        # any call is better evidence than a clock that was never set
+        needed = WITNESSES if self._was_set else 1
         if sum(abs(each - told) <= NEAR_S for each in self._witnesses) < needed:
             return
         if abs(wall - timer - told) <= NEAR_S:
             self._hold_back(timer)
-            self._believe(timer, wall, "the calls that arrive agree with it")
+            self._believe(timer, wall, "arriving calls agree with it")
         elif not self._was_set and abs(told - self._offset) > self._step_limit_s:
             _log.warning(
-                "the clock is wrong: the time is taken from the calls", extra={"action": "clock_of_calls"}
+                "the clock is wrong, so the time is taken from arriving calls",
+                extra={"action": "clock_of_calls"},
             )
             self._hold_back(timer)
             self._offset = told
 
     def accept(self) -> float:
-        """An operator says that the wall clock is right: how many seconds our time has moved."""
+        """Accept the wall clock for an operator. Return the seconds by which the used time changed."""
         before = self.now()
         wall = self._source.now()
         timer = self._timer()
         self._settled_until = float("-inf")
-        self._believe(timer, wall, "an operator agreed")
+        self._believe(timer, wall, "an operator accepted it")
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
-        """Delay `settled_now` after a change of what is believed: it never moves earlier."""
+        """Delay `settled_now` after the used time changes. It never becomes earlier than it was."""
         if timer >= self._settled_until:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
 
     def _believe(self, timer: float, wall: float, why: str) -> float:
-        _log.warning("the clock is believed: %s", why, extra={"action": "clock_believed"})
+        _log.warning("the clock is accepted: %s", why, extra={"action": "clock_believed"})
         self._offset, self._was_set, self._stepped_at = wall - timer, True, None
         self._witnesses.clear()
         return wall
@@ -211,12 +219,11 @@ class SteadyClock:
 
 def doubts(clock: Clock) -> tuple[float, float]:
     """
-    Return the seconds by which the wall clock is ahead of the time that is used, and those for which upkeep
-    is held back.
+    Return the seconds by which the wall clock is ahead of the used time, and the seconds for which upkeep waits.
     """
     return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
 
 
 def settled_now(clock: Clock) -> float:
-    """The time by which things may be removed, whatever clock it is."""
+    """Return the time for deletion, for any clock."""
     return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()

@@ -1,7 +1,7 @@
 """
-Clusters as they are kept: all rows in memory, and a change is on disk before it is answered.
+Storage of clusters: all rows are in memory, and each change is on disk before the response.
 
-Knows no protocol and no policy: who may report or change a cluster is decided in the gateway.
+This module knows no protocol and no policy. The gateway decides who may report or change a cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FULL_RETRY_S = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCheck:
-    """One check of the cluster's agent."""
+    """One check that the cluster's agent ran."""
 
     name: str
     passing: bool
@@ -41,16 +41,16 @@ class ClusterCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCluster:
     """
-    What a cluster reports of itself; account, region and name identify it.
+    Report of a cluster about itself. Account, region and name identify it.
 
-    What is empty or None is unknown and leaves what is known: identity alone says that the cluster was heard.
-    `device` is the enrolled device that reports for it.
+    Empty and None values leave the stored ones unchanged, so an identity without facts only updates
+    `last_seen`. `device` is the enrolled device that reports for the cluster.
     """
 
     account: str
     region: str
     name: str
-    state: str = ""  # as the agent says it: init_started, init_ok, init_failed, pod_started, pod_stopping
+    state: str = ""  # in the agent's words: init_started, init_ok, init_failed, pod_started, pod_stopping
     chart_version: str = ""
     agent_version: str = ""
     validator_version: str = ""
@@ -68,7 +68,7 @@ class ReportedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One cluster: what it reported last, and what was set here. A change is a new row."""
+    """One cluster: its last report, and the operators' settings. A change makes a new row."""
 
     id: str
     account: str
@@ -90,13 +90,13 @@ class Cluster:
     labels: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
     config: Mapping[str, Any] = field(default_factory=dict)  # a JSON object
-    updated_at: float | None = None  # when it was last changed here, and by whom
+    updated_at: float | None = None  # when and by whom an operator last changed it
     updated_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChange:
-    """What an operator sets; None leaves a field as it is, and a label that is None is removed."""
+    """Change by an operator. None leaves a field unchanged. A label with the value None is removed."""
 
     display_name: str | None = None
     labels: Mapping[str, str | None] | None = None
@@ -105,15 +105,18 @@ class ClusterChange:
 
 
 class TooManyClusters(SpoolFull):
-    """There are as many clusters as may be."""
+    """The maximum number of clusters is reached."""
 
     def __init__(self) -> None:
-        message = "clusters.max allows no more, or no more of this key; an operator can raise it"
+        message = (
+            "the limit clusters.max is reached, for all keys or for the share of this key. An operator "
+            "can raise the limit"
+        )
         super().__init__(message, retry_after_s=FULL_RETRY_S)
 
 
 class ClusterRows(Protocol):
-    """The rows as an engine keeps them."""
+    """The rows in the storage of an engine."""
 
     async def load(self) -> Sequence[Cluster]: ...
 
@@ -121,9 +124,10 @@ class ClusterRows(Protocol):
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
         """
-        Replace the row with its id, or add it.
+        Replace the row with the same id, or add it.
 
-        Where rows are shared: KeyEnded if `expects` fail, TooManyClusters if it is new and there are `most`.
+        For shared rows, raises KeyEnded if `expects` fail, and TooManyClusters if it is new and there
+        are already `most`.
         """
         ...
 
@@ -131,17 +135,20 @@ class ClusterRows(Protocol):
 
 
 class ClusterTable:
-    """All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before it."""
+    """
+    All clusters of one storage. `max` limits their number. `auditor` adds the audit row before each change.
+    """
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
-        self._brought: dict[str, str] = {}  # by which key a cluster came first, of those since the start
-        self._writing = asyncio.Lock()  # between reading a row and writing the new one nobody else writes
+        # key that first reported a cluster, for clusters that are new since the start
+        self._brought: dict[str, str] = {}
+        self._writing = asyncio.Lock()  # held between reading a row and writing its replacement
         self.max = MAX_CLUSTERS
         self.auditor: Auditor | None = None
-        self.version = 0  # grows with every change
+        self.version = 0  # increases with every change
 
     @classmethod
     async def open(cls, rows: ClusterRows, *, clock: Clock) -> ClusterTable:
@@ -165,14 +172,15 @@ class ClusterTable:
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
-        Keep what a cluster reports, on disk when this returns.
+        Store the report of a cluster. It is on disk when this returns.
 
-        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, or
-        as many of `key` as it leaves free, KeyEnded if the key that brings it has ended. Other texts are cut.
+        Raises Invalid if its name is missing or too long, and KeyEnded if the sending key has ended. Raises
+        SpoolFull for a new cluster beyond `max`, or beyond the share of `key`. Other texts are cut.
         """
         if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
             raise Invalid(
-                f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters"
+                f"a cluster needs a name. Its name, account and region have at most {MAX_TEXT} "
+                "characters each"
             )
         async with self._writing:
             now = self._clock.now()
@@ -195,14 +203,16 @@ class ClusterTable:
             self._take(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
-        """Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule."""
+        """
+        Change the operators' fields. Raises NotThere if there is no such cluster, Invalid if a value
+        is not allowed.
+        """
         async with self._writing:
             known = self._known(id)
             changes = _check_change(change, known)
             if changes == _describe(known, changes):
-                await self._rows.write(
-                    known, expects=actor.expects
-                )  # it is answered by what is there for good
+                # confirms that the returned row is durable
+                await self._rows.write(known, expects=actor.expects)
                 return known
             await self._audit("cluster.update", known, actor, _describe(known, changes), changes)
             changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
@@ -211,7 +221,7 @@ class ClusterTable:
             return self._clusters[id]
 
     async def delete(self, id: str, actor: Actor) -> None:
-        """Forget a cluster until it reports again; NotThere if there is no such cluster."""
+        """Delete a cluster until it reports again. Raises NotThere if there is no such cluster."""
         async with self._writing:
             known = self._known(id)
             await self._audit("cluster.delete", known, actor, _describe(known, _OURS), None)
@@ -221,7 +231,7 @@ class ClusterTable:
             self.version += 1
 
     async def follow(self) -> None:
-        """Take in what other processes wrote or deleted."""
+        """Apply what other processes wrote or deleted."""
         async with self._writing:
             kept = {cluster.id: cluster for cluster in await self._rows.load()}
             if kept != self._clusters:
@@ -229,7 +239,7 @@ class ClusterTable:
                 self.version += 1
 
     def brought(self) -> Iterator[str]:
-        """The key of each cluster that came since the start."""
+        """Return the key of each cluster that is new since the start."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
     def _may_bring(self, key: str | None) -> bool:
@@ -263,7 +273,7 @@ class ClusterTable:
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
-    """The same in every installation."""
+    """Return the id of a cluster, which is the same in every installation."""
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 
@@ -273,7 +283,7 @@ _FACTS = tuple(
 
 
 def _news(cluster: ReportedCluster) -> dict[str, Any]:
-    """Return the fields that a report changes, cut to the lengths that are stored."""
+    """Return the fields that a report changes, cut to the stored lengths."""
     news: dict[str, Any] = {name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))}
     if cluster.checks is not None:
         news["checks"] = tuple(
@@ -291,14 +301,14 @@ def _describe(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _check_change(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
-    """The fields that change, as they are kept; Invalid names the rule."""
+    """Return the changed fields in stored form. Raises Invalid with the rule that a value breaks."""
     changes = {name: value for name in _OURS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")
     if len(name) > MAX_TEXT or not name.isprintable():
-        raise Invalid(f"display_name has at most {MAX_TEXT} characters, none of them a control character")
+        raise Invalid(f"display_name must have at most {MAX_TEXT} characters and no control characters")
     if change.labels is not None:
         merged = {**cluster.labels, **change.labels}
         changes["labels"] = check_labels({name: text for name, text in merged.items() if text is not None})
     if change.config is not None and len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
-        raise Invalid(f"config has at most {MAX_CONFIG_BYTES} bytes as JSON")
+        raise Invalid(f"config must have at most {MAX_CONFIG_BYTES} bytes as JSON")
     return changes

@@ -1,11 +1,13 @@
 """
-Currencies: their codes, amounts in them among the sums, and the step from one to another. Pure.
+Currencies: their codes, amounts in sums, and conversion. Pure.
 
-Amounts are kept in the currency in which they came, beside the meters, and nothing is converted when it is
-written. An amount has three limbs of nine decimals, as those of `spool.ledger.money`, so that sums of limbs stay
-within 64 bits and keep every digit. The day of a charge decides its rate. A rate is a whole number of 10 ** -12,
-so a product of it is exact; it is rounded once, to the 27 decimals of `spool.ledger.money`, in each row of an
-answer: so hours and days give the same.
+Amounts are stored in their original currency, next to the meters. Nothing is converted when it is written. An
+amount has three limbs of nine decimals, as in `spool.ledger.money`, so that sums of limbs fit 64 bits and
+keep every digit.
+
+The day of a charge decides its exchange rate. A rate is an integer in units of 10 ** -12, so its products are
+exact. Each row of a result is rounded once, to the 27 decimals of `spool.ledger.money`. So hours and days
+give the same sum.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ DECIMALS: Final[Mapping[str, int]] = {
 
 
 def code_of(value: Any) -> str | None:
-    """The code of a currency, however it is written; None for anything else, as credits are."""
+    """Return the code of a currency, in any case. Return None for anything else, such as credits."""
     code = value.strip().upper() if isinstance(value, str) else None
     return code if code in DECIMALS else None
 
 
-# -- amounts as sums keep them -------------------------------------------------------------------------------
+# -- amounts in sums -------------------------------------------------------------------------------------------
 
 
-# Amounts in a foreign currency are stored among the meters of a sum, as three integers (limbs) each. Names of limbs
-# begin like this; no meter of spool.meters does.
+# A sum stores an amount in a foreign currency among its meters, as three integers (limbs). The names of limbs
+# have this prefix; no meter of spool.meters has it.
 BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
-MAX_CHARGE = 10**12 * money.UNIT  # as MAX_MONEY, where one unit is worth the least
+MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, for the currency with the lowest value
 
 
 def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
@@ -62,7 +64,7 @@ def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
 
 
 def is_charge(name: str) -> bool:
-    """Return whether a meter name of a sum is a limb of an amount."""
+    """Return True if a meter name of a sum is a limb of an amount."""
     return name.startswith(BEGINNING)
 
 
@@ -82,24 +84,25 @@ def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
 
-# -- amounts in one currency, worked out when sums are asked for ---------------------------------------------
+# -- conversion to one currency, when sums are queried ---------------------------------------------------------
 
 
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # as in spool.ledger.sums, which needs this module
-# What one unit of the first currency is in the second, on a day (epoch seconds): times SCALE; None if not known.
+DAY_S = 86_400  # as in spool.ledger.sums, which imports this module
+# Returns the value of one unit of the first currency in the second, on a day (epoch seconds), times SCALE.
+# None if unknown.
 Rates = Callable[[str, str, int], int | None]
 
 
 def no_rates(_from: str, _to: str, _day: int) -> int | None:
-    """Know no rate."""
+    """Return no rate."""
     return None
 
 
 def scaled(rate: Decimal) -> int:
-    """A rate as a whole number, half-even."""
+    """Convert a rate to an integer, half-even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
             RATE_DECIMALS, _EXACT
@@ -108,21 +111,21 @@ def scaled(rate: Decimal) -> int:
 
 
 def rounded(product: int) -> int:
-    """Units of a product of amounts and rates, half-even."""
+    """Round a product of amounts and rates to units, half-even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))
 
 
 @dataclass(slots=True)
 class Converter:
-    """Knows by what to multiply amounts for an answer in `currency`."""
+    """Cache of the rates for a result in `currency`."""
 
     rates: Rates
     currency: str
     _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def rate(self, currency: str, start: int) -> int | None:
-        """Return the rate of a moment (epoch seconds), times SCALE; None if it is not known."""
+        """Return the rate of the day of a moment (epoch seconds), times SCALE. None if it is unknown."""
         if currency == self.currency:
             return SCALE
         place = (currency, start // DAY_S * DAY_S)

@@ -1,6 +1,6 @@
 """
-Disks and what is to be on them after a power cut: what kind of file system a directory lies on, what a flush to it is
-worth, whether the disk is full; new files and names in directories, flushed.
+Disks and durability: the kind of a file system, what a flush to it survives, full disks, and flushed
+files and directories.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
-MOUNTS = Path("/proc/self/mountinfo")  # of Linux alone; elsewhere nothing is known
+MOUNTS = Path("/proc/self/mountinfo")  # exists only on Linux; elsewhere nothing is known
 
 _MEMORY = {"tmpfs", "ramfs"}
 _CONTAINER = {"overlay", "aufs", "fuse.fuse-overlayfs"}
@@ -43,7 +43,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A mounted file system: `kind` as the kernel names it (`ext4`, `tmpfs`), and where it is mounted."""
+    """A mounted file system. `kind` is the kernel's name, such as `ext4` or `tmpfs`."""
 
     kind: str
     point: Path
@@ -52,25 +52,34 @@ class Mount:
     @property
     def durability(self) -> str:
         """
-        Return what an acknowledged record survives: FSYNC for a flush to a device, MEMORY for nothing but the
-        end of the process.
+        What an acknowledged record survives. FSYNC: a power cut, because it is flushed to a device. MEMORY:
+        only the end of the process.
         """
         return MEMORY if self.kind in _MEMORY else FSYNC
 
     @property
     def warning(self) -> str:
-        """Why it is no good place for data; empty if it is one."""
+        """The reason why it should not hold data, empty if it may."""
         if self.kind in _MEMORY:
-            return f"{self.point} is memory ({self.kind}): everything kept there is gone after a restart of the machine"
+            return (
+                f"{self.point} is in memory ({self.kind}), so a restart of the machine deletes everything "
+                "stored there"
+            )
         if self.kind in _CONTAINER:
-            return f"{self.point} is a layer of a container ({self.kind}): it goes with the container; mount a volume"
+            return (
+                f"{self.point} is a container layer ({self.kind}), which is deleted with the container. "
+                "Mount a volume"
+            )
         if self.kind in _NETWORK:
-            return f"{self.point} is a network file system ({self.kind}): SQLite relies on locks and flushes of a disk"
+            return (
+                f"{self.point} is a network file system ({self.kind}), but SQLite relies on the locks and "
+                "flushes of a local disk"
+            )
         return ""
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The file system of a path, or of the nearest directory above it that exists; None where it cannot be known."""
+    """Return the file system of a path or of its nearest existing parent. Return None if it is unknown."""
     place = nearest(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -79,7 +88,7 @@ def mount_of(path: Path) -> Mount | None:
     found = None
     for line in lines:
         mount = _parsed(line)
-        # The last of several mounts on one point hides the others.
+        # If several mounts have the same point, the last one hides the others.
         if mount and place.is_relative_to(mount.point) and (found is None or found.point <= mount.point):
             found = mount
     return found
@@ -94,7 +103,7 @@ def mount_point(path: Path) -> Path:
 
 
 def nearest(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
+    """Return the path, or its nearest existing parent."""
     place = path.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -102,7 +111,10 @@ def nearest(path: Path) -> Path:
 
 
 def _parsed(line: str) -> Mount | None:
-    """`36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line."""
+    """
+    Parse a line such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`. Return
+    None if invalid.
+    """
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()
@@ -112,7 +124,7 @@ def _parsed(line: str) -> Mount | None:
     return Mount(kind=kinds[0], point=Path(point), read_only="ro" in fields[5].split(","))
 
 
-# -- whether a disk is full: what the file system says, and what an error says -------------------------------
+# -- full disks: by the file system's figures and by errors ----------------------------------------------------
 
 
 ALMOST_NOTHING = 1 << 20
@@ -120,7 +132,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(directory: Path) -> bool:
-    """True if an input or output error may really be a full disk; False where nothing can be said."""
+    """Return True if the disk is full, which can also cause input or output errors. False if unknown."""
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
     except OSError:
@@ -128,7 +140,7 @@ def is_full(directory: Path) -> bool:
 
 
 def says_full(error: BaseException) -> bool:
-    """True if an error, or what caused it, is that of a full disk or quota."""
+    """Return True if an error or one of its causes is a full disk or quota."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -138,9 +150,9 @@ def says_full(error: BaseException) -> bool:
 
 def explains(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
-    True if an error comes from a full disk, also where SQLite calls it one of input or output.
+    Return True if a full disk caused an error, even if SQLite reports an input or output error.
 
-    `was_full`: before what failed began; room that somebody made since does not make it another error.
+    `was_full`: the disk was full before the failed operation began, even if there is space now.
     """
     of_the_disk = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
@@ -157,7 +169,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """
-    A file that is not there yet, for its owner alone; flushed at the end. Its name is not: see `flush_directory`.
+    Create a file that only its owner can read, and flush it at the end. It must not exist yet.
+
+    The directory entry is not flushed: see `flush_directory`.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
@@ -166,12 +180,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_file(path: Path) -> None:
-    """Flush a file, so that what other programs wrote into it survives a power cut."""
+    """Flush a file, so that the writes of other programs survive a power cut."""
     _flush(path, os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
-    """Flush a directory, so that files made, renamed or removed in it stay so after a power cut."""
+    """Flush a directory, so that created, renamed and deleted files survive a power cut."""
     _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
 
 
@@ -184,9 +198,9 @@ def _flush(path: Path, flags: int) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Make it and its parents where they are missing; they stay."""
+    """Create a directory and its missing parents, and flush their entries."""
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for made in missing:
-        with suppress(PermissionError):  # a directory that may be written and not read cannot be flushed
+        with suppress(PermissionError):  # a directory that is writable but not readable cannot be flushed
             flush_directory(made.parent)

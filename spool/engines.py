@@ -1,4 +1,4 @@
-"""The storage engines by the name that `[storage] engine` gives: an engine is one folder and one line here."""
+"""The storage engines by their names in `[storage] engine`. An engine is one folder and one line here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spool.errors import SpoolError
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-# it brings everything that is kept, and whoever reads a configuration needs the names alone
+# imported only for types, because it imports all storage code, and readers of a configuration only need names
 if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 MEMORY = "memory"
-# Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's
-# library.
+# Modules with an ENGINE each. A process only imports the library of the engine that it opens.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
@@ -36,28 +35,31 @@ ENGINES: Mapping[str, str] = {
 }
 
 
-# An engine's library that is not installed with Tollhouse: the extra of that name brings it.
+# Libraries of engines that are not installed with Tollhouse, with the extra that installs them.
 EXTRAS = {"psycopg": "postgres"}
 
 
 def engine_of(name: str) -> Engine:
-    """The engine of that name; SpoolError where its library is not installed."""
+    """Return the engine of a name. Raises SpoolError if its library is not installed."""
     try:
         engine: Engine = import_module(ENGINES[name]).ENGINE
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
         raise SpoolError(
-            f'storage.engine = "{name}" needs {error.name}: pip install "tollhouse[{EXTRAS[error.name]}]"'
+            f'storage.engine = "{name}" needs {error.name}. Install it with: pip install '
+            f'"tollhouse[{EXTRAS[error.name]}]"'
         ) from error
     return engine
 
 
 def problems(settings: StorageSettings) -> Iterator[str]:
-    """Every reason why the storage of a configuration cannot be used."""
+    """Yield every reason why a storage configuration is unusable."""
     if settings.engine == SQLITE:
         if settings != StorageSettings():
-            yield 'storage: its other settings are for storage.engine = "postgres", and it is "sqlite"'
+            yield (
+                'storage: all settings except engine require storage.engine = "postgres", but it is "sqlite"'
+            )
         return
     try:
         administration = engine_of(settings.engine).administration
@@ -70,10 +72,10 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:
     """
-    Open everything that is kept; the caller awaits `close` of what is returned.
+    Open the whole storage. The caller must await `close` of the result.
 
-    SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote
-    it, SpoolUnavailable when it cannot be used. A damaged registry is not an error: see Storage.
+    Raises SpoolLocked if another process holds the data directory, SpoolFromTheFuture if a newer version
+    wrote it, and SpoolUnavailable if it cannot be used. A damaged registry is not an error: see Storage.
     """
     storage = await engine_of(engine).open(options)
     storage.ledger.people = People.of_installation(storage.secret)
@@ -81,5 +83,5 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
 
 
 async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
-    """Bring the records of a damaged file into the log of a data directory that no server has open."""
+    """Import the records of a damaged file into the log of a data directory that no server has open."""
     return await engine_of(engine).recover(options, file)

@@ -1,14 +1,14 @@
-"""What can go wrong in the storage, named for whose move is next."""
+"""Errors of the storage, by who must act next."""
 
 from __future__ import annotations
 
 
 class SpoolError(Exception):
-    """Anything the durable core refuses or fails to do."""
+    """Anything that the storage refuses or fails to do."""
 
 
 class SpoolFull(SpoolError):
-    """No room: the sender repeats after `retry_after_s`."""
+    """No space. The sender repeats the request after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -16,66 +16,73 @@ class SpoolFull(SpoolError):
 
 
 class SpoolUnavailable(SpoolError):
-    """The commit failed or the log is closing: nothing was kept, the sender repeats."""
+    """The commit failed or the log is closing. Nothing was stored, and the sender repeats the request."""
 
 
 class BeingMigrated(SpoolUnavailable):
-    """Another process makes or changes the tables of a storage that several share: what needs them waits for it."""
+    """
+    Another process creates or migrates the tables of a shared storage. Operations that need them must wait.
+    """
 
 
 class Stale(SpoolUnavailable):
-    """What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again."""
+    """
+    The data that a submission was made from have changed. Nothing was stored, and its maker reads the data again.
+    """
 
 
 class KeyEnded(Stale):
-    """
-    The key under which a submission was sent ended meanwhile: nothing of it was kept, and repeating it is no use.
-    """
+    """The key that sent a submission has ended. Nothing was stored, and repeating it cannot succeed."""
 
 
 class KeyReused(Stale):
-    """The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key."""
+    """
+    The idempotency key was used for another body. Nothing was stored, and the sender must use another key.
+    """
 
 
 class NotClosed(SpoolUnavailable):
-    """Some of the numbers asked for are not closed, or not any more: the caller asks what is, and reads again."""
+    """
+    Some requested records are not closed, or no longer. The caller reads `closed_below` and then the records again.
+    """
 
 
 class SpoolDamaged(SpoolUnavailable):
-    """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
+    """Stored data are damaged. This is remembered, and the next opening salvages what is readable."""
 
 
 class LedgerLost(SpoolUnavailable):
-    """The sums were damaged and are counted again from the log: the caller repeats and sees them grow."""
+    """
+    The sums were damaged and are counted again from the log. The caller repeats the operation and
+    sees partial sums.
+    """
 
 
 class TakenOver(SpoolError):
-    """The delivery was given to somebody else since: this one must not send it."""
+    """Another worker has taken the delivery. This worker must not send it."""
 
 
 class SpoolLocked(SpoolError):
-    """Another process holds the data directory: the operator decides."""
+    """Another process holds the data directory. An operator must decide."""
 
 
 class NotCertain(SpoolUnavailable):
-    """It stands and may be lost, or it never happened: whoever asked looks what is there."""
+    """A commit may be stored, lost later, or never have happened. The caller reads what is stored."""
 
 
 class SpoolFromTheFuture(SpoolError):
-    """The files were written by a newer version: the operator upgrades or restores a backup."""
+    """A newer version wrote the files. An operator upgrades Tollhouse or restores a backup."""
 
 
-NOT_FINISHED = (
-    "is a copy that was not finished: run tollhouse storage copy or import again, whichever made it"
-)
+NOT_FINISHED = "is an unfinished copy. Repeat the command that made it (tollhouse storage copy or import)"
 
 
 class UnfinishedCopy(SpoolError):
-    """What is there is a copy of another storage that was not finished: the operator makes it again."""
+    """The storage is an unfinished copy of another storage. An operator makes the copy again."""
 
 
 class EntryUnreadable(SpoolError):
-    """An entry's checksum or form is wrong; it is set aside and counted as damaged."""
+    """An entry has a wrong checksum or format. It is set aside and counted as damaged."""
 
 
 class NotThere(SpoolError):
@@ -83,32 +90,34 @@ class NotThere(SpoolError):
 
 
 class NotAllowed(SpoolError):
-    """The request breaks a rule that the message states (a name taken, a route that still has work)."""
+    """The request breaks a rule that the message states, such as a name in use or a route with work left."""
 
 
 class TokenEnded(NotAllowed):
-    """A provider's token is good by its time, and what it came from has ended."""
+    """A provider's token has not expired, but the sign-in that it came from has ended."""
 
 
 class Invalid(NotAllowed):
-    """A value breaks the rule that the message states, whatever is kept."""
+    """A value breaks a rule that the message states."""
 
 
 class NotKept(Invalid):
-    """The ledger keeps no sums fine enough for the question; the message names the border and what can be asked."""
+    """
+    The totals have no sums fine enough for the query. The message names the border and a possible query.
+    """
 
 
 class AskedTooMuch(SpoolError):
-    """A question whose answer takes more than it may: the message says what to ask instead."""
+    """A query with too large a result or too long a run time. The message suggests another query."""
 
 
 class AlreadyThere(NotAllowed):
-    """The name is taken."""
+    """The name is in use."""
 
 
 class RowDamaged(SpoolError):
-    """A stored row cannot be read as what it should be: its bytes were changed from outside, or damaged."""
+    """A stored row is invalid, because its bytes are damaged or another program changed them."""
 
 
 class RegistryDamaged(SpoolError):
-    """registry.sqlite cannot be read; the spool and the ledger are files of their own and go on."""
+    """registry.sqlite is unreadable. The log and the totals are separate files and continue."""

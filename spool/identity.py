@@ -1,9 +1,11 @@
 """
-The identity of a record: a 128-bit hash that is the same in every installation, by the first of seven rules
-that applies: an id given by another Tollhouse, the provider's long response id, a short or shared id with
-what tells calls apart, the span, the source's own id, the session and its moment, the point or event.
+Dedup keys of records: 128-bit hashes that are equal in every installation.
 
-Pure functions. Dialects and formats say which of their ids is which; nothing here knows a source by name.
+The first of seven rules that applies makes the key: an id from another Tollhouse, the provider's long
+response id, a short or shared id with facts that distinguish calls, the span, the source's own id, the
+session with its start time, or the point or event.
+
+Pure functions. Dialects and formats decide which of their ids is which. Nothing here knows a source by name.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from typing import NamedTuple
 from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
-# Hashes that are begun: to copy one takes half the time of a new one.
+# Prepared hashes, because copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 STAND_IN = b"tollhouse-span"
-LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
+LONG_ENOUGH = 16  # characters after the prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
 STEP_NS = 4 * NS
 CHECK_ID = (
-    b"tollhouse check."  # of the call that `tollhouse check` sends: no hash, and no record is kept under it
+    # dedup key of the call that `tollhouse check` sends; it is no hash, and no record is stored under it
+    b"tollhouse check."
 )
 AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
@@ -31,21 +34,24 @@ AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 class Identity(NamedTuple):
     """
-    `lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate.
+    Dedup key of a record, with further names of its call.
 
-    `also` are names that the call is looked up and remembered under besides: reports that do not have its id
-    know it by one of them.
+    If `certain` is False, the record is never a duplicate. `lookups` are further ids under which the call
+    may be known.
 
-    `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the
-    call that is known under `other`, unless another report is known under `own`; it is remembered under
-    `own`. Where one own name has several others, as times of two clocks have, each name is joined to one of
-    the other side.
-
-    `joins` are names under which others may have told how the call ended, and no more: the report is one with
-    theirs while that record is open, else the call is a record of its own, with what they told. It is
+    `also` are further names of the call, for reports without its id. The call is looked up and
     remembered under them.
 
-    `is_final`: the cost of the report holds in place of another one, because the seller of the call settles it.
+    `links` connect two sides that each report the call once, as pairs of an own and an other name. The report
+    belongs to the call known under the other name, unless another report is known under the own name. The
+    call is remembered under the own name. An own name with several other names, such as times of two clocks,
+    is joined to only one of them.
+
+    `joins` are names under which another report may have stated only how the call ended. While that report's
+    record is open, the report joins it. Afterwards the call gets its own record with the facts of that
+    report. It is remembered under these names.
+
+    `is_final`: the cost of the report replaces another cost, because it comes from the seller of the call.
     """
 
     id: bytes
@@ -63,14 +69,14 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """What a request is known by whose sender chose a key for it: by the key alone, and by the key with the body."""
+    """Names of a request with an idempotency key: by the key, and by the key together with the body."""
 
     key: bytes
     body: bytes
 
 
 def digest(rule: int, *parts: object) -> bytes:
-    """128 bits of the parts, joined by NUL."""
+    """Hash the parts, joined by NUL, to 128 bits."""
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )
@@ -80,16 +86,20 @@ def digest(rule: int, *parts: object) -> bytes:
 
 
 def _digest_of(rule: int, text: str) -> bytes:
-    """The digest of one text: most calls are known by one, and joining parts takes half of the time."""
+    """
+    Hash one text. A separate function, because most calls need one text and joining parts takes half of the time.
+    """
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
 def is_long(response_id: str) -> bool:
-    """True if enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere."""
+    """
+    Return True if the id after its prefix (`chatcmpl-`, `msg_`, ...) is long enough to be unique everywhere.
+    """
     before = response_id[:-LONG_ENOUGH]
-    # whether or not a prefix ends there: nearly every id, and found at once
+    # quick check that nearly every id passes: a separator before the last LONG_ENOUGH characters
     if "-" in before or "_" in before:
         return True
     prefix = _PREFIX.match(response_id)
@@ -106,12 +116,12 @@ def of_call(
     sequence: object = None,
 ) -> Identity:
     """
-    The first rule that applies to an AI call.
+    Make the dedup key of an AI call, by the first rule that applies.
 
-    `response_id`: the provider's response or request id (rule 2 when long, else 3). `shared_id`: an id that
-    callers choose or that several attempts share (rule 3). `span`: trace_id and span_id are the call's own
-    (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: tells calls of one session and
-    instant apart (rule 6).
+    `response_id`: the provider's response or request id (rule 2 if long, else 3). `shared_id`: an id that
+    callers choose or that several attempts share (rule 3). `span`: trace_id and span_id belong to the call
+    itself (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: distinguishes calls of
+    one session and start time (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
@@ -130,7 +140,7 @@ def of_call(
 
 
 def _known_by(id: bytes) -> Identity:
-    """The identity that is an id alone; by the names of its fields it takes three times as long."""
+    """Make a dedup key of an id only. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False))
 
 
@@ -140,23 +150,23 @@ def with_names(
     links: tuple[tuple[bytes, bytes], ...],
     joins: tuple[bytes, ...],
 ) -> Identity:
-    """The same with the names that others know the call by."""
+    """Add further names of the call to a dedup key."""
     id, lookups, certain = identity[:3]
     return tuple.__new__(Identity, (id, lookups, certain, also, links, joins, False))
 
 
 def no_identity() -> Identity:
-    """An id of its own for what nothing tells apart: it repeats nothing."""
+    """Make a random dedup key for a record without distinguishing facts. It is never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
 
 def of_response(response_id: str) -> bytes:
-    """Rule 2: the id, or a further name, of the call that the provider gave a long id."""
+    """Return the id, or a further name, of a call with a long response id of the provider (rule 2)."""
     return _digest_of(2, response_id)
 
 
 def of_responses(response_ids: Iterable[str]) -> list[bytes]:
-    """Return what `of_response` does for each, in fewer steps."""
+    """Return `of_response` of each id, with less overhead."""
     found = []
     copied = _HASHES[2].copy
     for response_id in response_ids:
@@ -167,26 +177,26 @@ def of_responses(response_ids: Iterable[str]) -> list[bytes]:
 
 
 def rule_of(record: Inference) -> str:
-    """Describe in words the id by which a call is recognised, as far as the record shows it."""
+    """Describe in words the id by which a call is recognized, as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
         if is_long(request_id) and known == digest(2, request_id):
-            return "known by its response id"
+            return "recognized by its response id"
         if known == _by_shared_id(record, request_id).id:
-            return "known by its id with outcome, counts and start: the id is short, or several calls may share it"
+            return (
+                "recognized by its id with outcome, token counts and start time, because the id is short "
+                "or several calls may share it"
+            )
         if known == digest(5, record.source, request_id):
-            return "known by its source's own id"
+            return "recognized by its source's own id"
     if record.trace_id and record.span_id and known == of_span(record.trace_id, record.span_id):
-        return "known by its trace and span id"
-    return "known by an id that is not on record, or that another Tollhouse gave it"
+        return "recognized by its trace and span id"
+    return "recognized by an id that is not stored, or that another Tollhouse assigned"
 
 
 def stated_by(record: Inference) -> Identity | None:
-    """
-    Return the identity of a record if it follows from the ids that the record shows, so that any report of
-    the call has it; None if its id was given in another way.
-    """
+    """Return the dedup key of a record if it follows from the ids in the record, else None."""
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
@@ -200,9 +210,10 @@ def stated_by(record: Inference) -> Identity | None:
 
 def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.
+    Return names for a call from groups of calls that share ids: by model, outcome, token counts and exact start.
 
-    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a start.
+    Starts are compared to the microsecond, because calls of one loop begin at different times and clocks
+    within a process agree. Returns nothing for a call without a start.
     """
     if record.start_time is None:
         return ()
@@ -215,15 +226,17 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
 
 def of_call_id(source: str, call_id: str) -> bytes:
     """
-    A name for a call by an id that a source gives the call, where each of its reports has an id of its own, too.
+    Return a name for a call by the source's id of the call, if each report of the call has another id as well.
     """
     return digest(5, source, "call", call_id)
 
 
 def of_end_alone(call: Identity, name: bytes) -> Identity:
     """
-    Return the identity of a report that only says how a call ended. It joins the call if that is on record;
-    else it is a record of its own, which the call finds by a name (`joins`).
+    Return the dedup key of a report that only states how a call ended.
+
+    It joins the call if that is recorded. Otherwise it is a record of its own, which the call finds
+    by `name` (`joins`).
     """
     if not call.certain:
         return call
@@ -232,9 +245,10 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
 
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
-    A name for an answer by an id that some reports take for the provider's and others for one that attempts share.
+    Return a name for a response by an id that some reports treat as the provider's and others as one
+    that attempts share.
 
-    By the id, the model and the counts, because reports of different sources time the answer differently.
+    It consists of the id, the model and the token counts, because different sources report different times.
     """
     if chosen is None or record.status != "ok":
         return ()
@@ -245,10 +259,10 @@ def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
 
 def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome,
-    counts and end.
+    Return links between two kinds of reports of a call without an id.
 
-    To a few seconds, as the two may note different ends. Empty without a session or an end.
+    They match by session, model, outcome, token counts and end. Ends are rounded to a few seconds, because
+    the two reports may state different ends. Returns nothing without a session or an end.
     """
     if record.session is None or record.end_time is None:
         return ()
@@ -261,10 +275,11 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
 
 def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Links of a stream that is told when it is over, in a trace of its own, and by the span of the call below
-    the one that began it: by its service, model, counts and end.
+    Return links between the two reports of a stream.
 
-    Empty without counts or an end.
+    One is sent when the stream is over, in a trace of its own. The other is the span below the call that
+    started the stream. They match by service, model, token counts and end. Returns nothing without counts
+    or an end.
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
@@ -274,7 +289,7 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
 
 
 def _model(record: Inference) -> str:
-    """The model without the names of those who serve it."""
+    """Return the model without a prefix that names who serves it."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
@@ -285,15 +300,15 @@ def _by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes
 
 
 def of_span(trace_id: str, span_id: str) -> bytes:
-    """Rule 4: the id, or a further name, of the call that a span tells."""
+    """Return the id, or a further name, of a call that a span reports (rule 4)."""
     return _digest_of(4, f"{trace_id}\0{span_id}")
 
 
 def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, bytes]:
     """
-    Names for a call by the span from which it is made: as who makes it tells it, and as who answers it does.
+    Return two names for a call by the span that made it: one for the caller's report, one for the server's.
 
-    With its outcome and its counts, because an attempt that failed may have been made from the same span.
+    They include outcome and token counts, because a failed attempt may come from the same span.
     """
     outcome = "error"
     if record.status != "error":
@@ -304,26 +319,26 @@ def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, byte
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:
-    """Rule 7 for a metric point."""
+    """Return the dedup key of a metric point (rule 7)."""
     return digest(7, series.hex(), start_time, time)
 
 
 def of_event(source: str, event_id: str) -> bytes:
-    """Rule 7 for a CloudEvent."""
+    """Return the dedup key of a CloudEvent (rule 7)."""
     return digest(7, source, event_id)
 
 
 def of_derived(record_id: bytes, purpose: str) -> bytes:
-    """The id of what is made from a record, the same whenever it is made again."""
+    """Return the id of a record that is derived from another record. It is the same each time."""
     return digest(8, record_id.hex(), purpose)
 
 
 def of_shadow(identity: Identity) -> Identity:
     """
-    Return the identity of a report whose source does not count: that of the shadow or call on record, else
-    one of its own.
+    Return the dedup key of a report from a source that does not count.
 
-    Nobody looks for that one but shadows: the first report that counts is a record, whatever came before it.
+    It matches a recorded shadow or call. Otherwise it gets an id that only shadows look up. So the first
+    report that counts becomes a record, whatever came before it.
     """
     call = (identity.id, *identity.lookups)
     own, *near = (of_derived(id, "shadow") for id in call)
@@ -331,7 +346,7 @@ def of_shadow(identity: Identity) -> Identity:
 
 
 def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in parts."""
+    """Return the names of a request with an idempotency key. `body` is its whole content, in parts."""
     key = digest(10, sender, path, idempotency_key)
     said = blake2b(key, digest_size=32)
     for part in body:
@@ -340,15 +355,16 @@ def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> Re
 
 
 def of_item(request: RequestNames, place: int) -> bytes:
-    """The id of an item in a request."""
+    """Return the id of an item in a request."""
     return digest(9, request.body.hex(), place)
 
 
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
-    Trace id (16 bytes) and span id (8) for a record that leaves as a span and has none.
+    Return a trace id (16 bytes) and a span id (8 bytes) for a record without a span that is sent as one.
 
-    Cut from the hash of its id: a receiver that knows the id can tell them from ids that the source gave.
+    They are derived from the record's id. A receiver that knows that id can distinguish them from the
+    source's own ids.
     """
     cut = blake2b(record_id, digest_size=24, person=STAND_IN).digest()
     return cut[:16], cut[16:]

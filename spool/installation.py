@@ -1,8 +1,9 @@
 """
-The secret of one installation: 32 random bytes in a file of their own beside the databases.
+The secret of an installation: 32 random bytes in a file next to the databases.
 
-What is keyed with it (key hashes, list cursors, receipts) stays valid when a database is restored or thrown away,
-and means nothing outside this data directory. Each use derives its own secret, so none can stand in for another.
+Values keyed with it (key hashes, list cursors, receipts) stay valid when a database is restored or deleted,
+and are meaningless outside this data directory. Each use derives its own secret, so a value of one use is
+invalid in another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SIZE = 32
 
 
 def installation_secret(directory: Path) -> bytes:
-    """The secret of a data directory, made on first use. Call it while holding the directory's lock."""
+    """
+    Return the secret of a data directory, created on first use. The caller must hold the directory's lock.
+    """
     path = directory / FILE
     try:
         secret = path.read_bytes()
@@ -28,23 +31,25 @@ def installation_secret(directory: Path) -> bytes:
         make_secret(path, secret)
         return secret
     if len(secret) != SIZE:
-        raise SpoolError(f"{path} is damaged: restore it from a backup, or every key must be created again")
+        raise SpoolError(f"{path} is damaged. Restore it from a backup, or create every key again")
     return secret
 
 
 def derived(secret: bytes, use: str) -> bytes:
-    """A secret for one use alone."""
+    """Derive the secret for one use."""
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
 
 def public_id(secret: bytes) -> str:
-    """Return the id under which others know an installation: its metrics and its lakes name it so."""
-    # The words are those of an earlier use: other words would be another id.
+    """Return the public id of an installation, which its metrics and data lakes contain."""
+    # The text comes from an earlier use. Another text would change every id.
     return derived(secret, "own telemetry").hex()[:32]
 
 
 def kept_id(file: Path | None) -> str | None:
-    """The public id of the installation whose secret is in a file; None if there is none that can be read."""
+    """
+    Return the public id of the installation with the secret in a file, or None if the file is unreadable.
+    """
     try:
         secret = file.read_bytes() if file else b""
     except OSError:
@@ -53,7 +58,7 @@ def kept_id(file: Path | None) -> str | None:
 
 
 def make_secret(path: Path, secret: bytes) -> None:
-    """Write beside and rename, so that a crash leaves the whole file or none."""
+    """Write a temporary file and rename it, so that a crash leaves the whole file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with new_file(draft) as file:

@@ -1,8 +1,8 @@
 """
-Which of the gateways on one storage runs what only one of them runs at a time: a route, or a task such as retention.
+Leases: which of the gateways on one storage runs a task that only one may run, such as a route or retention.
 
-A lease says who begins. Nothing is kept safe by it alone: each delivery has a fence, each reader of the
-log its reach.
+A lease only decides who starts. It does not protect data: deliveries have fences, and readers of the log
+have their reach.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from typing import Any, Protocol
 
 from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 
-AGAIN_S = 5.0  # before a task begins again that could not reach the storage
+AGAIN_S = 5.0  # pause before a task starts again after the storage was unreachable
 
 _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# The lease of all that sends billing drops upstream: two that did so at once would replace each other's.
+# Shared by all tasks that send billing drops upstream, because two of them would replace each other's drops.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_of(route: str) -> str:
-    """Name the lease under which a route, or a table that is sent upstream, is sent."""
+    """Return the name of the lease under which a route, or a table that is sent upstream, runs."""
     return _SHARED.get(route, route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One running gateway, as the operator sees it. A node that was not seen for a few seconds is over."""
+    """
+    A running gateway, as operators see it. It counts as stopped when it has not been seen for a few seconds.
+    """
 
     id: str
     name: str
@@ -41,13 +43,13 @@ class NodeState:
     started_at: float
     seen_at: float
     is_live: bool
-    is_this: bool  # the one that answers
-    leases: Sequence[str]  # what it runs alone, by name
+    is_this: bool  # the gateway that responds
+    leases: Sequence[str]  # names of the leases that it holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What one live gateway works with: a digest of each setting, by its name, and since when all of them are so."""
+    """Settings of a live gateway: a digest of each, by name, and the time since which they are in effect."""
 
     node: str
     name: str
@@ -56,7 +58,7 @@ class NodeSettings:
 
 
 class Leases(Protocol):
-    """What this gateway may run now."""
+    """The leases of this gateway."""
 
     async def run(
         self,
@@ -67,33 +69,33 @@ class Leases(Protocol):
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` whenever this gateway holds the lease, for as long as it does; several may run under one name.
+        Run `work` whenever and as long as this gateway holds the lease. Several tasks may run under one lease.
 
-        It is cancelled when the lease is lost. When another gateway is to have it, `finish` asks it to end by
-        itself, without which it is cancelled. `wake` is called when an operator gave it something to do.
-        Returns when `work` ends unasked, and raises what it raises.
+        `work` is cancelled if the lease is lost. If another gateway shall get the lease, `finish` is called
+        so that `work` can end by itself; without `finish`, it is cancelled. `wake` is called if an operator
+        gave it something to do. Returns when `work` ends by itself, and raises what it raises.
         """
         ...
 
     async def nodes(self) -> Sequence[NodeState]:
-        """Every gateway on this storage, by name; none where there is only ever one."""
+        """Return every gateway on this storage, by name. Empty for a storage with only one gateway."""
         ...
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """Have the other gateways know, within seconds, what this one works with: a digest of each setting."""
+        """Publish the settings of this gateway to the others within seconds, as a digest of each setting."""
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """Return the settings of the live gateways, by name, if they are not all the same; else none."""
+        """Return the settings of the live gateways, by name, if they differ. Otherwise empty."""
         ...
 
     async def wake(self, name: str) -> None:
-        """Have whoever runs under a lease, at this gateway or another, look within a second for something to do."""
+        """Make the tasks under a lease check for work within a second, on this gateway or another."""
         ...
 
 
 class SoleNode:
-    """The leases of a storage that one process has for itself: all of them are held at once."""
+    """Leases of a storage that only one process uses. It holds all of them at once."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Callable[[], None]]] = {}
@@ -119,7 +121,7 @@ class SoleNode:
         return ()
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """Do nothing: there are no other gateways."""
+        """Do nothing, because there are no other gateways."""
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
@@ -131,16 +133,18 @@ class SoleNode:
 
 @dataclass(eq=False)
 class _Run:
-    """One caller of `run`."""
+    """One call of `run`."""
 
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
-    is_asked: bool = False  # to end
+    is_asked: bool = False  # whether it was asked to end
 
 
 class HeldTasks:
-    """The tasks of one process under its leases: each begins when its lease is gained, and ends when that goes."""
+    """
+    Tasks of one process under its leases. A task starts when its lease is gained, and ends when the lease goes.
+    """
 
     def __init__(self) -> None:
         self.held: set[str] = set()
@@ -150,7 +154,7 @@ class HeldTasks:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The leases that somebody here would run under, or does."""
+        """The leases that tasks of this process need."""
         return frozenset(self._runs)
 
     async def run(
@@ -161,7 +165,9 @@ class HeldTasks:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """See `Leases.run`. Where the storage cannot be reached or is full for a while, `work` begins again."""
+        """
+        Run a task as in `Leases.run`. If the storage is unreachable or full for a while, `work` starts again.
+        """
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
@@ -175,7 +181,12 @@ class HeldTasks:
                 if error is not None and not _is_passing(error):
                     raise error
                 if error is not None:
-                    _log.warning("%s begins again: %s", name, error, extra={"action": "task_begins_again"})
+                    _log.warning(
+                        "%s starts again after an error: %s",
+                        name,
+                        error,
+                        extra={"action": "task_begins_again"},
+                    )
                     await asyncio.sleep(AGAIN_S)
         finally:
             self._runs[name].remove(run)
@@ -183,12 +194,12 @@ class HeldTasks:
                 del self._runs[name]
 
     def gain(self, name: str) -> None:
-        """Begin what waits for the lease."""
+        """Start the tasks that wait for the lease."""
         self.held.add(name)
         self._look_again()
 
     def fail(self, error: Exception) -> None:
-        """Stop granting leases: callers that wait for one get the error."""
+        """Stop granting leases. Tasks that wait for one get the error."""
         self._failure = error
         self._look_again()
 
@@ -197,19 +208,19 @@ class HeldTasks:
         gained.set()
 
     def wake_held(self, name: str) -> None:
-        """Have what runs under the lease look at once for something to do."""
+        """Make the tasks under the lease check for work at once."""
         for run in self._running(name):
             if run.wake is not None:
                 run.wake()
 
     def lose(self, name: str) -> None:
-        """Cut off what runs under a lease that somebody else may have by now."""
+        """Cancel the tasks under a lease that another gateway may hold by now."""
         self.held.discard(name)
         for run in self._running(name):
             self._cancel(run)
 
     async def let_go(self, name: str) -> None:
-        """End what runs under the lease in good order, then it may be given away."""
+        """End the tasks under the lease in good order. Afterwards the lease may be given away."""
         self.held.discard(name)
         runs = self._running(name)
         for run in runs:
@@ -239,7 +250,9 @@ class HeldTasks:
 
     @staticmethod
     async def _end_of(task: asyncio.Task[None]) -> BaseException | None:
-        """Its error, if it has one; whoever is cancelled in here takes the task along."""
+        """
+        Wait for a task and return its error, if any. If the caller is cancelled, the task is cancelled as well.
+        """
         try:
             await asyncio.wait([task])
         finally:
@@ -250,7 +263,7 @@ class HeldTasks:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """True if all that went wrong is that the storage could not be reached, or had no room."""
+    """Return True if the error only means that the storage was unreachable or full."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_passing, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

@@ -1,8 +1,8 @@
 """
-Pages of sorted and filtered rows: what a list asks of the storage, and the answer.
+Pages of sorted and filtered rows: the query of a list, and its result.
 
-Pages are cut by keyset, never by offset: a walk in either direction sees every row whose sort key did not
-change exactly once, whatever others insert and delete meanwhile.
+Pages are cut by keyset, never by offset. So a walk in either direction sees each row exactly once if its sort
+value does not change, whatever rows are inserted and deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any, Generic, TypeVar
 from spool.turns.threads import ordered
 
 Row = TypeVar("Row")
-SortValue = str | int | float | None  # null first, then numbers, then text as `text_rank` has it
+SortValue = str | int | float | None  # null first, then numbers, then text in the order of `text_rank`
 
 ASCENDING, DESCENDING = "asc", "desc"
-MOST_KNOWN = 200  # values of a field that are told: more of them are no choice
-_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # letters of two cases are between these
+MOST_KNOWN = 200  # values of a field to offer; if there are more, none are offered
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # all letters with two cases are between these
 
 
 @cache
 def small_letters() -> Mapping[str, str]:
     """
-    Return each capital letter with its small one, where both are one character.
+    Return each capital letter with its small letter, if both are one character.
 
-    Of Unicode's simple case folding, in every engine alike: SQL has no such rule of its own, and what a database
-    calls lower case depends on its release and its locale.
+    This is Unicode's simple case folding, for every storage engine. SQL has no such rule, and a database's
+    lower case depends on its release and locale.
     """
     letters = {}
     for code in range(_FIRST_CASED, _PAST_CASED):
@@ -41,7 +41,7 @@ def small_letters() -> Mapping[str, str]:
 
 
 def folded(text: str) -> str:
-    """Return the text with small letters in place of capital ones."""
+    """Return the text with small letters in place of capital letters."""
     return text.lower() if text.isascii() else text.translate(_table())
 
 
@@ -51,12 +51,12 @@ def _table() -> dict[int, str]:
 
 
 def text_rank(text: str) -> tuple[str, str]:
-    """Return what texts are sorted by: without regard to case, then, of the same letters, by code point."""
+    """Return the sort key of a text: without regard to case, then by code point."""
     return folded(text), text
 
 
 def rank_of(value: SortValue) -> tuple[Any, ...]:
-    """Return what a sort value is sorted by: null first, then numbers, then text."""
+    """Return the sort key of a value: null first, then numbers, then text."""
     if value is None:
         return 0, value
     return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
@@ -64,7 +64,9 @@ def rank_of(value: SortValue) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Between two rows: after (or, going back, before) the row with this sort value and identity; or at it."""
+    """
+    A position in a list: after the row with this sort value and identity, before it if `backward`, or at it.
+    """
 
     value: SortValue
     identity: SortValue
@@ -75,9 +77,9 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    A field of the rows to sort by: by its value, by the order of `words`, or as the number that its text is.
+    A field to sort by: by its value, by the position in `words`, or by the number in its text.
 
-    `is_text`: it has words of people, which are sorted without regard to case.
+    `is_text`: the text is sorted without regard to case.
     """
 
     name: str
@@ -86,7 +88,7 @@ class SortField:
     is_text: bool = False
 
     def value_of(self, row: object) -> SortValue:
-        """The row's sort value; None for a word that is not among `words`."""
+        """Return the row's sort value. None for a word that is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -96,10 +98,10 @@ class SortField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
     """
-    One page of stored rows, in the names of their fields.
+    Query for one page of stored rows, by the names of their fields.
 
-    `identity` breaks ties and is unique. A row passes a filter when its field, as text, is one of the
-    filter's values. `known` are fields whose values are asked for, too.
+    `identity` breaks ties and is unique. A row passes a filter if its field, as text, is one of the filter's
+    values. `known` are fields whose distinct values are returned as well.
     """
 
     sort: SortField
@@ -118,10 +120,10 @@ class ListQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[Row]):
     """
-    A page's rows in the list's order, each with its sort value and identity.
+    A page of rows in the list's order, each with its sort value and identity.
 
-    `before` and `after`: whether the list goes on beyond its ends. `total`: how many rows all pages hold.
-    `known`: by field the values that rows of the whole list have, sorted; none of a field with too many.
+    `before` and `after`: there are rows before or after the page. `total`: number of rows on all pages.
+    `known`: distinct values by field over the whole list, sorted; empty for a field with too many.
     """
 
     rows: Sequence[Row]
@@ -133,12 +135,12 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """A page of which the rows are elsewhere."""
+    """Return a page without rows, for a list with its rows elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
 def choices(values: Collection[str]) -> list[str]:
-    """Return the values of a field in their order; none if there are too many to choose from."""
+    """Return the sorted values of a field, or none if there are too many to choose from."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
@@ -154,7 +156,7 @@ def cut_page(
     """Sort rows that passed the filters and cut one page out of them."""
     found = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
     ranked = ordered(found, key=lambda each: each[:2])
-    # Counted in rising order; in a falling list the page is the mirror image.
+    # Bounds are in ascending order. A descending list is the mirror image.
     falling = order == DESCENDING
     backward = position is not None and position.backward
     start, end = page_bounds(ranked, lambda each: each[:2], position, limit, from_end=falling != backward)
@@ -182,9 +184,10 @@ def page_bounds(
     from_end: bool,
 ) -> tuple[int, int]:
     """
-    Return the range of a page among rising rows; `from_end`: it is below the position, else above it.
+    Return the range of a page among ascending rows. With `from_end`, the page is below the position,
+    else above it.
 
-    `key` gives the rank of a row's sort value and the row's identity.
+    `key` returns the rank of a row's sort value and the row's identity.
     """
     start, end = 0, len(rows)
     if position is not None:

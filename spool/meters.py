@@ -1,9 +1,10 @@
 """
-The closed table of meters: what a call used beside plain text tokens, in which unit, and of what it is a part.
+The fixed table of meters: what a call uses in addition to plain text tokens, the units, and of what each
+is a part.
 
-A meter is a part of a token count (audio in the input), or stands beside the tokens (searches, seconds). A
-part is never added to its whole. Names are those of the rate cards' source where it has one, so that a price,
-a quantity and a line of an estimate have one name.
+A meter is a part of a token count, such as audio in the input, or separate from tokens, such as searches and
+seconds. A part is never added to its total. Names follow the rate cards' source if it has one. So a price, a
+quantity and a line of an estimate have the same name.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from typing import Final, NamedTuple
 
 from spool.record import Inference, decimal_text
 
-Quantity = int | str  # whole, or decimal text where the unit has fractions
+Quantity = int | str  # an integer, or decimal text if the unit has fractions
 
 TOKENS: Final = "tokens"
 SECONDS: Final = "seconds"
 MODALITIES: Final = ("audio", "image", "video")
-MOST: Final = 16  # meters of one record
+MOST: Final = 16  # meters per record
 DECIMALS: Final = 6  # of a quantity
 SCALE: Final = 10**DECIMALS
 _MOST_TOKENS: Final = 10**9
-_MOST_UNITS: Final = 10**9  # the sums of a day stay within 64 bits, in millionths
+_MOST_UNITS: Final = 10**9  # so that the sums of a day, in millionths, fit 64 bits
 
 
 class Meter(NamedTuple):
-    """`wholes` are fields of a record and meters that it is a part of; `limit` is the most of one call."""
+    """
+    One meter. `wholes` are the record's fields and the meters that it is a part of. `limit` is the
+    maximum per call.
+    """
 
     unit: str
     wholes: tuple[str, ...] = ()
@@ -35,7 +39,7 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """True if it is in the record's tokens already."""
+        """Return True if the record's token counts already include it."""
         return self.unit == TOKENS
 
 
@@ -50,7 +54,7 @@ def _beside(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
-# Sizes and qualities of images by which price lists differ; a quality of None: the list has none.
+# Sizes and qualities of images with different prices. None stands for price lists without qualities.
 _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
     None: ("256x256", "512x512", "1024x1024"),
     "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),
@@ -98,9 +102,10 @@ METERS: Final[Mapping[str, Meter]] = {
     **dict(_of_images()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
-# Charged beside the tokens of the call. Other meters beside the tokens measure the same input or output again.
+# Charged in addition to the tokens. Other meters that are not tokens measure the same input or output
+# in another unit.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
-# Parts of one whole that exclude one another: their sum is at most the whole.
+# Parts of one total that exclude each other, so their sum is at most the total.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
     "output_tokens": tuple(f"output_{kind}_tokens" for kind in MODALITIES),
@@ -110,7 +115,10 @@ _COVERS: Final = (*APART, "cache_write_tokens")
 
 
 def of_modality(kind: str, modality: object) -> str | None:
-    """The meter of tokens of one kind (`input`, `output`, `cache_read`) and modality; None for text and others."""
+    """
+    Return the meter for tokens of a kind (`input`, `output`, `cache_read`) and modality. None for text
+    and unknown kinds.
+    """
     if modality not in MODALITIES:
         return None
     return {
@@ -121,7 +129,7 @@ def of_modality(kind: str, modality: object) -> str | None:
 
 
 def of_images(size: object, quality: object) -> str | None:
-    """The meter of images of one size and quality; None if no price list has them apart."""
+    """Return the meter for images of a size and quality. None if no price list distinguishes them."""
     if not isinstance(size, str):
         return None
     named = None if quality in (None, "auto") else str(quality)
@@ -130,7 +138,7 @@ def of_images(size: object, quality: object) -> str | None:
 
 
 def millionths(quantity: Quantity) -> int:
-    """A quantity as an integer of millionths of its unit."""
+    """Convert a quantity to an integer of millionths of its unit."""
     if isinstance(quantity, int):
         return quantity * SCALE
     whole, _, fraction = quantity.partition(".")
@@ -138,15 +146,17 @@ def millionths(quantity: Quantity) -> int:
 
 
 def quantity_of(units: int) -> Quantity:
-    """Millionths as a record keeps them: an integer where nothing is left over."""
+    """Convert millionths to a quantity as in records: an integer if there is no remainder."""
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
 def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """
-    Return the quantities of `meters` that fit the record's counts: a part is at most its whole, and parts
-    that exclude one another are so together. Of a group that does not fit, none is kept.
+    Return the quantities that fit the record's counts.
+
+    A part is at most its total, and so is the sum of parts that exclude each other. If a group does not fit,
+    its whole group is left out.
     """
     kept = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
@@ -163,13 +173,13 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
             if meter.is_part or whole in kept
         ):
             del kept[name]
-    if not any(kept.values()):  # zeros alone say nothing: most providers write them for every text
+    if not any(kept.values()):  # only zeros, which most providers send with every text, carry no information
         return {}
     return dict(list(kept.items())[:MOST])
 
 
 def _whole(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """A whole that nobody tells is not exceeded."""
+    """Return the total's count in millionths. If no report states it, nothing exceeds it."""
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else millionths(count)
 
@@ -179,6 +189,6 @@ def _is_within(name: str, quantity: Quantity) -> bool:
 
 
 def keep_fitting(record: Inference) -> int:
-    """Leave out the record's meters that do not fit; returns how many of them were not 0."""
+    """Remove the record's meters that do not fit. Return how many of them were not 0."""
     told, record.meters = record.meters, fitting(record, record.meters)
     return sum(1 for name, quantity in told.items() if name not in record.meters and millionths(quantity))

@@ -1,9 +1,9 @@
 """
-Text that others chose, for people and programs that read it.
+Safe output of text from untrusted senders.
 
-In lines that people read no mark moves a cursor, ends a line, turns or hides text. In CSV no cell holds a line
-break or another control character: a row is one line for every reader, whatever ends its lines, and whichever
-Python wrote it. No text begins like a formula.
+In lines for people, no character moves a cursor, ends a line, or reverses or hides text. In CSV, no cell
+contains a line break or another control character, so a row is one line for every reader and every Python
+version. No CSV text begins like a formula.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ _IN_JSON = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\u
 
 
 def printable(text: str) -> str:
-    """Put a space in place of each mark that is not printable."""
+    """Replace each character that is not printable by a space."""
     return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 def json_for_people(document: Any, *, option: int = 0) -> str:
-    """Encode for a terminal or a log; what is not printable is escaped. What orjson does not know is text."""
+    """
+    Encode as JSON for a terminal or a log. Unprintable characters are escaped, and unknown types are
+    converted to text.
+    """
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
-    except TypeError:  # half a character, as in the name of a file that is no UTF-8
+    except TypeError:  # half a character, as in a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -38,16 +41,16 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
 # -- cells of CSV --------------------------------------------------------------------------------------------
 
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # with the separators of lines and paragraphs
-# Spreadsheets look past blanks and marks without a width; some read the wide and the small forms as the sign
-# itself.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # including line and paragraph separators
+# Spreadsheets ignore leading blanks and zero-width characters. Some read full-width and small forms as
+# the sign itself.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")
 ROWS_OF_A_PIECE = 200
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    r"""Rows, also those of a header, as lines that end with \n. None is an empty cell."""
+    r"""Encode rows, including a header, as lines that end with \n. None becomes an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     return text.getvalue()
@@ -61,7 +64,10 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _cell(value: object) -> object:
-    """A space stands for each control character; a text that a spreadsheet would run gets an apostrophe before it."""
+    """
+    Replace control characters by spaces, and put an apostrophe before a text that a spreadsheet would run
+    as a formula.
+    """
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

@@ -1,7 +1,7 @@
 """
-How the provider processed a call (batch, flex, priority, ...), as far as its tags state it: it decides the price.
+Processing modes of calls (batch, flex, priority, ...), as far as tags state them. The mode decides the price.
 
-Prices ask it for one call, and the ledger sums calls of each mode apart so that sums can be priced again.
+Estimates use it for one call. The totals sum calls of each mode separately, so that sums can be priced again.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STANDARD = ""
-PROVISIONED = "provisioned"  # on capacity that is paid apart: tokens cost nothing by themselves
+PROVISIONED = "provisioned"  # on capacity that is paid separately, so the tokens themselves cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 
-# The tags under which sources name the tier that served a call; a requested tier ("auto") decides nothing.
+# Tags that name the tier that served a call. A requested tier ("auto") decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")
 MARKS = frozenset({*_TIER_TAGS, "processing", "speed"})
 
 
 def mode_of(tags: Mapping[str, str]) -> str:
     """
-    The mode that the tags name, STANDARD if they name none.
+    Return the mode that the tags name, STANDARD if they name none.
 
-    Tags are free metadata, so a word that no provider uses for this is ignored.
+    Tags are free text, so a value that no provider uses is ignored.
     """
     if MARKS.isdisjoint(tags):
         return STANDARD

@@ -1,8 +1,7 @@
 """
-The providers of AI models: one row each, with its name in records, in rate cards and on bills, and
-its other spellings.
+The providers of AI models, one row each: the name in records, in rate cards and on bills, and its variants.
 
-Every entrance reads a provider's name here, and prices and bills translate it here. Pure.
+Every receiver reads provider names here, and prices and bills translate them here. Pure.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import NamedTuple
 
 class Provider(NamedTuple):
     """
-    One provider. `name` is OpenTelemetry's where it has one, and then records use it whatever was written.
+    One provider. `name` is OpenTelemetry's name if there is one. Records then use it, whatever name was reported.
 
-    A row that is not `standard` only connects spellings with a rate card: records keep the name that was
-    written. Spellings are in lower case with `-` between words; `_`, `.` and blanks are read as `-`.
+    A row that is not `standard` only connects variants to a rate card; records keep the reported name.
+    Variants are in lower case with `-` between words. `_`, `.` and spaces are read as `-`.
     """
 
     name: str
-    card: str  # in rate cards
-    display: str = ""  # on bills; "" is the name
+    card: str  # name in rate cards
+    display: str = ""  # name on bills; "" for `name`
     spellings: tuple[str, ...] = ()
     standard: bool = True
 
@@ -56,7 +55,7 @@ PROVIDERS = (
     Provider("openai", "openai", "OpenAI", ("openai-native", "text-completion-openai")),
     Provider("perplexity", "perplexity", "Perplexity", ("perplexity-ai",)),
     Provider("x_ai", "x-ai", "xAI", ("grok", "xai")),
-    # OpenTelemetry has no names for these.
+    # OpenTelemetry has no names for these providers.
     Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
     Provider(CURSOR, "cursor", "Cursor", standard=False),
     Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),
@@ -71,17 +70,17 @@ PROVIDERS = (
     Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
 )  # fmt: skip
 
-# Names of libraries and gateways (Vercel's) that stand where the provider's should be.
+# Names of libraries and gateways (Vercel's) that are reported in place of the provider.
 FRAMEWORKS = frozenset({"gateway", "gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
-# Names of model servers: whoever runs one pays no price that a rate card knows.
+# Names of model servers. Their operators pay no price from a rate card.
 _SELF_HOSTED = frozenset({
     "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local",
     "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
     "xinference",
 })  # fmt: skip
 
-# Sources of telemetry that send the bill for the calls they tell, whoever made the model.
+# Sources that send the bill for the calls they report, whoever made the model.
 BILLED_BY_SOURCE = {"cursor": CURSOR}
 
 _SEPARATORS = str.maketrans("_. ", "---")
@@ -90,16 +89,18 @@ _BY_SPELLING = {
     for provider in PROVIDERS
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
-_FAMILIES = {each.card: each.display or each.name for each in reversed(PROVIDERS)}  # by the first of a card
-# Vercel's AI SDK adds what was called: `groq.chat`, `vertex.anthropic.messages`.
+_FAMILIES = {
+    each.card: each.display or each.name for each in reversed(PROVIDERS)
+}  # by the first provider of a card
+# Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
-# Names that go on in many ways: `google.vertex.anthropic`, `openai.codex`.
+# Names with many possible endings: `google.vertex.anthropic`, `openai.codex`.
 _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
 
 
 @lru_cache(maxsize=2048)
 def find(written: str) -> Provider | None:
-    """The provider that a name stands for, however it is spelled; None if unknown."""
+    """Return the provider for any variant of its name, or None if unknown."""
     name = written.lower()
     provider = _BY_SPELLING.get(_folded(name))
     if provider is None:
@@ -110,32 +111,37 @@ def find(written: str) -> Provider | None:
 
 @lru_cache(maxsize=2048)
 def canonical(written: str) -> str:
-    """A provider's name as records have it: OpenTelemetry's, else the written one in lower case."""
+    """
+    Return a provider's name as records have it: OpenTelemetry's name, else the reported one in lower case.
+    """
     provider = find(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
-    """A provider's name as rate cards have it; unknown names with `-` between their words."""
+    """Return a provider's name as in rate cards. Unknown names get `-` between words."""
     provider = find(written)
     return _folded(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
-    """A provider's name as bills have it; unknown names as they are."""
+    """Return a provider's name as on bills. Unknown names stay unchanged."""
     provider = find(written)
     return written if provider is None or not provider.display else provider.display
 
 
 @lru_cache(maxsize=2048)
 def family(written: str) -> str:
-    """The one name of whoever sells a model, over all of its services: Vertex AI and the Gemini API are Google's."""
+    """
+    Return the name of the company that sells a model, for all of its services: Google for Vertex AI and
+    the Gemini API.
+    """
     card = card_name(written)
     return _FAMILIES.get(card, card)
 
 
 def is_self_hosted(written: str) -> bool:
-    """True if the name is that of a model server, which serves models at no listed price."""
+    """Return True if the name is that of a model server, which has no listed price."""
     return _folded(written.lower()) in _SELF_HOSTED
 
 

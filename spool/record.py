@@ -1,9 +1,9 @@
 """
-The normalised record types: the one vocabulary that receivers, storage and destinations share.
+The normalized record types that receivers, storage and destinations share.
 
-A record is packed as a tagged msgpack array, so fields are only ever added at the end and always with a
-default: an entry written by an older version stays readable. Times are nanoseconds since the epoch, money is
-decimal text, unknown is None and never zero.
+A record is packed as a tagged msgpack array. So add new fields only at the end and with a default; entries of
+older versions then stay readable. Times are nanoseconds since the epoch, money is decimal text, and unknown
+is None, never zero.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 CURRENCY = "USD"
 TOKEN_UNIT = "{token}"
 NS = 1_000_000_000
-MAX_TAGS = 32  # of one record
+MAX_TAGS = 32  # per record
 _EXACT = Context(prec=100)
 
 
-# Not frozen: the intake fills in attribution and price before a record is kept, and msgspec.structs.replace
-# costs more than a whole price look-up.
+# Not frozen, because the intake fills in attribution and price before a record is stored.
+# msgspec.structs.replace would cost more than a whole price lookup.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     """One AI call. Input includes cached tokens, output includes reasoning."""
 
@@ -65,29 +65,30 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a
-    # restart.
+    # Further names of the call (spool.identity), 16 bytes each. Only the log reads them, to recognize the
+    # call after a restart.
     also: bytes | None = None
-    # of cache_write_tokens, those kept for an hour; told by some sources
+    # the part of cache_write_tokens that is cached for an hour; only some sources report it
     cache_write_1h_tokens: int | None = None
-    region: str | None = None  # where the provider processed it, in the provider's word; told by some sources
-    # Of a shadow that was a call of its own until a further report fitted it and another: the id of that
-    # other one.
+    # where the provider processed the call, in its own notation; only some sources report it
+    region: str | None = None
+    # Id of the record that counts the call, for a shadow that was a call of its own until a report
+    # matched both records.
     counted_by: bytes | None = None
-    sender_key: str | None = (
-        None  # the name of the Tollhouse key that brought it first; stays in the installation
-    )
-    # What it used beside plain text tokens, by the names of spool.meters: an integer, or decimal text where
-    # the unit has fractions.
+    # name of the Tollhouse key that first sent the call; never leaves the installation
+    sender_key: str | None = None
+    # Use in addition to plain text tokens, by the names of spool.meters. An integer, or decimal text if the
+    # unit has fractions.
     meters: dict[str, int | str] = {}
-    # What it cost in another currency than dollars: decimal text by the code of the currency. Then `cost` is None.
+    # Cost in other currencies than dollars: decimal text by currency code. `cost` is None then.
     charges: dict[str, str] = {}
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
     """
-    A token or cost counter's delta. `value` is an integer for tokens and decimal text for money, whose `unit` is the
-    code of a currency.
+    Increase of a token or cost counter. `value` is an integer for tokens, and decimal text for money.
+
+    For money, `unit` is a currency code.
     """
 
     kind: ClassVar[str] = "usage_metric"
@@ -109,8 +110,8 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    sender_key: str | None = None  # as above
-    # The meter (spool.meters) that its tokens are, where it counts those of one modality apart.
+    sender_key: str | None = None  # as in Inference
+    # The meter (spool.meters) of its tokens, if it counts one modality separately.
     meter: str | None = None
 
 
@@ -118,7 +119,10 @@ Scalar = str | int | float | bool
 
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
-    """One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded."""
+    """
+    One metered event. `source` is the event's own. `data` and `tags` (its further attributes) are
+    limited in size.
+    """
 
     kind: ClassVar[str] = "usage_event"
     topic: ClassVar[str] = USAGE_EVENTS
@@ -132,15 +136,16 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
     data: dict[str, Scalar] = {}
     tags: dict[str, str] = {}
     shadow: bool = False
-    request: bytes | None = None  # as below
+    request: bytes | None = None  # as in UnitCostOperation
 
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
     """
-    One record of a unit-cost request, with what the request does to its stream.
+    One record of a unit-cost request, with the operation on its stream.
 
-    `dimensions` are the filter of an allocation record (several values a key) or the associated cost of a
-    metric record (one). `value` is decimal text of at most 15 digits, None where the operation has none.
+    For an allocation record, `dimensions` are its filter, with several values per key. For a metric record,
+    they are its associated cost, with one value. `value` is decimal text of at most 15 digits, None if the
+    operation has none.
     """
 
     kind: ClassVar[str] = "unit_cost"
@@ -149,21 +154,21 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     id: bytes
     source: str = "unit-cost"
     stream: str
-    stream_type: str  # allocation, metric
-    operation: str  # sum, replace, delete; create and drop are of the stream as a whole
+    stream_type: str  # allocation or metric
+    operation: str  # sum, replace or delete; create and drop apply to the whole stream
     start_time: int | None = None
     granularity: str | None = None  # HOURLY, DAILY, MONTHLY
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
-    shadow: bool = False  # it never leaves: creating is part of the first sum
-    # Of the first record that a request under an idempotency key brought: the two names of the request
-    # (spool.identity), 16 bytes each. Only the log reads them, to know the request after a restart.
+    shadow: bool = False  # never delivered, because the first sum creates the stream
+    # The two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new
+    # record. Only the log reads them, to recognize the request after a restart.
     request: bytes | None = None
 
 
 class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
-    """One billing drop, whole: `body` is the JSON as it was received, and leaves as it is."""
+    """One hourly file of billing rows, complete. `body` is the JSON as received, and is sent unchanged."""
 
     kind: ClassVar[str] = "billing_drop"
     topic: ClassVar[str] = BILLING_DATA
@@ -177,16 +182,16 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     body: bytes = b"{}"
     start_time: int | None = None
     shadow: bool = False
-    upstream_id: str | None = None  # of its connection when it came, where that differs
-    request: bytes | None = None  # as above
+    upstream_id: str | None = None  # upstream id of its connection on arrival, if it differs
+    request: bytes | None = None  # as in UnitCostOperation
 
 
-# Tag 6 is not given.
+# Tag 6 is not used.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    What became known of a call after its record closed: the call as it was counted until then, and as it is.
+    Change of a call after its record was closed: the call as counted before, and in its new state.
 
-    The record stays as it is. `before` has what earlier corrections of it said. Sums count `after` in place of
+    The record itself is not changed. `before` includes earlier corrections. Sums count `after` in place of
     `before`, in the hour of `start_time`.
     """
 
@@ -194,8 +199,8 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     topic: ClassVar[str] = AI_TELEMETRY
 
     id: bytes
-    source: str  # that told it
-    corrects: bytes  # the record's id
+    source: str  # source of the late report
+    corrects: bytes  # id of the corrected record
     reason: str  # late_usage, final_cost, not_billed
     known_at: int
     start_time: int
@@ -205,10 +210,10 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
 
 
 AiRecord = Inference | UsageMetric
-KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # what may come under an idempotency key
+KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # types that may be sent under an idempotency key
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
-# What a later report of the same call may fill while the record is open, when the first left it null.
+# Fields that a later report of a call may fill while the record is open, if they are null.
 AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
@@ -216,42 +221,42 @@ AMENDABLE = (
     "region",
 )  # fmt: skip
 
-_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # in the JSON only where a source tells them
+_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # in the JSON only if a source reports them
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Records as one msgpack array, uncompressed."""
+    """Pack records as one msgpack array, uncompressed."""
     return _encoder.encode(list(records))
 
 
 def unpack(packed: bytes) -> list[Record]:
-    """The inverse of `pack`; msgspec.DecodeError when the bytes are not that."""
+    """Unpack records. Raises msgspec.DecodeError for other bytes."""
     return _decoder.decode(packed)
 
 
 def names_of(record: Record) -> Iterable[bytes]:
-    """The further names of a call."""
+    """Return the further names of a call."""
     also = record.also if isinstance(record, Inference) else None
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
 def request_names_of(record: Record) -> Iterable[bytes]:
-    """The names of the request that brought it, if the record bears them."""
+    """Return the names of the request that sent a record, if the record has them."""
     names = record.request if isinstance(record, KeyedRecord) else None
     return () if names is None else (names[:16], names[16:])
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Every digit of an amount in plain notation: no exponent, no trailing zeros."""
+    """Format an amount with all its digits: no exponent, no trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing zeros."""
+    """Format a record's time in UTC with `Z`, with up to nine digits of a second and no trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -266,7 +271,7 @@ def moment(at: None) -> None: ...
 @overload
 def moment(at: float | None) -> str | None: ...
 def moment(at: float | None) -> str | None:
-    """When something happened: RFC 3339 in UTC, with three digits of a second, whatever they are."""
+    """Format a time in RFC 3339, UTC, always with three digits of a second."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
@@ -274,7 +279,7 @@ def moment(at: float | None) -> str | None:
 
 
 def border(at: float) -> str:
-    """Write the begin or end of a period of whole seconds, in UTC."""
+    """Format a time in whole seconds, UTC."""
     return f"{_second(int(at))}Z"
 
 
@@ -283,7 +288,10 @@ def _second(at: int) -> str:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """The canonical JSON form, which also leaves: ids in hex, times as text, every field but `sender_key`."""
+    """
+    Return the canonical JSON form, as sent to destinations: ids in hex, times as text, every
+    field except `sender_key`.
+    """
     if isinstance(record, Correction):
         return _correction_as_json(record)
     row: dict[str, Any] = {"kind": record.kind}
@@ -343,18 +351,20 @@ _CORRECTED_TEXTS = (
 
 
 def counted_cost(call: Inference) -> Decimal:
-    """The cost of a call that counts as spend, 0 if it is not known."""
+    """Return the cost of a call that counts as spend, 0 if unknown."""
     stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
 
 
 def counted_charge(call: Inference, currency: str) -> Decimal:
-    """The amount in a currency other than dollars that counts as spend."""
+    """Return the amount in another currency than dollars that counts as spend."""
     return Decimal(0 if call.status == "cached" else call.charges.get(currency, 0))
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
-    """Amounts by which the call costs more than it was counted for, by currency; those in dollars apart."""
+    """
+    Return the amounts in other currencies than dollars by which a correction raises the cost, by currency.
+    """
     with localcontext(_EXACT):
         return {
             name: counted_charge(record.after, name) - counted_charge(record.before, name)
@@ -363,18 +373,20 @@ def charge_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def cost_difference(record: Correction) -> Decimal:
-    """The amount by which the call costs more than it was counted for; negative for less."""
+    """Return the dollars by which a correction raises the cost of its call, negative if it lowers it."""
     with localcontext(_EXACT):
         return counted_cost(record.after) - counted_cost(record.before)
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """The number of tokens, one of CORRECTED_COUNTS, that the call has more than was counted; negative for fewer."""
+    """Return the change of a token count, one of CORRECTED_COUNTS. Negative for fewer tokens."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 
 def _correction_as_json(record: Correction) -> dict[str, Any]:
-    """`cost` and the counts are signed differences to what was counted before; of the call itself as it is now."""
+    """
+    Encode a correction. `cost` and the counts are signed differences; other fields are those of the new state.
+    """
     row: dict[str, Any] = {
         "kind": record.kind,
         "id": record.id.hex(),

@@ -1,6 +1,6 @@
 """
-How keys share what is one for all of them: no key gets more than it leaves free, so one that floods a table
-leaves room for another. Pure; whoever keeps the rows asks here.
+Shares of keys in common limits. No key gets more than it leaves free, so a key that floods a table leaves
+space for others. Pure: the owners of the rows ask here.
 """
 
 from __future__ import annotations
@@ -14,43 +14,47 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
-NEARLY_FULL = 0.8  # of its share: then the operator hears which key it is
-HEAP_ENTRIES = 64  # of a heap, apart from two for each owner, before it is made again
+NEARLY_FULL = 0.8  # part of its share from which the operator is told about a key
+HEAP_ENTRIES = 64  # entries of a heap, in addition to two per owner, from which it is rebuilt
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
-    """True if a key that has `own` of `total` may add `n`: it gets no more than was free before."""
+    """Return True if a key with `own` of `total` may add `n`. It then has no more than was free before."""
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """How much of a limit one key holds, and the most that it may have while the others keep what they have."""
+    """Use of a limit by one key, and the most that it may use while the others keep their use."""
 
-    limit: str  # the name of the setting
+    limit: str  # name of the setting
     key: str
     held: int
     most: int
-    gives_way: bool = False  # beyond it its oldest go, and nothing is refused
+    gives_way: bool = False  # beyond the limit, its oldest entries are dropped and nothing is refused
 
 
 class HeldByKey(NamedTuple):
-    """What waits of each key, by number and by bytes."""
+    """Waiting items by key, as numbers and as bytes."""
 
     items: Mapping[str, int] = {}
     bytes: Mapping[str, int] = {}
 
 
 def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """The keys that hold nearly what they may, by what each holds; "" is what no key brought."""
+    """
+    Yield the keys that nearly use up their share. `held` is the use by key, with "" for items without a key.
+    """
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # with so many it has as many as it leaves free
+        share = (most - (total - own) + 1) // 2  # with this number a key has as much as it leaves free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 
 def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """The key that has the most, so that its oldest go first, where nearly all is in use; "": no key brought it."""
+    """
+    Yield the key with the largest use, whose oldest entries are dropped first, if the limit is nearly used up.
+    """
     total = sum(held.values())
     key = max(held, key=lambda each: held[each], default="")
     if total >= NEARLY_FULL * most:
@@ -59,10 +63,10 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
 
 class Holdings(Mapping[Owner, int]):
     """
-    What each owner holds. Finds the owner that holds the most without looking at the others.
+    Use by owner. Finds the owner with the largest use without looking at all owners.
 
-    The heap is made when it is first needed. It has an entry for each change since then, of which the newest of an
-    owner is right; it is made again when most are old.
+    A heap is built at the first search. Each later change adds an entry, and only the newest entry of an
+    owner is valid. The heap is rebuilt when most entries are outdated.
     """
 
     def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
@@ -80,7 +84,7 @@ class Holdings(Mapping[Owner, int]):
         return len(self._amounts)
 
     def add(self, owner: Owner, amount: int) -> None:
-        """Add an amount, which may be negative; an owner that holds nothing any more is forgotten."""
+        """Add an amount, which may be negative. An owner with a use of 0 is removed."""
         held = self._amounts.get(owner, 0) + amount
         if held:
             self._amounts[owner] = held
@@ -91,21 +95,24 @@ class Holdings(Mapping[Owner, int]):
         if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
             self._heap = None
             return
-        self._changes -= 1  # of two owners with as much the one that changed last is first
+        self._changes -= 1  # of two owners with equal use, the one that changed last comes first
         heappush(self._heap, (-held, self._changes, owner))
 
     def fullest(self) -> Owner:
-        """Return the owner that holds the most. KeyError if nobody holds anything."""
+        """Return the owner with the largest use. Raises KeyError if there is no owner."""
         heap = self._in_order()
         while heap:
             held, _, owner = heap[0]
             if self._amounts.get(owner) == -held:
                 return owner
             heappop(heap)
-        raise KeyError("nobody holds anything")
+        raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Yield the owners from the one with the most on. Each costs the logarithm of those before it."""
+        """
+        Yield the owners in descending order of use. Each step costs the logarithm of the number of
+        steps before it.
+        """
         heap = self._in_order()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
@@ -134,10 +141,10 @@ def fullest_first(
     gone: Mapping[Owner, Collection[K]] = MappingProxyType({}),
 ) -> Iterator[K]:
     """
-    Yield what is removed to make room, in order: the oldest of the key that holds the most by then.
+    Yield what to remove to make space: at each step, the oldest entry of the key that then has the largest use.
 
-    A queue is asked for when something of it is removed. `gone` is removed in any case, by its owners: it is not
-    yielded, and nobody holds it any more.
+    `queue_of` is called when the first entry of a key is removed. `gone` lists entries, by owner, that are
+    removed anyway. They are not yielded and do not count as use.
     """
     fullest = held.fullest_first()
     next_owner = next(fullest, None)
@@ -162,9 +169,10 @@ def fullest_first(
 
 class Shared(Generic[K, V]):
     """
-    Values by name, each with the key that it belongs to, in the order in which they were put.
+    Values by name, each with the key that owns it, in order of insertion.
 
-    Over `most` the oldest of the key goes that has the most. Nothing here depends on the number of keys.
+    Over `most`, the oldest value of the key with the most values is dropped. No cost depends on the
+    number of keys.
     """
 
     def __init__(self, most: int) -> None:
@@ -181,7 +189,7 @@ class Shared(Generic[K, V]):
         return None if found is None else found[1]
 
     def put(self, name: K, value: V, owner: str) -> V | None:
-        """Put a value in as the newest; returns the one that had to go, None if there was room."""
+        """Insert a value as the newest. Return the value that was dropped, None if there was space."""
         before = self._values.get(name)
         if before is not None:
             if before[0] == owner:
@@ -200,7 +208,9 @@ class Shared(Generic[K, V]):
         return self.pop(next(iter(self._names_of[self.held.fullest()])))
 
     def forget(self, is_old: Callable[[V], bool], most: int) -> int:
-        """Forget at most so many of the values that are old; how many. Each key's are looked at from its oldest on."""
+        """
+        Drop at most `most` old values and return how many. Each key's values are checked from the oldest on.
+        """
         forgotten = 0
         for owner in list(self._names_of):
             while forgotten < most and (names := self._names_of.get(owner)):

@@ -1,10 +1,10 @@
 """
-What a provider billed or metered, as its reports say it: values, rules, and what is asked of those that
-keep it. Pure.
+Statements: amounts that a provider billed or metered, as in its reports. Values, rules, and a
+storage protocol. Pure.
 
-Equal cells are added up, days are replaced as a whole, and money stays exact. Rows stand with the UTC day in which
-their bucket starts. A row that starts outside of its statement's span (a correction of an earlier month) is billed
-with it, and stands with the span's first day; `corrects` keeps its own time.
+Equal cells are added up, days are replaced as a whole, and money is exact. A row belongs to the UTC day in
+which its bucket starts. A row that starts outside its statement's span, such as a correction of an earlier
+month, is billed with the statement. It is filed under the span's first day, and `corrects` keeps its own time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.operators import Actor
 
-# Units; money in another currency has its code in small letters. ACCRUED are dollars that a bill has more, or less,
-# where fees are on what they cover and not on the day of the purchase: of rows that were kept without
-# `amount_effective`.
+# Units. Money in another currency has its code in lower case. ACCRUED are dollars by which a bill changes if
+# fees are assigned to the usage that they cover instead of the day of purchase. Only rows stored without
+# `amount_effective` have it.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
-# Seats of assistants: as a kind their fees, as a unit their number, a seat of a whole month being one.
+# Seats of assistants. The kind SEAT is their fee, the unit SEATS their number; a seat for a whole month is 1.
 SEAT, SEATS = "seat", "seats"
-# What a line of a bill is, where its kind alone does not tell. COVERED is paid by a commitment, UNUSED is
-# what nobody used of one.
+# Types of a line that its kind does not show. COVERED is paid by a commitment; UNUSED is the unused part of one.
 REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
 LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
 DAY_S = 86400
@@ -38,20 +37,20 @@ DAY_S = 86400
 
 class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One cell of a provider's report. What the report does not say is None.
+    One cell of a provider's report. A fact that the report does not state is None.
 
-    A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the
-    bucket's own edges in epoch seconds. `settled` is False while the provider may still restate the row.
+    A token is in exactly one row of its bucket; `input` excludes cached tokens. `start` and `end` are the
+    bucket's edges in epoch seconds. `settled` is False while the provider may still change the row.
 
-    `amount_list`, `amount_contracted` and `amount_effective` are what it costs at list prices, at
-    negotiated prices, and with fees on what they cover. `line_type` is one of LINE_TYPES. `line_id` is that
-    of lines that are of no tokens: a cell of tokens is made of many lines. `corrects` to `corrects_until`
-    is the time whose calls are given money back for, or charged anew.
+    `amount_list`, `amount_contracted` and `amount_effective` are the cost at list prices, at negotiated
+    prices, and with fees assigned to the usage that they cover. `line_type` is one of LINE_TYPES. `line_id`
+    is set for lines without tokens, because a cell of tokens consists of many lines. `corrects` to
+    `corrects_until` is the time of the calls that a credit or a later charge is for.
     """
 
     source: str
-    provider: str  # as spool.providers names it
-    account: str | None  # organization, project, workspace, resource
+    provider: str  # in the notation of spool.providers
+    account: str | None  # organization, project, workspace or resource
     key: str | None
     model: str | None  # as billed
     start: int
@@ -78,10 +77,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A report of one source from `start` to `end`: what it leaves out there was not billed.
+    A report of one source from `start` to `end`. What it leaves out there was not billed.
 
-    `account` tells reports of one source apart that are of different customers. `read_at` is when the
-    provider said it, `name` where it came from. Days that end after `settled_until` are open, also those
+    `account` distinguishes reports of one source about different customers. `read_at` is when the provider
+    reported it, and `name` where it came from. Days that end after `settled_until` are open, including days
     without a row.
     """
 
@@ -97,7 +96,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open."""
+    """Consecutive UTC days of one source and provider, all read at once, and all settled or all open."""
 
     source: str
     provider: str
@@ -111,7 +110,10 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled."""
+    """
+    Stored statement of one source and account for a month. `billed` is in dollars. `settled` counts
+    the settled `days`.
+    """
 
     id: str
     source: str
@@ -129,7 +131,7 @@ class StatementMonth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A day whose amounts a later report changed, in dollars and tokens."""
+    """A day with amounts that a later report changed, in dollars and tokens."""
 
     day: int
     billed_before: Decimal
@@ -140,7 +142,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """What a statement changed. `rows` stand for its span now."""
+    """Changes that a statement made. `rows` is the number of rows for its span now."""
 
     rows: int
     days: int
@@ -152,11 +154,11 @@ class StatementOutcome:
 # -- rules ---------------------------------------------------------------------------------------------------
 
 
-MAX_DAYS = 400  # of one statement
-MAX_DIGITS = 60  # of an amount
-MAX_DECIMALS = 27  # as many as the ledger's money has
+MAX_DAYS = 400  # per statement
+MAX_DIGITS = 60  # per amount
+MAX_DECIMALS = 27  # as in the totals
 MAX_TEXT = 300
-MAX_DAY_ROWS = 50_000  # different cells of a source, account and day
+MAX_DAY_ROWS = 50_000  # different cells of a source and account on one day
 
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
@@ -190,7 +192,10 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 
 class RowAmounts(NamedTuple):
-    """The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover."""
+    """
+    Amounts of a row: as billed, at list prices, at negotiated prices, and with fees assigned to the usage
+    that they cover.
+    """
 
     amount: Decimal
     amount_list: Decimal | None = None
@@ -202,11 +207,11 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """Add each; what one side does not tell is not told of both."""
+        """Add the amounts. An amount that one side does not have is None in the result."""
         return self.each(_added, other)
 
     def each(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
-        """Change what is told."""
+        """Change each amount that is not None."""
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
@@ -215,7 +220,7 @@ def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """Sum rows to one for each cell, in a fixed order; cells of 0 are left out."""
+    """Sum rows per cell, in a fixed order. Cells of 0 are left out."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -235,31 +240,32 @@ def _plain_if_told(amount: Decimal | None) -> Decimal | None:
 
 
 def plain(amount: Decimal) -> Decimal:
-    """The same number without an exponent and trailing zeros, so that equal amounts are equal texts."""
+    """Return the same number without exponent and trailing zeros, so that equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
 
 
 def check(statement: Statement) -> None:
-    """Invalid if the statement cannot be kept."""
+    """Raise Invalid if the statement cannot be stored."""
     if statement.start >= statement.end:
-        raise Invalid("a statement starts before it ends")
+        raise Invalid("a statement must start before it ends")
     if statement.end - statement.start > MAX_DAYS * DAY_S:
-        raise Invalid(f"a statement is of at most {MAX_DAYS} days; import a shorter span")
+        raise Invalid(f"a statement covers at most {MAX_DAYS} days. Import a shorter time range")
     if not _in_years(statement.start) or not _in_years(statement.end):
-        raise Invalid("a statement is of the years 2000 to 2999")
+        raise Invalid("a statement must be within the years 2000 to 2999")
     for row in statement.rows:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
         if any(each is not None and _is_too_long(each) for each in RowAmounts.of(row)):
             raise Invalid(
-                f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals"
+                f"an amount must be a number of at most {MAX_DIGITS} digits with at most "
+                f"{MAX_DECIMALS} decimals"
             )
         texts = [getattr(row, name) for name in _TEXTS]
         if any(text is not None and len(text) > MAX_TEXT for text in texts):
-            raise Invalid(f"a text of a statement has at most {MAX_TEXT} characters")
+            raise Invalid(f"a text of a statement must have at most {MAX_TEXT} characters")
         if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):
-            raise Invalid("a row of a statement starts before it ends, in the years 2000 to 2999")
+            raise Invalid("a row of a statement must start before it ends, within the years 2000 to 2999")
 
 
 def _is_too_long(amount: Decimal) -> bool:
@@ -274,7 +280,7 @@ def _in_years(seconds: int) -> bool:
 
 
 def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """Every day of the span with its rows; a row that starts outside stands with the first day."""
+    """Return every day of the span with its rows. A row that starts outside is filed under the first day."""
     found: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
     first = next(iter(found))
     for row in statement.rows:
@@ -287,7 +293,7 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
 
 
 def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
-    """Rows that a statement of this span leaves as they are."""
+    """Yield the rows that a statement of this span leaves unchanged."""
     return (row for row in rows if not start <= row.start < end)
 
 
@@ -308,7 +314,7 @@ def day_from(text: str) -> int:
 
 
 def statement_id(source: str, account: str, month: str) -> str:
-    """The same in every installation."""
+    """Return the id of a statement, which is the same in every installation."""
     named = msgspec.json.encode([source, account, month])
     return f"st_{sha256(named).hexdigest()[:20]}"
 
@@ -326,47 +332,52 @@ def packed(rows: Sequence[StatementRow]) -> str:
 
 
 def unpacked(body: Mapping[str, Any] | None) -> list[StatementRow]:
-    """The rows of a day's document; RegistryDamaged if it is none."""
+    """Decode the rows of a day's document. Raises RegistryDamaged if it is invalid."""
     if body is None:
         return []
     try:
         return _rows.decode(zlib.decompress(base64.b64decode(body["rows"])))
     except (KeyError, TypeError, ValueError, zlib.error, msgspec.MsgspecError) as error:
-        raise RegistryDamaged(f"a day of a statement cannot be read: {error}") from error
+        raise RegistryDamaged(f"a stored day of a statement is unreadable: {error}") from error
 
 
 def digest(rows: Sequence[StatementRow]) -> str:
     return sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-# -- what is asked of those that keep statements -------------------------------------------------------------
+# -- protocol of the storage of statements ---------------------------------------------------------------------
 
 
 class Statements(Protocol):
-    """A statement replaces what is kept of its source and account in its span, and nothing else. Nothing is added."""
+    """
+    Storage of statements. A statement replaces the stored rows of its source and account in its span,
+    and nothing else.
+    """
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         """
-        The same statement again changes nothing. Invalid if a value breaks a rule, NotAllowed if it is too large.
+        Store a statement. Storing the same statement again changes nothing.
+
+        Raises Invalid if a value breaks a rule, NotAllowed if it is too large.
         """
         ...
 
     async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        """Rows whose bucket lies in the span at least in part."""
+        """Return the rows with buckets that overlap the span."""
         ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """The days that are covered, also those without a row."""
+        """Return the covered days, including those without a row."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Forget a month; NotThere if there is none of this id."""
+        """Delete a month. Raises NotThere if there is none with this id."""
         ...
 
     async def pull_state(self, name: str) -> Mapping[str, Any] | None:
-        """Return the stored state of a pull; None if it never ran."""
+        """Return the stored state of a pull, or None if it never ran."""
         ...
 
     async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

@@ -1,7 +1,7 @@
 """
-The seam of the storage: everything that a Tollhouse keeps, whatever engine keeps it.
+Interface of the storage: everything that Tollhouse stores, whatever the engine.
 
-`spool.engines.open_storage` opens one. Nobody outside an engine's folder writes SQL or knows a file name.
+`spool.engines.open_storage` opens a storage. Only the folder of an engine contains SQL and file names.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
     """
-    How a storage is opened.
+    Options for opening a storage.
 
-    `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many
-    numbers the ledger counts in one transaction. `registry_clock` gives the times of changes to keys,
-    operators and insights, None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone,
-    and keep the old file aside. `native` is the compiled module; None: it is not used.
-    `declared` are the tables of the registry that the packages above declare.
-    `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
+    `cache_bytes`: limit of the cache of decoded entries, None for the engine's default. `ledger_chunk`:
+    record numbers that the ledger counts per transaction. `registry_clock`: clock for changes of keys,
+    operators and insights, None for `clock`. `new_registry`: start a new registry if it is damaged or
+    missing, and keep the old file aside. `native`: the compiled module, None for no use of it. `declared`:
+    tables of the registry that higher packages declare. `is_unfinished_copy`: open a storage that is still
+    being copied, which only the copy itself may do.
     """
 
     settings: SpoolSettings
     clock: Clock
-    directory: Path = Path()  # that of the data, for engines that keep files
+    directory: Path = Path()  # data directory, for engines with files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
@@ -58,41 +58,42 @@ class StorageOptions:
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
-    storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that nodes share
+    storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that several nodes share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """A copy of the database that follows it. `is_synchronous`: commits may wait for it."""
+    """A database that replicates this one. `is_synchronous`: commits may wait for it."""
 
     name: str
     is_synchronous: bool
-    lag_bytes: int  # that it has not flushed yet
+    lag_bytes: int  # bytes that it has not flushed yet
     lag_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseHealth:
     """
-    Figures of a database that nodes share: every node tells the same, but for `failed_connections`.
+    Figures of a database that several nodes share. They are the same on every node, except for
+    `failed_connections`.
 
-    `standbys` and `oldest_transaction_s` are None where the role may not see them. `needs_standby`: nothing
-    is kept without a synchronous one. Waits are those of this moment: how many, and the longest.
+    `standbys` and `oldest_transaction_s` are None if the database role may not see them. `needs_standby`:
+    commits need a synchronous standby. Waits are those of this moment, as their number and the longest.
     """
 
     needs_standby: bool
     standbys: Sequence[Standby] | None
-    standby_waits: int  # commits that a standby has not confirmed
+    standby_waits: int  # commits that no standby has confirmed yet
     standby_wait_s: float
-    head_waits: int  # nodes that wait until another one has committed
+    head_waits: int  # nodes that wait for another node's commit
     head_wait_s: float
-    oldest_transaction_s: float | None  # of anybody in this database
-    connections: int  # of all that use the server
+    oldest_transaction_s: float | None  # of any client of this database
+    connections: int  # of all clients of the server
     max_connections: int
-    failed_connections: int  # attempts of this node that failed
-    nodes: int  # live ones
+    failed_connections: int  # failed attempts of this node
+    nodes: int  # live nodes
     leases_held: int
-    leases_free: int  # that a live node would hold, and none does
+    leases_free: int  # leases that a live node needs but none holds
     reporters: int  # rows of `Heard`
 
 
@@ -101,7 +102,7 @@ async def no_database() -> DatabaseHealth | None:
 
 
 async def _no_copies(into: Path) -> None:
-    raise NotAllowed("this storage engine keeps no files: back it up with its own tools")
+    raise NotAllowed("this storage engine stores no files. Back it up with the database's own tools")
 
 
 async def _never_damage(error: Exception) -> bool:
@@ -111,16 +112,19 @@ async def _never_damage(error: Exception) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    An open storage. `close` finishes what is being written and releases the data directory, whatever of it fails.
+    An open storage. `close` finishes the running writes and releases the data directory, even if a step fails.
 
-    `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the
-    log goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes
-    when the log had to be begun anew: progress through a log of another incarnation means nothing. `secret`
-    is the installation's. `is_shared`: other processes change it, too; `leases` say what of it this one may
-    run then. `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it
-    is written. `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable
-    while it is away. `is_damage` tells whether an error met since then is damage of the log, and remembers
-    it: opening again salvages.
+    `registry` is None while its file is damaged. The log continues, and `registry_problem` is the message for
+    operators. A damaged ledger is replaced and counted again from the log.
+
+    `incarnation` changes when the log had to be started again. Progress through a log of another incarnation
+    is meaningless. `secret` is the secret of the installation. `is_shared`: other processes change the
+    storage as well, and `leases` decide which tasks this process may run.
+
+    `copy` fills an empty directory with copies of the data as of one commit of the log, while the log is
+    being written. `health` returns the figures of a shared database, None without one. It raises
+    SpoolUnavailable while the database is unreachable. `is_damage` returns True if a later error is damage of
+    the log, and stores this fact, so that the next opening salvages.
     """
 
     log: Log
@@ -148,7 +152,9 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """Records of a damaged file: brought into the log, in it already, done with before the damage, and unreadable."""
+    """
+    Outcome for the records of a damaged file: imported, already known, settled before the damage, and unreadable.
+    """
 
     added: int
     known: int
@@ -157,23 +163,23 @@ class Recovered:
 
 
 def _never_newer(directory: Path) -> None:
-    """Nothing of a storage without files is in the directory."""
+    """Do nothing, because a storage without files has nothing in the directory."""
 
 
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
-    raise NotAllowed(f"{file} cannot be read: this storage engine keeps no files")
+    raise NotAllowed(f"{file} cannot be read, because this storage engine stores no files")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Administration:
     """
-    What an engine that several nodes share can do with its storage while no server has it open.
+    Administration of a storage that several nodes share, while no server has it open.
 
-    `problems`: every reason why a configuration cannot be used. `make` makes what is missing,
-    `bring_up_to_date` brings it to the version of this Tollhouse, `status` describes it (`problem`: why
-    nothing is kept), and `change` changes settings of all nodes. Their answers are for the operator. `lost`
-    has a sentence for each loss of what the node of a data directory had acknowledged; SpoolError when the
-    storage cannot be asked.
+    `problems`: every reason why a configuration is unusable. `make` creates what is missing.
+    `bring_up_to_date` migrates to the version of this Tollhouse. `status` describes the storage; its
+    `problem` says why nothing can be stored. `change` changes settings for all nodes. Operators see the
+    results. `lost` returns a sentence for each loss of data that the node of a data directory had
+    acknowledged. Raises SpoolError if the storage is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -187,15 +193,19 @@ class Administration:
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """
-    What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
+    Parts of an engine for code outside its folder. `docs/storage-engines.md` lists its obligations.
 
-    `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to
-    put into a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring
-    into the log what it does not have of a damaged file's records; NotAllowed for a file of which nothing can
-    be read. `administration`: None where the storage is of one node. `tables`: how all that a storage holds
-    is opened for another one to take over; NotAllowed while a node has it. `take_over`: fill an empty storage
-    with that; nobody may use what was made before it is finished. Both None: it cannot be copied. `check_not_newer`:
-    SpoolFromTheFuture where a newer release has written into a data directory, which may be in use.
+    `is_new`: whether a data directory has no data of the engine; raises OSError if it cannot be read.
+    `version`: version for bug reports. `known_faults`: faults of that version, with their effects.
+    `check_not_newer`: raise SpoolFromTheFuture if a newer release wrote into a data directory, which may
+    be in use.
+
+    `recover`: import the records of a damaged file that the log does not have. Raises NotAllowed if nothing
+    in the file is readable. `administration`: None for a storage of a single node.
+
+    `tables`: open all data for a copy to another storage. Raises NotAllowed while a node has them open.
+    `take_over`: fill an empty storage with them. Nobody may use it before it is finished. Both are None if
+    the storage cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

@@ -1,9 +1,8 @@
 """
-Unit-cost streams: what each stream is, and the total of each of its records.
+Unit-cost streams: the definition of each stream, and the total of each of its records.
 
-Totals move in the same transaction as the operations that move them, and in the order of the log. Here is
-what each operation does, whatever engine keeps the rows. Records that are equal in all but their value are
-the same record.
+Totals change in the same transaction as the operations, in the order of the log. This module defines each
+operation for all storage engines. Records that are equal except for their value are the same record.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ HOURLY, DAILY, MONTHLY = "HOURLY", "DAILY", "MONTHLY"
 GRANULARITIES = (HOURLY, DAILY, MONTHLY)
 SUM, REPLACE, DELETE, CREATE, DROP = "sum", "replace", "delete", "create", "drop"
 
-_EXACT = Context(prec=100)  # totals of 15-digit values, however many and however far apart
+_EXACT = Context(prec=100)  # exact for totals of any number of 15-digit values of any size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """
-    What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known yet.
+    Fixed properties of a stream. `keys` are the names of its records' dimensions, None if not known yet.
     """
 
     name: str
@@ -49,9 +48,10 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """
-    One record of a stream with what all operations made of its value.
+    One record of a stream with its value after all operations.
 
-    `whole`: every operation on it ever made is in this total, so that the total may replace what the service has.
+    `whole`: the total includes every operation ever made on the record, so it may replace the value in
+    your cost service.
     """
 
     stream: str
@@ -67,7 +67,9 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """`bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream."""
+    """
+    Size of a stream's totals in bytes. `created_by` is the name of a key, "" if no key created the stream.
+    """
 
     name: str
     created_by: str
@@ -77,7 +79,7 @@ class StreamSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
     """
-    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the dimensions.
+    Filter for totals: they begin in [since, until), in nanoseconds, and have one of the values in each dimension.
     """
 
     since: int | None = None
@@ -105,11 +107,11 @@ class StreamRows(Protocol):
     def put_stream(self, stream: Stream) -> None: ...
 
     def drop_stream(self, name: str) -> None:
-        """The stream and all its totals."""
+        """Delete the stream and all its totals."""
         ...
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """Read the totals that are asked for soon, by stream and key, at once."""
+        """Read at once the totals that will be needed, by stream and key."""
         ...
 
     def total(self, stream: str, key: str) -> Total | None: ...
@@ -122,33 +124,35 @@ class StreamRows(Protocol):
 
 
 class StreamReader(Protocol):
-    """What receivers and exporters ask."""
+    """Queries by receivers and exporters."""
 
     async def streams(self) -> Sequence[Stream]: ...
 
     async def totals(self, stream: str) -> Sequence[Total]: ...
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        """The totals that exist, by (stream, key)."""
+        """Return the totals that exist, by (stream, key)."""
         ...
 
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
-        """Totals of a stream, for a list; of a part of them."""
+        """Return a page of the totals of a stream, or of a part of them."""
         ...
 
     async def sizes(self) -> Sequence[StreamSize]:
-        """Return the size of each stream's totals and the key that created the stream."""
+        """Return the size of each stream's totals, and the key that created the stream."""
         ...
 
     async def own(self, stream: str, key: str) -> None:
-        """Note the key that created a stream; nothing changes where one is noted."""
+        """Store the key that created a stream, unless one is already stored."""
         ...
 
 
 def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
     """
-    Apply operations in their order. `since` is when this directory began to keep totals: a period that began
-    before it may have a history elsewhere.
+    Apply operations in order.
+
+    `since` is the time from which this data directory stores totals. A period that began earlier may have
+    a history elsewhere.
     """
     keyed = [(one, key_of(one) if one.operation in (SUM, REPLACE) else "") for one in operations]
     rows.read_ahead((one.stream, key) for one, key in keyed if key)
@@ -164,7 +168,7 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
 
 
 def stream_of(operation: UnitCostOperation) -> Stream:
-    """The stream as an operation describes it."""
+    """Return the stream as an operation describes it."""
     names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
     return Stream(
         name=operation.stream,
@@ -175,7 +179,7 @@ def stream_of(operation: UnitCostOperation) -> Stream:
 
 
 def key_of(operation: UnitCostOperation) -> str:
-    """The same for records that are equal in everything but their value, in hex."""
+    """Return a key, in hex, that is equal for records that differ only in their value."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -186,7 +190,7 @@ def key_of(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """The beginning of the hour, day or month (UTC); a metric's records are of a day."""
+    """Return the start of the UTC hour, day or month. Records of a metric are daily."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -197,13 +201,13 @@ def period_start(time_ns: int, granularity: str | None) -> int:
 
 
 def rounded_text(value: Decimal) -> str:
-    """Decimal text of at most 15 significant digits: what sums of doubles agree on."""
+    """Format a value with at most 15 significant digits, to which sums of doubles agree."""
     return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:
     """
-    What every stream is, in memory for the receivers: two first requests that disagree cannot both be taken.
+    Definitions of all streams, in memory, so that of two contradictory first requests only one is accepted.
 
     A claim holds until its operations are on disk or given up.
     """
@@ -211,7 +215,7 @@ class StreamBook:
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._known = {stream.name: stream for stream in streams}
         self._claimed: dict[str, tuple[Stream, int]] = {}
-        self._kept = frozenset(self._known)  # the names that were read last
+        self._kept = frozenset(self._known)  # names that were last read from the storage
 
     def find(self, name: str) -> Stream | None:
         claimed = self._claimed.get(name)
@@ -222,7 +226,7 @@ class StreamBook:
 
     @contextmanager
     def claim(self, stream: Stream) -> Iterator[None]:
-        """The caller has checked that `stream` agrees with what `find` returns."""
+        """Claim a stream. The caller has checked that `stream` agrees with the result of `find`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1
@@ -235,14 +239,13 @@ class StreamBook:
                 self._claimed[name] = now, users - 1
 
     def forget(self, name: str) -> None:
-        """Forget a stream that was dropped."""
         self._known.pop(name, None)
 
     def follow(self, streams: Sequence[Stream]) -> None:
         """
-        Take in the streams as all processes have made them.
+        Apply the streams as stored by all processes.
 
-        One that was never read is kept: its operations are committed at this moment.
+        A stream that was never read from the storage stays, because its operations are being committed.
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:
@@ -251,14 +254,14 @@ class StreamBook:
         self._kept = names
 
     def learn(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Take in operations that reached the log without a claim."""
+        """Apply operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merged(known, stream_of(operation))
 
 
 def merged(known: Stream | None, described: Stream) -> Stream:
-    """The known stream, its open fields filled from the description."""
+    """Return the known stream, with its open fields filled from the description."""
     if known is None:
         return described
     keys = described.keys if known.keys is None else known.keys
@@ -266,7 +269,7 @@ def merged(known: Stream | None, described: Stream) -> Stream:
 
 
 def is_same_stream(known: Stream | None, described: Stream) -> bool:
-    """True if a description says nothing that the known stream is not."""
+    """Return True if a description does not contradict the known stream."""
     if known is None:
         return True
     if known.type != described.type:
@@ -307,7 +310,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Remove every total of the period that has the element and dimensions that the operation names."""
+    """Delete every total of the period that has the element and dimensions of the operation."""
     known = rows.stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
@@ -319,34 +322,36 @@ def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
 
 
 def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
-    """True if a total has the same values as the operation in every dimension that the operation names."""
+    """Return True if a total has the operation's values in each dimension that the operation names."""
     named = operation.dimensions.items()
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in named)
 
 
-# -- how much totals may take up, shared by the keys that created the streams --------------------------------
+# -- limit on the size of totals, shared by the keys that created the streams ----------------------------------
 
 
-OVERHEAD = 192  # of a row and its place in the index, keys included
+OVERHEAD = 192  # bytes of a row and its index entry, with keys
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
-)  # of what a key may hold: over the one, totals that are settled go down to the other
+)  # parts of what a key may hold: over NEARLY_FULL, settled totals are removed down to ROOM
 
 
 def size_of(total: Total) -> int:
-    """About what a total takes up on disk."""
+    """Estimate the bytes of a total on disk."""
     dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()})
     texts = len(total.element_name or "") + len(dimensions) + len(total.value)
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
 
 
 class TotalsInHand:
-    """Totals that a transaction has read, what it changes of them, and how the sizes of their streams change."""
+    """
+    Totals that a transaction has read, its changes to them, and the changes in the sizes of their streams.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}  # by stream and key
-        self._sizes: dict[tuple[str, str], int] = {}  # as they are stored
+        self._sizes: dict[tuple[str, str], int] = {}  # as stored
         self._changed: set[tuple[str, str]] = set()
         self._growth: Counter[str] = Counter()
 
@@ -357,23 +362,26 @@ class TotalsInHand:
         return self._totals[place]
 
     def note(self, place: tuple[str, str], total: Total | None) -> None:
-        """Note a total as it is stored."""
+        """Note a total as stored."""
         self._totals[place] = total
         self._sizes[place] = size_of(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """Replace a total that was noted before, also as None."""
+        """Replace a total that was noted before, also one noted as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
     def remove(self, place: tuple[str, str]) -> None:
-        """Note that a total is removed; the caller deletes the row."""
+        """Note that a total is removed. The caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """The totals to store now, and by how many bytes streams grow with them; both in the order of their keys."""
+        """
+        Return the totals to store now, and the bytes by which streams grow with them. Both are in order
+        of their keys.
+        """
         changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
         for total in changed:
             place = (total.stream, total.key)
@@ -386,31 +394,33 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Forget the totals after they were settled: they are stored no longer."""
+        """Drop the totals after `settle`, because they may no longer match the storage."""
         self._totals.clear()
         self._sizes.clear()
 
 
 def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
-    """True if totals may be added to the streams of a key."""
+    """Return True if totals may be added to the streams of a key."""
     held, total = _held(sizes)
     return held[key] < max_bytes - total
 
 
 def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
-    """True if a key may create `n` more streams."""
+    """Return True if a key may create `n` more streams."""
     return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 
 def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
-    """Bytes to free by stream, the largest streams of a key first, where a key has nearly what it may."""
+    """
+    Return the bytes to free by stream, largest streams of a key first, for keys that nearly use up their share.
+    """
     held, total = _held(sizes)
     wanted: dict[str, int] = {}
     for key, own in held.items():
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
             continue
-        # What is freed counts twice: the key holds less, and more is free.
+        # Freed bytes count twice, because the key holds less and more space is free.
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda one: -one.bytes):
             if size.created_by == key and excess > 0:

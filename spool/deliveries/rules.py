@@ -8,9 +8,8 @@ from spool.log.books import ROUTE_TERMS
 
 # Maximum open deliveries of a route that cannot deliver. The rest of its backlog stays in the log.
 MAX_WAITING = 16
-STUCK_AFTER = (
-    8  # 5xx responses to a single record, while others were accepted, after which it is shown as stuck
-)
+# 5xx responses to a single record, while others were accepted, after which it is shown as stuck
+STUCK_AFTER = 8
 SUSPECT_AFTER = 3  # 5xx responses to a batch, while nothing was accepted, after which it is tried in halves
 # The same response, repeated this often under one key, is considered remembered by the destination.
 SAME_ANSWERS = 3

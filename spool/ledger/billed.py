@@ -35,9 +35,8 @@ COUNTED = "counted"  # basis of amounts that replace a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
 INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # closed days only
-AMORTIZED = (
-    BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
-)  # fees are assigned to the usage that they cover
+# fees are assigned to the usage that they cover
+AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
 _COUNTED = {

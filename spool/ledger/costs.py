@@ -138,9 +138,8 @@ def _totals(
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
-    texts: dict[
-        str | None, str | None
-    ] = {}  # each text once, because an engine makes new strings for every row
+    # each text once, because an engine makes new strings for every row
+    texts: dict[str | None, str | None] = {}
     row_count = 0
     for question in found:
         by_start = len(question.periods) > 1 or is_converted

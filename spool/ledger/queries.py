@@ -265,15 +265,13 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cached_output_tokens: int
     latency_ms: int
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, with the slower ones last
-    metered: int = (
-        0  # quantity of the queried meter, in millionths, without calls that a gateway cache answered
-    )
+    # quantity of the queried meter, in millionths, without calls that a gateway cache answered
+    metered: int = 0
     # Amounts in other currencies than dollars, as charged, and the amounts that could not be converted. The
     # latter are not part of `cost` and `reported`. Decimal text by currency.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
-    meters: Mapping[str, int] = msgspec.field(
-        default_factory=dict
-    )  # quantities in millionths, for EVERY_METER
+    # quantities in millionths, for EVERY_METER
+    meters: Mapping[str, int] = msgspec.field(default_factory=dict)
     converted: str = "0"  # the part of `cost` that was converted from other currencies
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 

@@ -25,9 +25,8 @@ from spool.registry.roles import LedgerSlice, RoleFilter
 _NAME = "(slice)"
 _YES = "yes"
 _MEMO = 10_000
-_MOST_COMBINATIONS = (
-    1000  # combinations of included values that are computed one by one for a derived dimension
-)
+# combinations of included values that are computed one by one for a derived dimension
+_MOST_COMBINATIONS = 1000
 
 
 class SlicedLedger:

@@ -28,9 +28,8 @@ DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed costs
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
-MONDAY_S = (
-    4 * DAY_S
-)  # the first Monday after the epoch, because weeks of rollups begin as those of queries do
+# the first Monday after the epoch, because weeks of rollups begin as those of queries do
+MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # after the hour of arrival; a later start time is not believed
 MS = 1_000_000

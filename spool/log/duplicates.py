@@ -32,9 +32,8 @@ DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
 _TOO_FAR_AHEAD_NS = -AHEAD_NS  # the lowest age of a start time that is believed
 BATCH = 16_384  # newest ids that become runs together, which takes a few milliseconds of sorting
-LARGE_BATCH = (
-    4096  # a fold of fewer ids runs before the next commit, because it takes only a millisecond or two
-)
+# a fold of fewer ids runs before the next commit, because it takes only a millisecond or two
+LARGE_BATCH = 4096
 HELD_BATCHES = 32  # ids of open records stay in the dict, up to this number of batches
 MAX_AGE_S = 86_400  # older ids become runs even if they are few, and older places of ids in runs are dropped
 PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run, at 17 bytes each
@@ -97,9 +96,8 @@ class DuplicateIndex:
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        self._look_again_at = (
-            0  # number of newest ids from which another look at the oldest of them is worthwhile
-        )
+        # number of newest ids from which another look at the oldest of them is worthwhile
+        self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0  # number of folds so far
 

@@ -14,9 +14,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-KEPT_S = (
-    5400.0  # covers the hour that counters look back, how outdated a row may be, and how long counters wait
-)
+# covers the hour that counters look back, how outdated a row may be, and how long counters wait
+KEPT_S = 5400.0
 CALLER_BYTES = 16
 FACT_BYTES = 4
 MOST_FACTS = 32  # per key, because an index must hold the key

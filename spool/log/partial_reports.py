@@ -51,9 +51,8 @@ class PendingChange:
     count: int = 0  # change of the number of waiting reports; negative if more were completed than added
     keep: list[PartialReport] = field(default_factory=list)  # each replaces the report under its key
     forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
-    expects: list[Expectation] = field(
-        default_factory=list
-    )  # versions that the submission was made from, if other processes may change them
+    # versions that the submission was made from, if other processes may change them
+    expects: list[Expectation] = field(default_factory=list)
 
 
 class PartialReports(Protocol):

@@ -44,18 +44,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
     pending: int = 0  # partial reports that began to wait, minus those that were completed or released
-    keep: Sequence[
-        PartialReport
-    ] = ()  # reports that wait from now on; each replaces the report under its key
+    # reports that wait from now on; each replaces the report under its key
+    keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys whose reports no longer wait
     # versions this was made from; if one has changed, only this submission of the group is refused, with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # senders that reported calls, as keys of spool.log.heard
     heard_by: str = ""  # the Tollhouse key that sent these calls
     left_out: int = 0  # tags that were dropped: over a limit, or with a name of content or of a secret
-    meter_too_large: int = (
-        0  # meters that were dropped: larger than their total, or larger than any call can use
-    )
+    # meters that were dropped: larger than their total, or larger than any call can use
+    meter_too_large: int = 0
     unrecognised: Sequence[
         tuple[str, ...]
     ] = ()  # attribute names of items that look like AI calls and match no dialect

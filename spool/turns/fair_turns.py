@@ -37,17 +37,15 @@ RECENT_S: Final = 10.0  # after a commit of one party, another is considered not
 # A party with less recent use and nothing to commit, such as a scraper, only counts as active while a
 # request is pending.
 LITTLE_S: Final = 0.05
-URGENT_S: Final = (
-    0.05  # a request that has run no step for this time waits for something else and delays nobody
-)
+# a request that has run no step for this time waits for something else and delays nobody
+URGENT_S: Final = 0.05
 # Pause between two steps of parties with more use while a request of a party with far less use is pending:
 # REST times the last step, within these bounds.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # a party used far less if its use, times this, is still lower
-HEAVY_S: Final = (
-    0.2  # a party that used less than this lately, which is a tenth of the time, gives way to nobody
-)
+# a party that used less than this lately, which is a tenth of the time, gives way to nobody
+HEAVY_S: Final = 0.2
 MOST_LOOKED_AT: Final = 64  # parties with pending requests that are searched for one with less use
 _RENEW_S: Final = 0.1  # interval between updates of the weight
 _FAR: Final = 100.0  # rescale all sums past this exponent, long before exp() overflows

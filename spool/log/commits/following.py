@@ -150,9 +150,8 @@ class Following:
         self.last = BEGINNING
         self.confirmed = 0  # the newest commit that is known to survive the loss of the machine
         self._hold_s = hold_s
-        self._open: list[
-            CommitRow
-        ] = []  # rows that may have open records, oldest first, with ascending times
+        # rows that may have open records, oldest first, with ascending times
+        self._open: list[CommitRow] = []
         self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()

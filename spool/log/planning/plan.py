@@ -67,9 +67,8 @@ class Plan:
     # positions in the group whose submissions are refused: nothing of them is stored
     stale: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)  # those of them whose Tollhouse key has ended
-    reused: set[int] = field(
-        default_factory=set
-    )  # those of them whose idempotency key was used for another body
+    # those of them whose idempotency key was used for another body
+    reused: set[int] = field(default_factory=set)
     submissions: list[Terms] = field(default_factory=list)  # terms of the other submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places

@@ -119,7 +119,7 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
         ),
         (
             "report of otel with the id chatcmpl-0123456789abcdefABCD",
-            f"dropped: repeats record {record['id']}, because that record is known by its response id",
+            f"dropped: repeats record {record['id']}, because that record is recognized by its response id",
         ),
     ] == [(row["item"], row["why"]) for row in result["dropped"]]
     assert [("duplicate", 2), ("merged", 1)] == [(row["reason"], row["count"]) for row in result["ignored"]]

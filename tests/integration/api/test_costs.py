@@ -373,7 +373,9 @@ async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
     read = await reader(serve)
     both = ("filters", '{"model": "gpt-4o"}'), ("model", "o3")
     told = await read.get("/v2/billing/costs", *SEPTEMBER, *both, status=400)
-    assert "model is given both in filters and by its own name; use only one of them" == told["error"]["message"]
+    assert (
+        "model is given both in filters and by its own name; use only one of them" == told["error"]["message"]
+    )
 
 
 async def test_no_dimension_is_hidden(serve: Serve) -> None:

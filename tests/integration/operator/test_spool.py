@@ -286,7 +286,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
         "calculated from its tokens with the price list old; today's price list gives"
     )
     assert shown["not_stored"]
-    assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]
+    assert "recognized by an id that is not stored, or that another Tollhouse assigned" == shown["why"]["id"]
     assert [] == shown["price_lines"]
     first = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
     assert [each["route"] for each in first["dead"]] == [ROUTE]

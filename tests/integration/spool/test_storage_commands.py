@@ -103,7 +103,7 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
         main, ["serve", "--config", str(tmp_path / "back.toml"), "--listen", "127.0.0.1:0"]
     )
     assert served.exit_code == 2
-    assert "a copy that was not finished" in served.output
+    assert "an unfinished copy" in served.output
 
 
 def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:

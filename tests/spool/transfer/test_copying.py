@@ -350,7 +350,7 @@ async def test_killed_in_the_middle(
     told = [places.described(name) for name in (source, target)]
     done = subprocess.run([*program, *told], cwd=Path(__file__).parents[3], check=False, timeout=120)
     assert -signal.SIGKILL == done.returncode
-    with pytest.raises(UnfinishedCopy, match="run tollhouse storage copy or import again"):
+    with pytest.raises(UnfinishedCopy, match="Repeat the command that made it"):
         await places.open(target)
     assert before == await places.said(source)
     await places.copy(source, target)

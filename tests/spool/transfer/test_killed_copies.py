@@ -55,9 +55,9 @@ async def test_killed_behind_each_statement_of_its_beginning(places: Places, rec
         problem = str((await ADMINISTRATION.status(storage))["problem"])
         is_made = "not made yet" not in problem
         outcomes.append(is_made)
-        assert "a copy that was not finished" in problem or not is_made, told[-1]
+        assert "an unfinished copy" in problem or not is_made, told[-1]
         if is_made and outcomes.count(True) in (1, 2):
-            with pytest.raises(UnfinishedCopy, match="run tollhouse storage copy or import again"):
+            with pytest.raises(UnfinishedCopy, match="Repeat the command that made it"):
                 await places.open("postgres")
         if any(FILLING in one for one in told):
             break

@@ -311,7 +311,7 @@ def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_bytes(CUR.read_bytes().splitlines(keepends=True)[0] + b"x" * (MAX_ROW + 1))
     file = open_report(path, most=10**8, now=READ_AT)
-    with pytest.raises(Invalid, match=r"report\.csv: the row of line 2 has more than 1048576 characters"):
+    with pytest.raises(Invalid, match=r"report\.csv: the row at line 2 has more than 1048576 characters"):
         read_reports([file], source=None, account=None, most=10)
 
 
