@@ -263,7 +263,7 @@ def told() -> Mapping[str, set[str]]:
 def table() -> str:
     """The table of docs/meters.md; images of sizes and qualities are those of `output_images`."""
     found = told()
-    lines = ["| meter | told by |", "|---|---|"]
+    lines = ["| meter | reported by |", "|---|---|"]
     for name in METERS:
         if not name.startswith("output_images_"):
             lines.append(f"| `{name}` | {', '.join(sorted(found[name], key=str.lower))} |")
