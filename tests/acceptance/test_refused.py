@@ -113,7 +113,10 @@ def test_a_share_that_is_rejected_shows_everywhere(
     assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
     near.wait_until_drained(ROUTE)
     screens = seen(near)
-    assert f"{count} records were rejected within 24 hours: tollhouse spool refused" in screens.status
+    assert (
+        f"{count} records were rejected in the last 24 hours; list them with `tollhouse spool refused`"
+        in screens.status
+    )
     assert "REFUSED 24H" in screens.status
     words = f"the destination rejected {count} records in the last 24 hours and accepted others: {WORDS}"
     assert [("problem", f"{words} (tollhouse spool refused)")] == screens.doctor

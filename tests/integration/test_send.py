@@ -49,7 +49,7 @@ def send(serving: Serving, tmp_path: Path) -> Send:
 
 def counts(result: Result) -> str:
     """What it prints of the counts; what it says of old calls is looked at by a test of its own."""
-    return "\n".join(line for line in result.stdout.splitlines() if "older than this month" not in line)
+    return "\n".join(line for line in result.stdout.splitlines() if "from before this month" not in line)
 
 
 async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Serving, tmp_path: Path) -> None:
@@ -99,7 +99,9 @@ async def test_what_a_report_of_this_month_does_not_show_is_said(send: Send, tmp
     file = tmp_path / "old.json"
     file.write_bytes(json_traces(json_span(), json_span(startTimeUnixNano="1765980000000000000")))
     result = await send(str(file))
-    assert "2 of 2 are older than this month: tollhouse report --from 2025-12-17" in result.stdout
+    assert (
+        "2 of 2 are from before this month; to see them: tollhouse report --from 2025-12-17" in result.stdout
+    )
     told = json.loads((await send(str(file), "--again", "--json")).stdout)
     assert told["older_than_this_month"] == 2
     assert told["oldest"] == "2025-12-17"
@@ -137,8 +139,8 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
 async def test_wrong_use_is_exit_2(send: Send) -> None:
     """Nothing to send, two things at once, a format that there is not, an address that nobody can reach."""
     for words, said in (
-        ((), "name FILEs"),
-        (("x.json", "--example", "kong"), "name FILEs"),
+        ((), "give FILEs"),
+        (("x.json", "--example", "kong"), "give FILEs"),
         (("--example", "smoke"), "known are litellm, "),
         (("x", "--as", "litelm"), "did you mean 'litellm'?"),
         (("x", "--to", "127.0.0.1:4318"), "is not an address"),
@@ -157,7 +159,7 @@ async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
     assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
     none = await send("--example", "kong", key=" ")
     assert none.exit_code == 1
-    assert "put it into TOLLHOUSE_KEY" in none.stderr
+    assert "set TOLLHOUSE_KEY" in none.stderr
 
 
 async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path) -> None:
@@ -322,12 +324,12 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     async with upload.session() as session:
         client = upload.UploadClient(session, f"{url}/v1/traces", None, notify=told.append, sleep=sleep)
-        with pytest.raises(upload.Undeliverable, match="is Tollhouse running there") as given_up:
+        with pytest.raises(upload.Undeliverable, match="check that Tollhouse is running there") as given_up:
             await client.send(UploadBody(items=[b"{}"]))
     assert sum(slept) <= upload.UNHEARD_S
     assert len(slept) == len(told) >= 2
     assert all(
-        each.startswith(f"nobody listens at {url} (Connect") and "trying again in" in each for each in told
+        each.startswith(f"no server listens at {url} (Connect") and "trying again in" in each for each in told
     )
     assert "ssl" not in f"{told}{given_up.value}"
 
@@ -385,7 +387,7 @@ async def test_many_rejected_items_are_counted(send: Send, tmp_path: Path) -> No
         f"tollhouse: {file}, element 1: malformed: "
         == told[0][: len(f"tollhouse: {file}, element 1: malformed: ")]
     )
-    assert "tollhouse: 10 more items were rejected; the first 20 are named above" == told[-1]
+    assert "tollhouse: 10 more items were rejected; only the first 20 are listed above" == told[-1]
 
 
 async def test_a_request_of_many_items_is_named_by_its_line(send: Send, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     else:
         show_table([asdict(result) for result in results], COLUMNS)
         click.echo(
-            f"\n\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; "
+            f"\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; "
             f"{time.monotonic() - began:.0f} s"
         )
     sys.exit(0 if passed else 1)

@@ -1,1 +1,1 @@
-"""The commands that work on a data directory: each is a client of the operator API."""
+"""Commands that work on a data directory, each as a client of the operator API."""

@@ -1,6 +1,8 @@
 """
-How operator commands reach the operator API: on the running server's socket, or, when no server runs, on a
-temporary socket over the data directory. In both cases the command speaks HTTP.
+The client of the operator API.
+
+It uses the running server's socket. If no server runs, it opens the data directory itself, with a temporary
+socket. Either way the command speaks HTTP.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from spool.errors import SpoolError, SpoolLocked
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-# for the data directory: a server that stops has it for half a minute, other commands for some seconds
+# How long to wait for the data directory. A stopping server holds it for half a minute, other commands for seconds.
 TURN_S = 40.0
-SILENCE_S = 60.0  # of an event stream, which says something every 15 s
-ANSWER_S = 600.0  # a recount of a large spool takes minutes
+SILENCE_S = 60.0  # an event stream sends something every 15 s
+ANSWER_S = 600.0  # recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
@@ -50,7 +52,7 @@ WRONG_USE = (400, 404, 409, 422)
 
 @dataclass(frozen=True)
 class OpenDirectory:
-    """A data directory that is open for many calls: its socket, and the event loop on which it is open."""
+    """An open data directory for many calls: its socket, and the event loop that serves it."""
 
     socket: Path
     runner: asyncio.Runner
@@ -58,17 +60,19 @@ class OpenDirectory:
 
 @dataclass(frozen=True)
 class OperatorClient:
-    """Calls the operator API of one data directory in the name of one person."""
+    """A client of the operator API of one data directory, on behalf of one person."""
 
     config: Config
     actor: str
-    has_file: bool = False  # `config` was read from a file, so the routes that it does not name are orphaned
-    opened: OpenDirectory | None = None  # see `staying_open`
+    has_file: bool = (
+        False  # whether `config` was read from a file; if so, routes that it does not name are orphaned
+    )
+    opened: OpenDirectory | None = None
 
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> JsonObject:
-        """Call the operator API once. The command ends if it is refused or not answered."""
+        """Send one request and return its response. Exits if it is refused or not answered."""
         status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
             refuse(status, payload)
@@ -77,15 +81,15 @@ class OperatorClient:
     def answer(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
-        """Ask as `request` does, and return the status of a refusal, too."""
+        """Send one request; return its status and response. Exits only if there is no response."""
         return self._answered(self.ask(method, path, body=body, query=query))
 
     @contextmanager
     def staying_open(self) -> Iterator[OperatorClient]:
         """
-        A client for many calls: a data directory without a server is opened once for all of them.
+        Return a client for many calls, which opens a data directory without a server only once.
 
-        To open it reads what was kept in the last days, which takes longer than most answers.
+        Opening reads the records of the last days, which takes longer than most requests.
         """
         with asyncio.Runner() as runner:
             if runner.run(_running(self.config.data_dir)) is not None:
@@ -108,7 +112,7 @@ class OperatorClient:
         return _socket(self.config, names_routes=self.has_file)
 
     async def ask_running(self, path: str) -> JsonObject:
-        """Return what a server that runs here answers; nothing if none does. No storage is opened."""
+        """Query the running server; return {} if none runs or it refuses. Never opens the storage."""
         if await _running(self.config.data_dir) is None:
             return {}
         try:
@@ -118,13 +122,18 @@ class OperatorClient:
         return payload if status < 400 else {}
 
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
-        """Write what a call answers as it comes; its headers. The command ends when it is refused or not answered."""
+        """
+        Copy a response body to a file while it arrives, and return the headers. Exits if there is no good response.
+        """
         return self._answered(self._copy(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
-        """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
+        """
+        Send one request; return status and response. Raises ConfigError, SpoolError, OSError or
+        ClientError without one.
+        """
         headers = self._headers
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -161,15 +170,15 @@ class OperatorClient:
             yield response
 
     def require_server(self) -> None:
-        """The command ends if no server runs over the data directory."""
+        """Exit unless a server runs on the data directory."""
         asyncio.run(self._server())
 
     async def _server(self) -> Path:
         socket = await _running(self.config.data_dir)
         if socket is None:
             fail(
-                f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name "
-                "another --data"
+                f"no server uses {self.config.data_dir}; start one with `tollhouse serve`, or name "
+                "another directory with --data"
             )
         return socket
 
@@ -177,9 +186,9 @@ class OperatorClient:
         self, path: str, *, query: Sequence[tuple[str, str]] = ()
     ) -> AsyncIterator[tuple[str, Any]]:
         """
-        The events of a stream of the running server, each with its data; OPENED is the first, when it has begun.
+        Yield the events of a stream with their data, beginning with OPENED once the stream is accepted.
 
-        The command ends when the stream is refused.
+        Exits if the stream is refused.
         """
         socket = await self._server()
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
@@ -205,31 +214,30 @@ class OperatorClient:
 
 
 def refuse(status: int, payload: JsonObject) -> NoReturn:
-    """End the command as a refusal says."""
+    """Exit with the message of an error response."""
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
 
 def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
-    """Run a call and return its answer, or end the command with the error."""
+    """Run a call and return its result, or exit with its error."""
     try:
         return asyncio.run(call) if runner is None else runner.run(call)
     except ConfigError as error:
         fail("; ".join(error.problems), 2)
     except TimeoutError:
-        fail(f"Tollhouse did not answer within {ANSWER_S:.0f} s; look at its log and at /livez")
+        fail(f"Tollhouse did not respond within {ANSWER_S:.0f} s; see its log and /livez")
     except (SpoolError, OSError) as error:
         fail(str(error))
     except aiohttp.ClientError as error:
-        fail(f"Tollhouse did not answer ({error}); try again")
+        fail(f"Tollhouse did not respond ({error}); try again")
 
 
 @asynccontextmanager
 async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
-    A socket with the operator API: that of a server that answers, else one over the data directory.
+    Yield a socket with the operator API: the running server's, or one that this process opens.
 
-    The lock of the data directory says whether a server runs; while one starts or stops, or another command
-    has it, this waits for TURN_S.
+    Waits up to TURN_S while a server starts or stops, or while another command uses the data directory.
     """
     deadline = time.monotonic() + TURN_S
     while True:
@@ -238,25 +246,25 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
             yield running
             return
         from gateway.service.offline import (
-            open_offline,  # the whole operator API: its import takes longer than a call
+            open_offline,  # imported late, because the import takes longer than a request to a server
         )
 
-        with suppress(SpoolLocked):  # a server begins or ends there
+        with suppress(SpoolLocked):  # a server starts or stops, or another command is at work
             async with open_offline(
                 config, version=version("tollhouse"), names_routes=names_routes
             ) as socket:
                 yield socket
                 return
         if time.monotonic() > deadline:
-            fail("Tollhouse is starting or stopping, or too busy to answer; look at its log")
+            fail("Tollhouse is starting or stopping, or is too busy to respond; see its log")
         await asyncio.sleep(RETRY_EVERY_S)
 
 
 async def _running(data_dir: Path) -> Path | None:
     """
-    The socket of the server over a data directory; None if nobody answers on it.
+    Return the socket of the server on a data directory, or None if no server responds there.
 
-    A server without a free descriptor accepts nobody, and a connection to it waits for ever.
+    The timeout matters: a server without free descriptors accepts no connection, so the client would wait forever.
     """
     try:
         socket = socket_path(data_dir)
@@ -267,12 +275,12 @@ async def _running(data_dir: Path) -> Path | None:
                 return socket if await reader.read(1) else None
             finally:
                 writer.close()
-    except OSError:  # TimeoutError is one
+    except OSError:  # includes TimeoutError
         return None
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command its `client` from --data, --config and --as."""
+    """Add --data, --config and --as to a command, and pass it a `client` made from them."""
 
     @data_option
     @config_option
@@ -280,7 +288,9 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
         "--as",
         "asking",
         metavar="EMAIL",
-        help=f"Who asks, for the audit list; default: {AS_ENV}, `operators.local`, or USER@HOSTNAME.",
+        help=(
+            f"Your name in the audit list; default: ${AS_ENV}, the setting operators.local, or USER@HOSTNAME."
+        ),
     )
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, asking: str | None, **rest: object) -> None:
@@ -293,5 +303,5 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def part(name: str) -> str:
-    """Returns a name quoted as one part of a path."""
+    """Quote a name as one segment of a path."""
     return quote(name, safe="")

@@ -1,6 +1,6 @@
 """
-`tollhouse clusters` and `tollhouse container`: the clusters that report here, what is set for their agents, and
-container metrics as they wait for the upstream.
+`tollhouse clusters` and `tollhouse container`: Kubernetes clusters that report, their agents' configurations,
+and container metrics that wait for the upstream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_CHANGES = "1000"
 
 @click.group()
 def clusters() -> None:
-    """List, name, configure and forget clusters."""
+    """List, label, configure and delete Kubernetes clusters that report here."""
 
 
 clusters.add_command(apply)
@@ -49,24 +49,26 @@ list_command(
     root="clusters",
     columns=COLUMNS,
     filters={
-        "state": "As the agent said it last: init_ok, pod_started, unknown and others.",
-        "silent": "true or false.",
-        "config_state": "Whether the agent runs the configuration: none, pending, applied, drifted, failed.",
+        "state": "Filter by the state that the agent last reported: init_ok, pod_started, unknown and others.",
+        "silent": "true: only clusters without a report for three intervals.",
+        "config_state": (
+            "Filter by whether the agent uses its configuration: none, pending, applied, drifted or failed."
+        ),
         "account": "",
         "region": "",
         "agent_version": "",
     },
-    help="List the clusters. Silent: no report for three of clusters.report_interval.",
+    help="List the clusters. A cluster is silent after three clusters.report_interval without a report.",
 )
 
 add_commands(
     clusters,
-    command("show ID", "GET /clusters/{id}", "Show one cluster, with the checks of its agent."),
+    command("show ID", "GET /clusters/{id}", "Show one cluster and the checks of its agent."),
     command(
         "delete ID",
         "DELETE /clusters/{id}",
-        "Forget a cluster, until it reports again.",
-        confirmed("ID", "The exact id of the cluster, once more."),
+        "Delete a cluster from the list. It appears again when it reports.",
+        confirmed("ID", "The cluster's id again, to confirm."),
         shows="cluster {id} deleted",
     ),
 )
@@ -74,23 +76,28 @@ add_commands(
 
 @clusters.command()
 @click.argument("id")
-@click.option("--display-name", help="How it is called here.")
+@click.option("--display-name", help="Name to show for the cluster.")
 @click.option(
     "--label",
     "labels",
     multiple=True,
     type=Label(),
     metavar="NAME=VALUE",
-    help="May repeat; NAME= takes it away.",
+    help="Label to set, such as team=search; NAME= removes the label. May repeat.",
 )
-@click.option("--enable/--disable", "enabled", default=None, help="Whether it may send container metrics.")
+@click.option(
+    "--enable/--disable", "enabled", default=None, help="Accept or refuse container metrics from the cluster."
+)
 @click.option(
     "--cluster-config",
     "file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file with a JSON object that replaces its configuration.",
+    help="File with a JSON object: the new configuration of the cluster's agent.",
 )
-@click.option("--config-version", help="Set what was set before: a version of `clusters versions`, or none.")
+@click.option(
+    "--config-version",
+    help="Earlier version to use again, from `tollhouse clusters versions ID`; none: no configuration.",
+)
 @as_json
 @with_client
 def edit(
@@ -103,9 +110,9 @@ def edit(
     config_version: str | None,
     as_json: bool,
 ) -> None:
-    """Name, label, enable, disable or configure a cluster."""
+    """Change a cluster: its name, labels, configuration, or whether it may report."""
     if file and config_version:
-        fail("--cluster-config and --config-version are two configurations", 2)
+        fail("use either --cluster-config or --config-version, not both", 2)
     changes: dict[str, object] = {
         "display_name": display_name,
         "labels": {name: text or None for name, text in labels} or None,
@@ -116,7 +123,7 @@ def edit(
         changes["config"] = _config_of_version(client, id, config_version)
     body = {name: value for name, value in changes.items() if value is not None}
     if not body:
-        fail("nothing to change was given", 2)
+        fail("nothing to change: give an option such as --display-name or --label", 2)
     payload = client.request("PATCH", f"/clusters/{part(id)}", body=body)
     show_json(payload) if as_json else show_fields(payload["cluster"])
 
@@ -127,7 +134,7 @@ def _object(file: Path) -> JsonObject:
     except (OSError, ValueError) as error:
         fail(f"{file}: {error}", 2)
     if not isinstance(found, dict):
-        fail(f"{file} does not hold a JSON object", 2)
+        fail(f"{file} must contain a JSON object", 2)
     return found
 
 
@@ -139,14 +146,15 @@ def _object(file: Path) -> JsonObject:
     type=Choice((JSON, CONFIG_MAP, VALUES)),
     default=JSON,
     show_default=True,
-    help="configmap: a Kubernetes object that holds it; values: values of the agent's Helm chart.",
+    help="Output format. configmap: a Kubernetes ConfigMap. values: values of the agent's Helm chart.",
 )
 @with_client
 def config(client: OperatorClient, id: str, form: str) -> None:
     """
-    Print what was set for the agent of a cluster. It reads the same at /v1/container-metrics/config.
+    Print the configuration set for a cluster's agent.
 
-    What the chart has no value for is named in a comment of the values.
+    Agents read the same configuration at /v1/container-metrics/config. With --format values, a comment names
+    the settings for which the chart has no value.
     """
     cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
     if form == VALUES:
@@ -161,7 +169,7 @@ def config(client: OperatorClient, id: str, form: str) -> None:
 @as_json
 @with_client
 def versions(client: OperatorClient, id: str, as_json: bool) -> None:
-    """List the configurations that were set for a cluster, the newest first, with who set each."""
+    """List the configurations set for a cluster, newest first, and who set them."""
     rows = _versions(client, id)
     if as_json:
         show_json({"versions": rows})
@@ -171,17 +179,23 @@ def versions(client: OperatorClient, id: str, as_json: bool) -> None:
 
 
 def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObject:
-    """A configuration that was set before; the command ends if there was none of this version."""
+    """Return an earlier configuration. Exits if the cluster never had this version."""
     if version == "none":
         return {}
     found: dict[str, JsonObject] = {row["version"]: row["config"] for row in _versions(client, id)}
     if version not in found:
-        fail(f"no version {version} was set for this cluster; tollhouse clusters versions {id} lists them", 2)
+        fail(
+            (
+                f"this cluster never had version {version}; list its versions with `tollhouse clusters "
+                f"versions {id}`"
+            ),
+            2,
+        )
     return found[version]
 
 
 def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
-    """From the audit list, as far back as it goes."""
+    """Return the configurations in the audit list, newest first."""
     cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
     asked = {
         "action": "cluster.update",
@@ -202,7 +216,7 @@ def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
 
 
 def _values(cluster: JsonObject) -> str:
-    """JSON is YAML, too; a comment says what it is of."""
+    """Write Helm values as JSON, which is also YAML, with a comment that names the cluster."""
     lines = [f"# cluster {cluster['name']} ({cluster['id']}), version {cluster['config_version'] or 'none'}"]
     missing = without_value(cluster["config"])
     if missing:
@@ -211,7 +225,7 @@ def _values(cluster: JsonObject) -> str:
 
 
 def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
-    """JSON is YAML, too: kubectl and GitOps tools read it."""
+    """Make a ConfigMap. The output is JSON, which kubectl and GitOps tools read as YAML."""
     namespace = {"namespace": cluster["namespace"]} if cluster["namespace"] else {}
     return {
         "apiVersion": "v1",
@@ -230,14 +244,17 @@ def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
 
 @click.group()
 def container() -> None:
-    """Show container metrics of clusters and what waits for the upstream; give a file up."""
+    """Show container metrics of clusters, and discard files that wait for the upstream."""
 
 
 @container.command()
 @as_json
 @with_client
 def status(client: OperatorClient, as_json: bool) -> None:
-    """Count what was named, uploaded and delivered, by kind and by cluster. Exits 1 if the books do not balance."""
+    """
+    Count container files announced, uploaded and delivered, by kind and cluster. Exit code 1 if the counts
+    do not balance.
+    """
     payload = client.request("GET", "/container-metrics")
     told = payload["container_metrics"]
     if as_json:
@@ -261,21 +278,24 @@ list_command(
     root="container_files",
     columns=FILE_COLUMNS,
     filters={
-        "kind": "file, remote-write or status.",
-        "state": "announced, unused, uploaded, delivered, abandoned, damaged, expired or discarded.",
+        "kind": "Filter by kind: file, remote-write or status.",
+        "state": (
+            "Filter by state: announced, unused, uploaded, delivered, abandoned, damaged, expired or "
+            "discarded."
+        ),
         "account": "",
         "region": "",
         "cluster": "",
     },
-    help="List files, bodies of remote write and statuses. Those that are `uploaded` wait for the upstream.",
+    help="List files, remote-write bodies and statuses. Those in the state `uploaded` wait for the upstream.",
 )
 
 container.add_command(
     command(
         "discard ID",
         "POST /container-files/{id}/discard",
-        "Give up a file that waits for the upstream; its bytes are removed.",
-        confirmed("REFERENCE", "The reference of the file, once more."),
+        "Discard a file that waits for the upstream, and delete its content.",
+        confirmed("REFERENCE", "The file's reference again, to confirm."),
         shows="{container_file[reference]} is discarded",
     )
 )

@@ -1,6 +1,8 @@
 """
-Commands of the operator API as rows of a table: `command` makes one request and shows its answer, `list_command`
-prints a page of a list. A command that does more is a function, with `paged` and `show_page` if it prints a list.
+Commands of the operator API, declared as rows of a table.
+
+`command` sends one request and shows the response. `list_command` prints a page of a list. A command that
+does more is a function; if it prints a list, it uses `paged` and `show_page`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _WITH_BODY = ("POST", "PATCH")
 
 
 def show_found(payload: JsonObject) -> None:
-    """Show the fields of the only object in an answer."""
+    """Print the fields of the only object in a response."""
     [found] = payload.values()
     show_fields(found)
 
@@ -37,12 +39,13 @@ def command(
     shows: str | Callable[[JsonObject], None] = show_found,
 ) -> click.Command:
     """
-    Make a command that sends one request and shows its answer.
+    Make a command that sends one request and shows the response.
 
-    `usage` has its name and its plain arguments, as in "revoke ID"; `parameters` are options, and arguments with a
-    type. `call` has the method and the path, as in "POST /devices/{id}/revoke". Values that were given and that the
-    path does not name are the body, or the query of a GET and a DELETE. `sends` is another body, or makes one of
-    these values. `shows` prints the answer, or is a sentence about it such as "device {id} deleted".
+    `usage` is the command's name with its plain arguments, as in "revoke ID". `parameters` are options, and
+    arguments that have a type. `call` is the method and the path, as in "POST /devices/{id}/revoke". Values
+    that the path does not use become the body, or the query of a GET or DELETE. `sends` is another body, or
+    a function that makes it from these values. `shows` prints the response, or is a sentence such as
+    "device {id} deleted".
     """
     name, *arguments = usage.split()
     method, path = call.split()
@@ -72,7 +75,7 @@ def add_commands(group: click.Group, *commands: click.Command) -> None:
 
 
 def confirmed(metavar: str, help: str) -> Parameter:
-    """An option that repeats what a command is about to delete."""
+    """Make the option --confirm, which repeats the name of an object before it is deleted."""
     return click.option("--confirm", required=True, metavar=metavar, help=help)
 
 
@@ -96,7 +99,7 @@ def _with_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Which page of a list is asked for, as query pairs, and how it is printed."""
+    """A page of a list: its query pairs, and whether to print JSON."""
 
     query: Sequence[tuple[str, str]]
     as_json: bool
@@ -115,10 +118,10 @@ def list_command(
     help: str,
 ) -> None:
     """
-    Add a command that prints the list under /ROOT or another path, in which `usage` has arguments as in `command`.
+    Add a command that prints the list under /ROOT or `path`. `usage` is as in `command`.
 
-    `filters` maps each filter to its help text, and `types` are those of filters that are no plain text; a filter
-    with more than that is one of `parameters`. `shown` makes of a row what the table has.
+    `filters` maps each filter to its help, and `types` gives the type of filters that are not plain text. A
+    filter that needs more is one of `parameters`. `shown` turns a row of the response into a row of the table.
     """
     name, *arguments = usage.split()
     path = path or "/" + root.replace("_", "-")
@@ -130,7 +133,12 @@ def list_command(
         show_page(client, page, root, columns, wanted, path=_filled(path, given), shown=shown)
 
     options = [
-        click.option(f"--{field.replace('_', '-')}", multiple=True, type=types.get(field), help=text or None)
+        click.option(
+            f"--{field.replace('_', '-')}",
+            multiple=True,
+            type=types.get(field),
+            help=text or filter_help(field),
+        )
         for field, text in filters.items()
     ]
     group.command(name, help=help)(
@@ -138,13 +146,19 @@ def list_command(
     )
 
 
-def paged(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a list command its `page` from the options that every list has."""
+def filter_help(field: str) -> str:
+    return f"Filter by {field.replace('_', ' ')}; may repeat."
 
-    @click.option("--limit", type=int, help="Items per page, 1 to 1000; 50 when not given.")
-    @click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page.")
-    @click.option("--sort-key", help="The field to sort by.")
-    @click.option("--sort-order", help="asc or desc.")
+
+def paged(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of every list to a command, and pass it a `page` made from them."""
+
+    @click.option("--limit", type=int, help="Items per page, 1 to 1000; default: 50.")
+    @click.option(
+        "--cursor", help="Position to continue from: next_cursor or previous_cursor of an earlier page."
+    )
+    @click.option("--sort-key", help="Field to sort by.")
+    @click.option("--sort-order", help="Sort order: asc or desc.")
     @as_json
     @functools.wraps(command)
     def with_page(*args: object, as_json: bool, **rest: Any) -> None:
@@ -165,7 +179,7 @@ def show_page(
     path: str | None = None,
     shown: Shown = dict,
 ) -> None:
-    """Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next."""
+    """Fetch and print a page of a list, as JSON or as a table with the cursor of the next page."""
     given = [(name, value) for name, values in filters.items() for value in values]
     payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *given])
     if page.as_json:
@@ -176,7 +190,7 @@ def show_page(
 
 
 def show_cursor(payload: JsonObject) -> None:
-    """Says on the standard error how the list goes on, if it does."""
+    """Print to standard error how to fetch the next page, if there is one."""
     pagination = payload["pagination"]
     cursor = pagination["cursor"]
     if cursor["has_next"]:

@@ -1,6 +1,7 @@
 """
-`tollhouse clusters apply`: the configuration of a cluster's agent, brought into the cluster by a job that runs
-there. It speaks to two servers, the gateway and the API of Kubernetes, and opens nothing of an installation.
+`tollhouse clusters apply`: a job in a cluster that writes the agent's configuration there.
+
+It talks to the gateway and to the Kubernetes API, and does not use the data directory of a gateway.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ ANSWER_S = 30.0
 MOST_BYTES = 4 * 1024 * 1024
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MERGE_PATCH = "application/merge-patch+json"
-VERSION = "tollhouse/config-version"  # an annotation
+VERSION = "tollhouse/config-version"  # name of an annotation
 CONFIG, VALUES = "config.json", "values.yaml"
 KINDS = ("deployments", "daemonsets", "statefulsets")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonServer:
-    """A server that answers in JSON. It is followed to no other address: the credential is for this one."""
+    """
+    A server that responds in JSON. Redirects are not followed, because the credential is only for this address.
+    """
 
     name: str
     url: str
@@ -41,7 +44,9 @@ class JsonServer:
     def ask(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> JsonObject:
-        """The answer to a request. JobProblem if there is none, or it is a refusal."""
+        """
+        Send a request and return the response. Raises JobProblem for an error response, or without a response.
+        """
         headers = {"Authorization": self.authorization, "Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -53,7 +58,7 @@ class JsonServer:
             response = connection.getresponse()
             text = response.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise JobProblem(f"{self.name} does not answer: {error}") from error
+            raise JobProblem(f"{self.name} does not respond: {error}") from error
         finally:
             connection.close()
         if response.status >= 300:
@@ -68,7 +73,7 @@ class JsonServer:
 
 @dataclass(frozen=True)
 class Gateway:
-    """See `ConfigSource`. `cluster` is the query that names the cluster."""
+    """The gateway as a `ConfigSource`. `cluster` is the query that identifies the cluster."""
 
     server: JsonServer
     cluster: Mapping[str, str]
@@ -80,7 +85,7 @@ class Gateway:
 
 
 class Kubernetes:
-    """See `ConfigTarget`. `workload` is KIND/NAME, or None."""
+    """The cluster as a `ConfigTarget`. `workload` is KIND/NAME, or None."""
 
     def __init__(self, server: JsonServer, namespace: str, config_map: str, workload: str | None) -> None:
         self._server = server
@@ -105,7 +110,9 @@ class Kubernetes:
         )
 
     def write(self, given: GivenConfig) -> None:
-        """Replace what was read; a change by somebody else in between is a refusal of the server."""
+        """
+        Replace the ConfigMap that `read` returned. The API server refuses if somebody changed it in between.
+        """
         config = json.dumps(given.config, sort_keys=True)
         values = json.dumps(values_of(given.config), indent=2)
         annotations = {VERSION: given.version or ""}
@@ -114,43 +121,45 @@ class Kubernetes:
         self._server.ask("PATCH", self._map, changed, MERGE_PATCH)
 
     def restart(self, version: str | None) -> None:
-        """Start new pods of the workload, as `kubectl rollout restart` does."""
+        """Restart the workload's pods, as `kubectl rollout restart` does."""
         template = {"metadata": {"annotations": {VERSION: version or ""}}}
         self._server.ask("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
 
 
 @click.command()
-@click.option("--gateway", required=True, metavar="URL", help="Where the agent sends its metrics.")
 @click.option(
-    "--key-file", required=True, metavar="PATH", help="The key with which the agent of this cluster reports."
+    "--gateway", required=True, metavar="URL", help="Address of the gateway to which the agent reports."
 )
-@click.option("--cluster", required=True, metavar="NAME", help="As the agent names it.")
-@click.option("--account", required=True, metavar="ID", help="As the agent names it.")
-@click.option("--region", required=True, metavar="NAME", help="As the agent names it.")
+@click.option(
+    "--key-file", required=True, metavar="PATH", help="File with the key that the cluster's agent uses."
+)
+@click.option("--cluster", required=True, metavar="NAME", help="Cluster name, as the agent reports it.")
+@click.option("--account", required=True, metavar="ID", help="Cloud account id, as the agent reports it.")
+@click.option("--region", required=True, metavar="NAME", help="Region, as the agent reports it.")
 @click.option(
     "--config-map",
     default="tollhouse-agent-config",
     show_default=True,
     metavar="NAME",
-    help="Which it writes.",
+    help="ConfigMap to write.",
 )
 @click.option(
-    "--workload", metavar="KIND/NAME", help=f"Which it restarts, of {', '.join(KINDS)}; default: none."
+    "--workload", metavar="KIND/NAME", help=f"Workload to restart, of kind {', '.join(KINDS)}; default: none."
 )
-@click.option("--restore", is_flag=True, help="Put back what somebody else changed in the ConfigMap.")
+@click.option("--restore", is_flag=True, help="Overwrite changes that somebody else made to the ConfigMap.")
 @click.option(
     "--api",
     default="https://kubernetes.default.svc",
     show_default=True,
     metavar="URL",
-    help="The API of the cluster.",
+    help="Address of the Kubernetes API.",
 )
 @click.option(
     "--service-account",
     type=click.Path(path_type=Path),
     default=IN_POD,
     show_default=True,
-    help="The directory with token, ca.crt and namespace.",
+    help="Directory with the files token, ca.crt and namespace.",
 )
 def apply(
     gateway: str,
@@ -165,14 +174,15 @@ def apply(
     service_account: Path,
 ) -> None:
     """
-    Run once in a cluster: write what is set for its agent, and report it.
+    Run as a job in a cluster: write the agent's configuration and report the result.
 
-    The configuration goes into one ConfigMap, as config.json and as values.yaml of the agent's chart; then the
-    workload is restarted. Exit code 1 if the gateway or the cluster refuses; the list of clusters shows why.
+    Fetches the configuration from the gateway, and writes it to one ConfigMap as config.json and as
+    values.yaml for the agent's Helm chart. Then restarts the workload. Exit code 1 if the gateway or the
+    cluster refuses; `tollhouse clusters list` shows the reason.
     """
     kind, _, name = (workload or "").partition("/")
     if workload is not None and not (name and kind in KINDS):
-        fail(f"--workload is KIND/NAME, of {', '.join(KINDS)}", 2)
+        fail(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
     named = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
         asked = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
@@ -184,7 +194,7 @@ def apply(
         fail(str(problem))
     shown = version or "none"
     if done == DRIFT:
-        click.echo(f"drifted: somebody else changed the ConfigMap ({shown}); --restore puts it back")
+        click.echo(f"drifted: somebody else changed the ConfigMap ({shown}); overwrite it with --restore")
     else:
         click.echo(f"{'unchanged' if done == SAME else 'applied'}: {shown}")
 
@@ -211,14 +221,14 @@ def _object(text: bytes, name: str) -> JsonObject:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise JobProblem(f"{name} did not answer in JSON") from error
+        raise JobProblem(f"{name} did not respond in JSON") from error
     if not isinstance(found, dict):
-        raise JobProblem(f"{name} answered something else than an object")
+        raise JobProblem(f"{name} responded with JSON that is not an object")
     return found
 
 
 def _words(text: bytes) -> str:
-    """Return the words of a refusal, which both servers put into the field message."""
+    """Return the message of an error response. Both servers use the field `message`."""
     try:
         found = json.loads(text)
     except ValueError:

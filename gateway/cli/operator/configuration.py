@@ -1,4 +1,4 @@
-"""`tollhouse configuration` and `tollhouse reload`: the settings in effect, and taking them over again."""
+"""`tollhouse configuration` and `tollhouse reload`: the settings in effect, and how to load them again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ COLUMNS = ("name", "value", "source")
 
 
 @click.command()
-@click.option("--section", multiple=True, help="Such as server or spool; may repeat.")
-@click.option("--name", multiple=True, help="Such as spool.hold; may repeat.")
-@click.option("--source", multiple=True, help=f"{', '.join(SOURCES)}; may repeat.")
+@click.option("--section", multiple=True, help="Filter by section, such as server or spool; may repeat.")
+@click.option("--name", multiple=True, help="Filter by setting, such as spool.hold; may repeat.")
+@click.option("--source", multiple=True, help=f"Filter by source: {', '.join(SOURCES)}; may repeat.")
 @paged
 @with_client
 def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """
     List the settings in effect, and where each comes from.
 
-    Of a running server those that it uses, as far as it has taken them over. No secret is shown: of headers
-    the names, of addresses the host alone.
+    If a server is running, lists the values that it uses now. Secrets are never shown: headers show only
+    their names, addresses only their host.
     """
     show_page(client, page, "configuration", COLUMNS, filters)
 
@@ -33,10 +33,10 @@ def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[st
 @with_client
 def reload(client: OperatorClient, as_json: bool) -> None:
     """
-    Let the running server read its configuration, keys, prices and certificates again.
+    Reload the configuration, keys, prices and certificates of the running server.
 
-    No request is refused meanwhile. A configuration with problems changes nothing: they are printed, exit 2. A secret
-    that cannot be used is named: what it is for waits.
+    Requests continue meanwhile. If the new configuration has problems, nothing changes, and the command prints
+    them and exits with code 2. A secret that cannot be used is reported; the connection that needs it waits.
     """
     payload = client.request("POST", "/reload", body={})
     if as_json:

@@ -1,4 +1,4 @@
-"""`tollhouse devices`: the devices that report here."""
+"""`tollhouse devices`: devices that report here."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ list_command(
     columns=COLUMNS,
     filters={
         "id": "",
-        "state": "pending, enrolled, silent, mute or revoked.",
+        "state": "Filter by status: pending, enrolled, silent, mute or revoked.",
         "hostname": "",
         "platform": "",
         "agent_version": "",
         "user": "",
         "label": "NAME=VALUE",
     },
-    help="List the devices. Silent: no report for three intervals; mute: heartbeats without the usual telemetry.",
+    help="List the devices. silent: no report for three intervals. mute: heartbeats, but no usual telemetry.",
 )
 
 
@@ -40,8 +40,8 @@ list_command(
     "unenrolled",
     root="unenrolled",
     columns=UNENROLLED_COLUMNS,
-    filters={"key": "Names that this key brought."},
-    help="List names that telemetry gave under keys that may not enrol.",
+    filters={"key": "Filter by the key that sent the name."},
+    help="List device names that telemetry reported with keys that may not enrol devices.",
 )
 
 
@@ -50,7 +50,7 @@ def _labels(labels: tuple[str, ...]) -> JsonObject:
     for each in labels:
         name, equals, text = each.partition("=")
         if not equals:
-            fail("a label is written NAME=VALUE, such as team=search", 2)
+            fail("write a label as NAME=VALUE, such as team=search", 2)
         given[name] = text or None
     return {"labels": given}
 
@@ -58,29 +58,34 @@ def _labels(labels: tuple[str, ...]) -> JsonObject:
 add_commands(
     devices,
     command("show ID", "GET /devices/{id}", "Show one device."),
-    command("admit ID", "POST /devices", "Enrol a device before it reports, whatever devices.policy says."),
+    command(
+        "admit ID",
+        "POST /devices",
+        "Enrol a device before it reports, even if devices.policy would refuse it.",
+    ),
     command(
         "delete ID",
         "DELETE /devices/{id}",
-        "Delete a device and end its key; what it sent is kept, and it may enrol again.",
-        confirmed("ID", "The exact id of the device, once more."),
+        "Delete a device and its key. Its records stay, and it may enrol again.",
+        confirmed("ID", "The device's id again, to confirm."),
         shows="device {id} deleted",
     ),
-    command("approve ID", "POST /devices/{id}/approve", "Enrol a pending device, or a revoked one again."),
+    command("approve ID", "POST /devices/{id}/approve", "Enrol a device that is pending or revoked."),
     command(
         "revoke ID",
         "POST /devices/{id}/revoke",
-        "Refuse a device and its key from now on; what it sent is kept.",
+        "Refuse a device and its key from now on. Its records stay.",
     ),
     command(
         "reset ID",
         "POST /devices/{id}/reset",
-        "Forget a device's fingerprint and end its key. Another machine can then take its place.",
+        "Reset a device, so that another machine can enrol under its id. Deletes the fingerprint and "
+        "the key.",
     ),
     command(
         "label ID",
         "PATCH /devices/{id}",
-        "Label a device; NAME= takes a label away.",
+        "Set labels of a device, such as team=search; NAME= removes a label.",
         click.argument("labels", nargs=-1, required=True, metavar="NAME=VALUE..."),
         sends=_labels,
     ),

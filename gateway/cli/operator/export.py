@@ -1,4 +1,4 @@
-"""`tollhouse export`: the ledger's sums in formats that other tools read."""
+"""`tollhouse export`: totals in formats that other tools read."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
 from spool.record import CURRENCY
 
-_ALL = "1000"  # of a list of the operator API: a page
+_ALL = "1000"  # maximum page size of a list
 _INVOICED, _CLOSED = "invoiced", "closed"
-_BESIDE = ("other",)  # charges of what is beside the tokens
+_BESIDE = ("other",)  # charges that are not for tokens
 _BY_METER = [("per", "hourly"), ("lines", "meters")]
-_Named = dict[tuple[str, str], list[str]]  # by provider and month
+_Named = dict[tuple[str, str], list[str]]  # values by provider and month
 
 
 @click.group()
 def export() -> None:
-    """Write cost and usage for other tools."""
+    """Export cost and usage in formats that other tools read."""
 
 
 @export.command()
-@click.option("--from", "since", required=True, metavar="DAY", help="First day (UTC).")
-@click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it.")
+@click.option("--from", "since", required=True, metavar="DAY", help="First day to export (UTC).")
+@click.option("--to", "until", required=True, metavar="DAY", help="Last day to export (UTC, inclusive).")
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output."
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write; default: standard output.",
 )
 @click.option(
-    "--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row."
+    "--account",
+    default=focus_rows.ACCOUNT,
+    show_default=True,
+    help="Value of the column BillingAccountId in every row.",
 )
 @click.option(
     "--focus-version",
@@ -51,29 +56,37 @@ def export() -> None:
     type=click.Choice(tuple(focus_rows.VERSIONS)),
     default=focus_rows.VERSION,
     show_default=True,
-    help="Whose columns the rows have; 1.5 is a draft and has those of 1.4.",
+    help="FOCUS version that defines the columns. 1.5 is a draft with the columns of 1.4.",
 )
 @click.option(
     "--tag",
     "tags",
     multiple=True,
     metavar="DIMENSION",
-    help="Another dimension of costs as a tag of each row, such as tag:service or User:Defined:Team; may repeat.",
+    help=(
+        "Additional dimension to write into each row's tags, such as tag:service or User:Defined:Team. "
+        "May repeat."
+    ),
 )
 @click.option(
     "--plans",
     is_flag=True,
-    help="Of whole months: seats of plans as purchases, and the calls that they cover as not billed.",
+    help=(
+        "Also export plan seats as purchases, and covered calls with a billed cost of 0. Needs whole months."
+    ),
 )
 @click.option(
     "--lines",
     type=click.Choice(("meters",)),
-    help="A row for each price line of an estimate, such as input audio, in place of one for all of them.",
+    help=(
+        "Split estimated costs into one row per price line, such as input audio, instead of one row for "
+        "all lines."
+    ),
 )
 @click.option(
     "--billed",
     is_flag=True,
-    help="What providers billed, by the day, in place of what was counted: bills that are final alone.",
+    help="Export what providers billed, by day, instead of counted costs. Only final bills are exported.",
 )
 @with_client
 def focus(
@@ -88,14 +101,14 @@ def focus(
     lines: str | None,
     billed: bool,
 ) -> None:
-    """Cost and usage as FOCUS rows (CSV), by the hour; what was billed by the day."""
+    """Export cost and usage as FOCUS rows (CSV), by hour, or by day with --billed."""
     first = _day("from", since)
     last = _day("to", until)
     if last < first:
-        fail("--to is before --from", 2)
+        fail("--to must not be before --from", 2)
     if billed:
         if plans or lines is not None:
-            fail("--plans and --lines are of what was counted: they go without --billed", 2)
+            fail("--plans and --lines apply to counted costs; they cannot be used with --billed", 2)
         with client.staying_open() as opened:
             of_days = b"".join(of_bills(opened, (first, last), tags, account=account, version=version))
         _write(output, of_days)
@@ -118,13 +131,14 @@ def _counted(
     plans: bool,
     lines: str | None,
 ) -> bytes:
-    """The head and the rows of what was counted."""
+    """Return the header and the rows of counted costs."""
     parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     counted = [*by, ("cost_type", METERED_COST)] if plans else by
     if lines is not None:
         counted = [*counted, ("lines", lines)]
-    for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
+    # one day at a time, because a month of hours is too large for one response
+    for day in _days(client, first, last):
         for rows in _rows(client, day, counted):
             charges = of_report(rows, tags)
             parts.append(focus_rows.lines(charges, account=account, version=version))
@@ -137,32 +151,38 @@ def _counted(
 
 
 @export.command("seat-fees")
-@click.option("--month", required=True, metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10.")
+@click.option("--month", required=True, metavar="YYYY-MM", help="Calendar month (UTC), such as 2026-10.")
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output."
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write; default: standard output.",
 )
 @click.option(
     "--operation",
     type=click.Choice(("replace_drop", "sum")),
     default="replace_drop",
     show_default=True,
-    help="What becomes of the rows that the connection has of the month.",
+    help="How the billing connection treats rows that it already has for the month.",
 )
 @with_client
 def seat_fees(client: OperatorClient, month: str, output: Path | None, operation: str) -> None:
     """
-    Fees of the seats of plans as a billing drop (JSON), with a row of the type Purchase for each.
+    Export the plan seats' fees of a month as a billing file (JSON).
 
-    Nothing is sent: give it to a billing connection of its own. Calls that plans cover are no part of it.
+    Each fee is a row of type Purchase. Nothing is sent: upload the file to a separate billing connection.
+    Calls that plans cover are not included.
     """
     from exporters.service.cbf import (
-        MAX_BYTES,  # only where a drop is written
+        MAX_BYTES,  # imported only where a billing file is written
         drop_of,
     )
 
     answer = client.request("GET", "/plan-costs", query=[("month", month)])
     if answer["plan_costs"]["truncated"]:
-        fail(f"{month} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
+        fail(
+            f"{month} has {answer['plan_costs']['row_count']} seats, which is too many; raise the setting "
+            "answers.max_rows"
+        )
     lacking = answer["total"]["unconverted"]
     if lacking:
         click.echo(unconverted_words(lacking, CURRENCY), err=True)
@@ -170,7 +190,7 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
     if not drop:
         fail(f"no seat has a fee in {month}")
     if len(drop) > MAX_BYTES:
-        fail(f"the drop has {len(drop)} bytes, and a connection takes at most {MAX_BYTES} at once")
+        fail(f"the file has {len(drop)} bytes, but a connection accepts at most {MAX_BYTES} at once")
     _write(output, drop)
 
 
@@ -185,7 +205,7 @@ def _write(output: Path | None, content: bytes) -> None:
 
 
 def _days(client: OperatorClient, first: date, last: date) -> list[str]:
-    """The days of the span on which anything happened, in order. Says on stderr if sums of them may lack records."""
+    """Return the days of the span that have records, in order. Warns if their totals may be incomplete."""
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
     payload = client.request("GET", "/report", query=span)
     warn_of_lacking(payload["report"]["whole_since"])
@@ -193,10 +213,16 @@ def _days(client: OperatorClient, first: date, last: date) -> list[str]:
 
 
 def _months(first: date, last: date) -> list[date]:
-    """The first days of the months of a span, which has whole months."""
+    """Return the first day of each month in the span. Exits unless the span consists of whole months."""
     behind = last + timedelta(days=1)
     if first.day != 1 or behind.day != 1:
-        fail("--plans is of whole months: --from is a first day, --to a last one", 2)
+        fail(
+            (
+                "--plans needs whole months: --from must be the first day of a month and --to the last day "
+                "of a month"
+            ),
+            2,
+        )
     days = [first + timedelta(days=each) for each in range((behind - first).days)]
     return [day for day in days if day.day == 1]
 
@@ -204,11 +230,14 @@ def _months(first: date, last: date) -> list[date]:
 def _of_plans(
     client: OperatorClient, month: date, by: list[tuple[str, str]], account: str, tags: tuple[str, ...]
 ) -> Iterator[dict[str, str]]:
-    """The rows of covered calls and of seats of a month."""
+    """Yield the rows of covered calls and of seats in a month."""
     name = f"{month:%Y-%m}"
     answer = client.request("GET", "/plan-costs", query=[("month", name)])
     if answer["plan_costs"]["truncated"]:
-        fail(f"{name} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
+        fail(
+            f"{name} has {answer['plan_costs']['row_count']} seats, which is too many; raise the setting "
+            "answers.max_rows"
+        )
     lacking = answer["total"]["unconverted"]
     if lacking:
         click.echo(unconverted_words(lacking, CURRENCY), err=True)
@@ -218,7 +247,10 @@ def _of_plans(
         "GET", "/report", query=[*span, ("by", "user"), ("show", "cost"), ("cost_type", COVERED_COST)]
     )
     if values["report"]["truncated"]:
-        fail(f"{name} has {values['report']['row_count']} users: raise answers.max_rows")
+        fail(
+            f"{name} has {values['report']['row_count']} users, which is too many; raise the setting "
+            "answers.max_rows"
+        )
     shares = plan_rows.FeeShares.of(answer["rows"], values["rows"])
     for day in _days(client, month, last):
         for rows in _rows(client, day, by):
@@ -228,7 +260,7 @@ def _of_plans(
 
 
 def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterator[Any]:
-    """The rows of a day; of one that is too much for one answer, an hour at a time."""
+    """Yield the rows of a day. If the day is too large for one response, fetch it hour by hour."""
     status, payload = client.answer(
         "GET", "/report", query=[("from", day), ("to", day), ("per", "hourly"), *by]
     )
@@ -246,7 +278,10 @@ def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterat
         ]
         payload = client.request("GET", "/report", query=[*span, *by])
         if payload["report"]["truncated"]:
-            fail(f"an hour of {day} has {payload['report']['row_count']} rows: raise answers.max_rows")
+            fail(
+                f"an hour of {day} has {payload['report']['row_count']} rows, which is too many; raise "
+                "the setting answers.max_rows"
+            )
         yield payload["rows"]
 
 
@@ -260,7 +295,7 @@ def _day(name: str, text: str) -> date:
 def of_bills(
     client: OperatorClient, span: tuple[date, date], tags: Sequence[str], *, account: str, version: str
 ) -> Iterator[bytes]:
-    """Yield the head and the lines of each day. Says on stderr which days of which bills are left out."""
+    """Yield the header and the lines of each day. Prints the bills that are left out to standard error."""
     yield billed_rows.header(version)
     invoices = _by_month(client, "/billed-invoices", "billed_invoices", "number")
     closed = _by_month(client, "/closed-months", "closed_months", "month")
@@ -274,7 +309,7 @@ def of_bills(
 def _billed_day(
     client: OperatorClient, day: date, by: tuple[str, ...], invoices: _Named, closed: _Named
 ) -> billed_rows.ExportedDay:
-    """Fetch what was billed of a day. Says on stderr which bills are not final: their rows are left out."""
+    """Fetch the billed costs of a day. Bills that are not final are left out and named on standard error."""
     billed = _report(client, day, billed_rows.BILLED, (*by, *billed_rows.OWN))
     effective = _report(client, day, billed_rows.EFFECTIVE, (*by, *billed_rows.OWN))
     final = {row["provider"] for row in _report(client, day, billed_rows.INVOICED, ("provider",))}
@@ -292,7 +327,7 @@ def _billed_day(
     told = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
     waiting = sorted(name for name in told if not state_of(name))
     if waiting:
-        click.echo(f"{day} is not final and left out: {', '.join(waiting)}", err=True)
+        click.echo(f"{day} is not final and was left out for: {', '.join(waiting)}", err=True)
     has_more = any(row["charge"] in _BESIDE for row in billed)
     return billed_rows.ExportedDay(
         start=datetime(day.year, day.month, day.day, tzinfo=UTC),
@@ -320,19 +355,24 @@ def _by_month(client: OperatorClient, path: str, root: str, name: str) -> _Named
 
 
 def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]) -> Sequence[JsonObject]:
-    """Return the rows of a day. What rows of billing connections tell is not exported: it is in their own bill."""
+    """
+    Return the rows of a day. Excludes rows that billing connections sent, because their own bill has them.
+    """
     span = [("from", day.isoformat()), ("to", day.isoformat()), ("cost_type", cost_type)]
     of_calls = [("where", "origin=calls")] if cost_type in BILLED_TYPES else []
     query = [*span, *of_calls, *(("by", name) for name in by)]
     answer = client.request("GET", "/report", query=query)
     if answer["report"]["truncated"]:
-        fail(f"{day} has {answer['report']['row_count']} rows: raise answers.max_rows")
+        fail(
+            f"{day} has {answer['report']['row_count']} rows, which is too many; raise the setting "
+            "answers.max_rows"
+        )
     found: Sequence[JsonObject] = answer["rows"]
     return found
 
 
 def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[JsonObject]:
-    """Return the hours of a day with price lines; none where they are not kept any more, or too many."""
+    """Return the day's hours with price lines, or [] if they have expired or are too many."""
     span = [("from", day.isoformat()), ("to", day.isoformat()), *_BY_METER]
     status, payload = client.answer("GET", "/report", query=[*span, *(("by", name) for name in by)])
     if status != HTTPStatus.OK or payload["report"]["truncated"]:

@@ -1,4 +1,4 @@
-"""`tollhouse insights`: what the detectors found about AI spend, and its status."""
+"""`tollhouse insights`: findings of the detectors, and their status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "tit
 
 @click.group()
 def insights() -> None:
-    """Findings of the detectors about AI spend. Spikes, missing prices, doubled calls, unused keys."""
+    """List and handle findings about AI spend, such as cost spikes and missing prices."""
 
 
 list_command(
@@ -27,11 +27,11 @@ list_command(
     root="insights",
     columns=COLUMNS,
     filters={
-        "status": f"{', '.join(STATUSES)}; may repeat.",
-        "about": "money, or operation: what is about Tollhouse and its senders.",
-        "hide_resolved": "true leaves out those that are addressed or ignored.",
+        "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
+        "about": "Filter by subject. money: AI spend. operation: Tollhouse and its senders.",
+        "hide_resolved": "true: hide insights that are addressed or ignored.",
     },
-    help="List the insights, new ones first.",
+    help="List the insights, newest first.",
 )
 
 
@@ -43,7 +43,7 @@ def _show(payload: JsonObject) -> None:
         f"since {_time(insight['created'])}\n"
     )
     if insight["gone"]:
-        click.echo("Tollhouse no longer finds this: the cause is gone.\n")
+        click.echo("Tollhouse no longer finds this, because the cause is gone.\n")
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
         author = printable(comment["author"])
@@ -58,7 +58,7 @@ def _time(seconds: str) -> str:
 def _status(**given: str | None) -> JsonObject:
     stated = {name: value for name, value in given.items() if value is not None}
     if not stated:
-        raise click.UsageError("give --status or --effort")
+        raise click.UsageError("nothing to change: give --status or --effort")
     return stated
 
 
@@ -66,30 +66,33 @@ def _status(**given: str | None) -> JsonObject:
 @as_json
 @with_client
 def run(client: OperatorClient, as_json: bool) -> None:
-    """Check now, with every detector; a server checks every ten minutes."""
+    """Run all detectors now. A running server also runs them every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
     done = payload["inspection"]
-    words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"
+    words = (
+        f"{done['new']} new, {done['again']} found again, {done['reopened']} reopened, {done['gone']} gone"
+    )
     show_json(payload) if as_json else click.echo(words)
     if done["left_out"]:
         click.echo(
-            f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True
+            f"{done['left_out']} more insights do not fit; delete some that are addressed or ignored",
+            err=True,
         )
     if done["failed"]:
-        click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
+        click.echo(f"these detectors failed (see the log): {', '.join(done['failed'])}", err=True)
 
 
 add_commands(
     insights,
-    command("show ID", "GET /insights/{id}", "Show one insight. What was seen, what to do, and what people said.",
+    command("show ID", "GET /insights/{id}", "Show one insight: the evidence, the suggested action, and the comments.",
             shows=_show),
     command("set ID", "PATCH /insights/{id}",
-            "Say what became of an insight. An addressed one is new again when it returns.",
+            "Set the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES)), click.option("--effort", type=click.Choice(EFFORTS)),
             sends=_status, shows="{id} is {insight[status]}, effort {insight[effort]}"),
-    command("comment ID MESSAGE", "POST /insights/{id}/comments", "Leave a comment on an insight.",
+    command("comment ID MESSAGE", "POST /insights/{id}/comments", "Add a comment to an insight.",
             shows="comment {comment[id]}"),
     command("delete-comment ID NUMBER", "DELETE /insights/{id}/comments/{number}",
-            "Delete a comment on an insight. `tollhouse insights show ID` has its number.",
+            "Delete a comment. `tollhouse insights show ID` shows the comments' numbers.",
             shows="comment {number} deleted"),
 )  # fmt: skip

@@ -38,9 +38,14 @@ DETAILS = (
     "expires_at",
 )
 
-scope = click.option("--scope", "scopes", multiple=True, help="A fixed scope, GROUP:OPERATION; may repeat.")
+scope = click.option(
+    "--scope", "scopes", multiple=True, help="Scope to grant, written GROUP:OPERATION; may repeat."
+)
 use_case = click.option(
-    "--use-case", "use_cases", multiple=True, help=f"A managed use case; may repeat. {', '.join(USE_CASES)}."
+    "--use-case",
+    "use_cases",
+    multiple=True,
+    help=f"Use case to grant, which stands for a set of scopes; may repeat. {', '.join(USE_CASES)}.",
 )
 label = click.option(
     "--label",
@@ -48,17 +53,17 @@ label = click.option(
     multiple=True,
     type=Label(),
     metavar="NAME=VALUE",
-    help="Fills what reports under the key leave out; may repeat.",
+    help="Default label for records that this key sends, such as team=search; may repeat.",
 )
 
 
 expires_at = click.option(
     "--expires-at",
     metavar="TIME",
-    help="When it expires: a day, whose end is meant, or an RFC 3339 time (UTC).",
+    help="Time of expiry: a day, which is included, or an RFC 3339 time (UTC).",
 )
 expires_in = click.option(
-    "--expires-in", type=Seconds(), help="The same as a duration from now, such as 90d."
+    "--expires-in", type=Seconds(), help="Time until expiry, such as 90d, instead of --expires-at."
 )
 
 
@@ -72,8 +77,12 @@ list_command(
     "scopes",
     root="scopes",
     columns=("scope", "category", "use_case", "opens"),
-    filters={"scope": "", "category": "", "opens_nothing": "yes or no: whether no operation asks for it."},
-    help="List every scope that a key can have, with what it opens.",
+    filters={
+        "scope": "",
+        "category": "",
+        "opens_nothing": "yes: only scopes that no operation requires. no: all other scopes.",
+    },
+    help="List all scopes that a key can have, and the operations that they allow.",
 )
 
 
@@ -84,13 +93,13 @@ list_command(
     columns=COLUMNS,
     filters={
         "name": "",
-        "status": "Enabled or Disabled.",
-        "scope": "Keys that grant this scope.",
-        "use_case": "Keys with this managed use case.",
+        "status": "Filter by status: Enabled or Disabled.",
+        "scope": "Filter by a scope that the key grants.",
+        "use_case": "Filter by a use case of the key.",
         "created_by": "",
         "updated_by": "",
     },
-    help="List the keys; secrets are never shown again.",
+    help="List the keys. Their secrets are never shown again.",
 )
 
 
@@ -128,10 +137,10 @@ def _changes(
     no_expiry: bool,
 ) -> JsonObject:
     if labels and no_labels:
-        fail("--label or --no-labels, not both", 2)
+        fail("use either --label or --no-labels, not both", 2)
     expiry = _expiry(expires_at, expires_in)
     if expiry is not None and no_expiry:
-        fail("use either an expiry or --no-expiry, not both", 2)
+        fail("use either --expires-at or --expires-in, or --no-expiry, not both", 2)
     changes = {
         "name": new_name,
         "description": description,
@@ -145,15 +154,15 @@ def _changes(
         body["expires_at"] = None
     if not body:
         fail(
-            "say what to change: --name, --description, --scope, --use-case, --label, --no-labels, --expires-at, "
-            "--expires-in or --no-expiry",
+            "nothing to change: give --name, --description, --scope, --use-case, --label, "
+            "--no-labels, --expires-at, --expires-in or --no-expiry",
             2,
         )
     return body
 
 
 def _expiry(at: str | None, in_s: float | None) -> str | None:
-    """Return the time at which a key is to expire, as the operator API takes it."""
+    """Return the time of expiry for the operator API."""
     if at is not None and in_s is not None:
         fail("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
@@ -166,7 +175,9 @@ def _show_details(key: JsonObject) -> None:
 def _show(payload: JsonObject) -> None:
     _show_details(payload["key"])
     if payload["previous_secret_until"]:
-        click.echo(f"the secret before the last rotation opens until {payload['previous_secret_until']}")
+        click.echo(
+            f"the secret from before the last rotation is valid until {payload['previous_secret_until']}"
+        )
 
 
 def _show_changed(payload: JsonObject) -> None:
@@ -176,47 +187,48 @@ def _show_changed(payload: JsonObject) -> None:
 
 def _show_secret(payload: JsonObject) -> None:
     _show_details(payload["key"])
-    click.echo(f"\nIts secret, shown this once:\n\n    {payload['secret']}\n")
+    click.echo(f"\nThe key's secret, shown only now:\n\n    {payload['secret']}\n")
     _name_empty_scopes(payload)
 
 
 def _show_rotated(payload: JsonObject) -> None:
     _show_secret(payload)
     if payload["previous_secret_until"]:
-        click.echo(f"the old secret opens until {payload['previous_secret_until']}")
+        click.echo(f"the old secret is valid until {payload['previous_secret_until']}")
 
 
 def _name_empty_scopes(payload: JsonObject) -> None:
     for scope in payload.get("opens_nothing", ()):
-        click.echo(f"the scope {scope} opens nothing: see tollhouse keys scopes", err=True)
+        click.echo(f"the scope {scope} allows no operation; see tollhouse keys scopes", err=True)
 
 
 add_commands(
     keys,
-    command("create", "POST /keys", "Create a key and print its secret, this once.",
+    command("create", "POST /keys", "Create a key and print its secret. The secret is shown only once.",
             click.option("--name", required=True, help="At least 3 characters, unique."), scope, use_case,
-            click.option("--description", default="", help="What the key is for."), label, expires_at, expires_in,
+            click.option("--description", default="", help="Purpose of the key."), label, expires_at, expires_in,
             sends=_new_key, shows=_show_secret),
     command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show),
     command("edit NAME", "PATCH /keys/{name}",
-            "Change a key. Scopes, use cases and labels that are given take the place of the old ones.",
-            click.option("--name", "new_name", help="The new name."), click.option("--description"),
-            scope, use_case, label, click.option("--no-labels", is_flag=True, help="Take all labels away."),
+            "Change a key. New scopes, use cases or labels replace all the old ones.",
+            click.option("--name", "new_name", help="New name."), click.option("--description"),
+            scope, use_case, label, click.option("--no-labels", is_flag=True, help="Remove all labels."),
             expires_at, expires_in,
-            click.option("--no-expiry", is_flag=True, help="Let the key open until it is disabled or deleted."),
+            click.option("--no-expiry", is_flag=True, help=("Remove the expiry, so that the key is valid "
+                         "until it is disabled or deleted.")),
             sends=_changes, shows=_show_changed),
-    command("enable NAME", "POST /keys/{name}/enable", "Let a disabled key in again.", shows=_show_changed),
+    command("enable NAME", "POST /keys/{name}/enable", "Enable a disabled key.", shows=_show_changed),
     command("disable NAME", "POST /keys/{name}/disable",
-            "Refuse a key until it is enabled again; it acts at once.", shows=_show_changed),
+            "Disable a key at once, until it is enabled again.", shows=_show_changed),
     command("rotate NAME", "POST /keys/{name}/rotate",
-            "Give a key a new secret. The old one opens until the overlap ends (0: it ends at once).",
+            "Give a key a new secret. The old secret stays valid for the overlap.",
             click.option("--overlap", "overlap_s", type=Seconds(), default="24h", show_default=True,
-                         help="How long the old secret opens still."),
+                         help="How long the old secret stays valid; 0 ends it at once."),
             shows=_show_rotated),
     command("adopt", "POST /keys/adopt",
-            "Let the key of `server.api_key_file` open again. "
-            "For a new secret in the file of a key that was deleted.",
-            shows="the key of server.api_key_file opens"),
-    command("delete NAME", "DELETE /keys/{name}", "Delete a key for ever; access with it ends at once.",
-            confirmed("NAME", "The exact name of the key, once more."), shows="key {name} deleted"),
+            "Accept the key in `server.api_key_file` again. Needed if the file has a new secret for "
+            "a deleted key.",
+            shows="the key of server.api_key_file is valid again"),
+    command("delete NAME", "DELETE /keys/{name}", "Delete a key. Access with it ends at once and cannot be restored.",
+            confirmed("NAME", "The key's name again, to confirm."), shows="key {name} deleted"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`tollhouse mcp`: answer an assistant on standard input and output."""
+"""`tollhouse mcp`: an MCP server on standard input and output."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ def _answer_on_stdio(client: OperatorClient) -> None:
                 sys.stdout.buffer.flush()
 
 
-_on_stdio: Any = with_client(_answer_on_stdio)  # with the options of --data, --config and --as
+_on_stdio: Any = with_client(_answer_on_stdio)  # adds the options --data, --config and --as
 
 
 @click.group(invoke_without_command=True, params=list(reversed(_on_stdio.__click_params__)))
 @click.pass_context
 def mcp(context: click.Context, /, **given: object) -> None:
     """
-    Answer an assistant over stdio in the Model Context Protocol: one JSON message a line.
+    Run an MCP server for an assistant on standard input and output.
 
-    No key is needed: who may open the operator socket may ask. It works with the server running and without
-    it, opens no port, and writes nothing unless a tool that writes is enabled (`tollhouse mcp tools`).
+    Start this command from the assistant's configuration. It needs no key: every user who may open the
+    operator socket may use it. It works with or without a running server and opens no port. It changes
+    nothing unless you enable a tool that writes; see `tollhouse mcp tools`.
     """
     if context.invoked_subcommand is None:
         _on_stdio(**given)
@@ -46,7 +47,7 @@ def mcp(context: click.Context, /, **given: object) -> None:
 
 @mcp.group()
 def tools() -> None:
-    """Show and choose the tools that assistants have."""
+    """Show the MCP tools, and enable or disable them."""
 
 
 list_command(
@@ -54,8 +55,11 @@ list_command(
     "list",
     root="assistant_tools",
     columns=COLUMNS,
-    filters={"enabled": "true or false.", "writes": "true or false."},
-    help="List the tools, with whether they are enabled.",
+    filters={
+        "enabled": "true: only enabled tools. false: only disabled tools.",
+        "writes": "true: only tools that change data. false: only tools that read.",
+    },
+    help="List the MCP tools, and whether they are enabled.",
 )
 
 
@@ -64,14 +68,14 @@ add_commands(
     command(
         "enable NAME",
         "PATCH /assistant-tools/{name}",
-        "Let assistants have a tool.",
+        "Enable an MCP tool for assistants.",
         sends={"enabled": True},
         shows="{name} is enabled",
     ),
     command(
         "disable NAME",
         "PATCH /assistant-tools/{name}",
-        "Take a tool away from assistants.",
+        "Disable an MCP tool for assistants.",
         sends={"enabled": False},
         shows="{name} is disabled",
     ),
@@ -79,12 +83,14 @@ add_commands(
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
-    """The line to write. While Tollhouse cannot answer, an error that says so: the assistant may ask again."""
+    """
+    Return the response line. If Tollhouse does not respond, return an error, so that the assistant may retry.
+    """
     body = {"line": line.decode("utf-8", "replace")}
     try:
         status, payload = await client.ask("POST", "/mcp", body=body)
     except TimeoutError:
-        return _problem(line, "Tollhouse did not answer in time")
+        return _problem(line, "Tollhouse did not respond in time")
     except (ConfigError, SpoolError, OSError, aiohttp.ClientError) as error:
         return _problem(line, str(error))
     if status >= 400:
@@ -94,7 +100,7 @@ async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
 
 
 def _problem(line: bytes, message: str) -> bytes | None:
-    """An error in answer to a request; None for a notification."""
+    """Return an error response to a request, or None for a notification."""
     try:
         id = decoded(line).id
     except McpError as error:

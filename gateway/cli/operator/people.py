@@ -1,6 +1,6 @@
 """
-The people of an installation: `tollhouse operators` has their accounts and sessions, `tollhouse console` a link
-that signs in without an account, `tollhouse people-names` the names behind hashed e-mail addresses.
+Commands about people: accounts and sessions (`operators`), a link to sign in (`console`), and the names
+behind hashed e-mail addresses (`people-names`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from spool.registry.roles import BASES, LIMITED
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 SESSION_COLUMNS = ("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends")
 NAME_COLUMNS = ("user", "name", "origin")
-SECRET = console_link("", "")  # what stands between the address and the secret
+SECRET = console_link("", "")  # text between the address and the secret of a link
 _AT_ONCE = 5000
 
-# People read and type the name of an account's role; the API has a word of its own for it.
+# People see and type the role's name; the API uses another word for it.
 ROLE_NAMES: Mapping[str, str] = {word: BASES[word].name if word in BASES else word for word in ROLES}
 KNOWN = f"{', '.join(name for word, name in ROLE_NAMES.items() if word != NO_ROLE)} or {NO_ROLE}"
 
 
 class AccountRole(click.ParamType[str]):
-    """The name of an account's role, whatever the case, or the word of the API for it."""
+    """The name of an account's role in any case, or the API's word for it."""
 
     name = "role"
 
@@ -44,18 +44,18 @@ class AccountRole(click.ParamType[str]):
         typed = str(value).casefold()
         found = next((word for word, name in ROLE_NAMES.items() if typed in (word, name.casefold())), None)
         if found is None:
-            self.fail(f"{value!r} is no role of accounts; they are {KNOWN}", param, ctx)
+            self.fail(f"{value!r} is not an account role; use {KNOWN}", param, ctx)
         return found
 
 
 def role_named(row: JsonObject) -> dict[str, Any]:
-    """Return a row with the name of its role in place of the API's word."""
+    """Return a row with the role's name instead of the API's word."""
     return {**row, "role": ROLE_NAMES.get(row["role"], row["role"])}
 
 
 @click.group()
 def operators() -> None:
-    """Add, list and remove operator accounts and their sessions."""
+    """Add, list, change and remove operator accounts and their sessions."""
 
 
 @operators.command()
@@ -63,12 +63,12 @@ def operators() -> None:
 @click.option(
     "--role",
     type=AccountRole(),
-    help=f"{KNOWN}; default: Member, and none as soon as there is a limited role.",
+    help=f"Role of the account: {KNOWN}; default: Member, or none if a role that limits access exists.",
 )
 @as_json
 @with_client
 def add(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
-    """Add an account. The password is asked for, or read from standard input."""
+    """Add an account. Prompts for a password, or reads it from standard input."""
     body = {"email": email, "role": role, "password": _password()}
     payload = client.request("POST", "/operators", body=body)
     show_json(payload) if as_json else _show(payload)
@@ -80,7 +80,7 @@ list_command(
     "list",
     root="operators",
     columns=COLUMNS,
-    filters={"role": KNOWN, "status": "Enabled or Disabled"},
+    filters={"role": KNOWN, "status": "Filter by status: Enabled or Disabled."},
     types={"role": AccountRole()},
     shown=role_named,
     help="List the accounts.",
@@ -94,9 +94,9 @@ list_command(
 @with_client
 def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """
-    Give an account another role: Member, Operator, Organizer or none. Its sessions end.
+    Change the role of an account to Member, Operator, Organizer or none.
 
-    With none it may do what `tollhouse roles` give it, and nothing else.
+    The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
     """
     payload = client.request("PATCH", f"/operators/{part(email)}", body={"role": role})
     show_json(payload) if as_json else _show(payload)
@@ -104,7 +104,7 @@ def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 
 
 def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
-    """Says so if a role is to limit what an account sees, and its own role shows everything."""
+    """Warn if a role limits what an account sees, but the account's own role shows everything."""
     if account["role"] != NO_ROLE:
         given = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
         if any(role["data_access"] == LIMITED or role["cost_types"] for role in given):
@@ -115,8 +115,8 @@ def warn_of_account(account: JsonObject) -> None:
     email = account["email"]
     role = role_named(account)["role"]
     click.echo(
-        f"{email} has the account role {role} and sees everything. "
-        f"Set it to none: tollhouse operators role {email} none",
+        f"{email} has the account role {role} and therefore sees everything. To limit it: tollhouse "
+        f"operators role {email} none",
         err=True,
     )
 
@@ -129,16 +129,16 @@ list_command(
     filters={
         "actor": "NAME",
         "role": KNOWN,
-        "began-with": "password, link or provider",
+        "began-with": "Filter by sign-in method: password, link or provider.",
     },
     types={"role": AccountRole()},
     shown=role_named,
-    help="List who is signed in to the console.",
+    help="List the sessions of people who are signed in to the console.",
 )
 
 
 def _password() -> str:
-    """Ask for a password. It is never an argument: those stand in the shell's history and in the process list."""
+    """Prompt for a password. An argument would stay in the shell's history and show in the process list."""
     if sys.stdin.isatty():
         asked: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return asked
@@ -153,12 +153,12 @@ add_commands(
     operators,
     command("remove EMAIL", "DELETE /operators/{email}", "Remove an account and end its sessions.",
             shows="operator {email} removed"),
-    command("password EMAIL", "PATCH /operators/{email}", "Set a new password and end the account's sessions.",
+    command("password EMAIL", "PATCH /operators/{email}", "Set a new password for an account, and end its sessions.",
             sends=lambda: {"password": _password()}, shows=_show),
     command("disable EMAIL", "PATCH /operators/{email}",
-            "Let an operator sign in no more, in whatever way, and end the operator's sessions.",
+            "Disable an account: end its sessions and refuse every further sign-in.",
             sends={"status": "Disabled"}, shows=_show),
-    command("enable EMAIL", "PATCH /operators/{email}", "Let a disabled operator sign in again.",
+    command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
             sends={"status": "Enabled"}, shows=_show),
     command("end-session ID", "DELETE /sessions/{id}", "End a session that `tollhouse operators sessions` lists.",
             shows="session {id} ended"),
@@ -167,17 +167,17 @@ add_commands(
 
 @click.group()
 def console() -> None:
-    """Open the operator console."""
+    """Sign in to the console."""
 
 
 def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
-    """Check the console's own address: a person's ends with the port or with the path of a proxy."""
+    """Check the console's address. The address that a user gives ends with the port or a proxy's path."""
     if url is None:
         return None
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number
+    except ValueError:  # the port is not a number
         is_usable = False
     if not is_usable or parts.query or parts.fragment:
         raise click.BadParameter(f"{url!r} is not an address such as http://127.0.0.1:4319")
@@ -186,18 +186,25 @@ def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str
 
 @console.command()
 @click.option(
-    "--role", type=AccountRole(), default="Organizer", show_default=True, help="Member, Operator or Organizer"
+    "--role",
+    type=AccountRole(),
+    default="Organizer",
+    show_default=True,
+    help="Role of the session: Member, Operator or Organizer.",
 )
 @click.option(
     "--public",
     metavar="URL",
     callback=_address,
-    help="Where a browser finds the console, such as http://127.0.0.1:4319 of a container; default: its own address.",
+    help=(
+        "Address at which the browser reaches the console, such as a container's http://127.0.0.1:4319; "
+        "default: the console's own address."
+    ),
 )
 @as_json
 @with_client
 def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -> None:
-    """Print a link that signs in once, within ten minutes."""
+    """Print a link that signs in to the console once, within ten minutes."""
     payload = client.request("POST", "/console-links", body={"role": role})
     if public is not None:
         _, _, secret = payload["link"].partition(SECRET)
@@ -208,8 +215,9 @@ def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -
 @click.group("people-names")
 def people_names() -> None:
     """
-    Name the people whose e-mail addresses are kept as hashes (privacy.emails). Records keep the hash; the console
-    shows names to who may see them.
+    Assign names to people whose e-mail addresses are stored as hashes.
+
+    Only with privacy.emails = "hash". Records keep the hash; the console shows names to people who may see them.
     """
 
 
@@ -219,10 +227,10 @@ list_command(
     root="people_names",
     columns=NAME_COLUMNS,
     filters={
-        "user": "An e-mail address, or its hash.",
-        "origin": "given, or account: the address of an account.",
+        "user": "Filter by e-mail address or its hash.",
+        "origin": "Filter by origin. given: you assigned the name. account: the address of an account.",
     },
-    help="List the names that are known.",
+    help="List the known names.",
 )
 
 
@@ -230,7 +238,11 @@ list_command(
 @click.argument("file", type=click.File("r", encoding="utf-8-sig"))
 @with_client
 def import_names(client: OperatorClient, file: IO[str]) -> None:
-    """Read names from a CSV file, - for standard input: an e-mail address or a hash, and a name, a line each."""
+    """
+    Import names from a CSV file, or from standard input with -.
+
+    Each line has an e-mail address or its hash, and a name.
+    """
     names = names_of(file)
     count = kept = 0
     try:
@@ -239,21 +251,21 @@ def import_names(client: OperatorClient, file: IO[str]) -> None:
             count += len(some)
             kept += answer["people_names"]["kept"]
     except (Invalid, csv.Error) as error:
-        fail(f"{error}; {kept} names before were kept", 2)
+        fail(f"{error}; {kept} names before this line were stored", 2)
     if not count:
-        fail("there is no line with an e-mail address or a hash in the first column", 2)
-    click.echo(f"{kept} names kept")
+        fail("no line has an e-mail address or a hash in its first column", 2)
+    click.echo(f"{kept} names stored")
     if kept < count:
-        click.echo(f"{count - kept} lines name somebody again: the last line counts", err=True)
+        click.echo(f"{count - kept} lines name a person again; the last line counts", err=True)
 
 
 def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
-    """Yield the names of a file. Invalid where a row is longer than a row may be."""
+    """Yield the names of a file. Raises Invalid if a row is too long."""
     lines = BoundedLines(file.name, file)
     for row in csv.reader(lines):
         lines.end_row()
         user = row[0].strip() if row else ""
-        if "@" in user or user.startswith("email:"):  # a head is not a name
+        if "@" in user or user.startswith("email:"):  # skips a header line
             yield {"user": user, "name": "".join(row[1:2]).strip()}
 
 
@@ -262,17 +274,17 @@ def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
 @click.argument("name", default="")
 @with_client
 def set_name(client: OperatorClient, user: str, name: str) -> None:
-    """Name one person, by the e-mail address or its hash."""
+    """Assign a name to one person, by e-mail address or hash."""
     client.request("POST", "/people-names", body={"names": [{"user": user, "name": name}]})
-    click.echo("1 name kept")
+    click.echo("1 name stored")
 
 
 @people_names.command()
 @click.argument("users", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All that were given.")
+@click.option("--all", "every", is_flag=True, help="Delete all assigned names.")
 @with_client
 def forget(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
-    """Forget the names of these e-mail addresses or hashes."""
+    """Delete the names of these e-mail addresses or hashes."""
     body = {"all": True} if every else {"users": list(users)}
     payload = client.request("POST", "/people-names/forget", body=body)
-    click.echo(f"{payload['people_names']['forgotten']} names forgotten")
+    click.echo(f"{payload['people_names']['forgotten']} names deleted")

@@ -1,8 +1,8 @@
 """
-The options of a command that creates or edits a resource, made from the declaration of its fields.
+Options for commands that create or change a resource, made from the declaration of its fields.
 
-A field of a plain type has an option of its name, whose help are its words. What is written in another way on
-a command line (a filter, a plan) is an option of the command's own.
+A field of a simple type becomes an option with its name and description. Fields that need another notation on
+the command line, such as filters and plans, are options of the command itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _PLAIN = (str, int, float)
 
 
 def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """Give a command these options, in this order."""
-
     def decorated(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
@@ -38,7 +36,7 @@ def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[C
 def described_by(
     new: type[msgspec.Struct], *, required: Collection[str] = (), without: Collection[str] = ()
 ) -> Callable[[Command], Command]:
-    """Give a command the options of a resource's fields; what is not given is None, or () of many."""
+    """Add options for the fields of a resource. Omitted options are None, or () if they may repeat."""
 
     def decorated(command: Command) -> Command:
         for field in reversed(msgspec.structs.fields(new)):
@@ -52,7 +50,7 @@ def described_by(
 
 
 def body_of(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
-    """Make a request's body from the options of a command that were given."""
+    """Make a request's body from the options that were given."""
     stated = {field: given[field] for field in new.__struct_fields__ if field in given}
     return {
         field: list(value) if isinstance(value, tuple) else value
@@ -70,10 +68,9 @@ def resource_commands(
     help: Mapping[str, str],
 ) -> None:
     """
-    Adds the commands on one of a resource that `help` names: `create`, `show`, `edit` and `delete`.
+    Add the commands that `help` names, of `create`, `show`, `edit` and `delete`.
 
-    They are for a resource whose fields all have options; others have those of these that are as plain. A new
-    one needs the fields that have no default.
+    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
     """
 
     @described_by(new, required=[each.name for each in msgspec.structs.fields(new) if each.required])
@@ -95,7 +92,7 @@ def resource_commands(
     def edit(client: OperatorClient, as_json: bool, **given: Any) -> None:
         body = body_of(new, given)
         if not body:
-            fail(f"say what to change; tollhouse {group.name} edit --help lists what can be", 2)
+            fail(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
         show_one(client.request("PATCH", f"{path}/{part(given[noun])}", body=body), as_json)
 
     @click.argument(noun)
@@ -115,12 +112,12 @@ def resource_commands(
 
 
 def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
-    """None for a field that no command states in one word, or that commands state in a way of their own."""
-    kind, told = _told(kind)
-    declared = next((each for each in told if isinstance(each, Option)), Option())
+    """Return the option of a field, or None if the field has no option or is written by hand."""
+    kind, notes = _type_and_notes(kind)
+    declared = next((each for each in notes if isinstance(each, Option)), Option())
     if declared.is_by_hand:
         return None
-    text = declared.help or next((each.description for each in told if isinstance(each, msgspec.Meta)), None)
+    text = declared.help or next((each.description for each in notes if isinstance(each, msgspec.Meta)), None)
     name = declared.name or f"--{field.replace('_', '-')}"
     settings: dict[str, Any] = {"help": text, "metavar": declared.metavar or None, "required": is_required}
     if get_origin(kind) is list and get_args(kind)[0] is str:
@@ -134,13 +131,13 @@ def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Com
     return click.option(name, field, **{**settings, "type": Choice(words) if words else kind})
 
 
-def _told(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without null, a number beside text as text; and what is told of it."""
-    told: tuple[Any, ...] = ()
+def _type_and_notes(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the type of a field (without None; text if text or a number is allowed), and its annotations."""
+    notes: tuple[Any, ...] = ()
     if get_origin(kind) is Annotated:
         kind, *more = get_args(kind)
-        told = tuple(more)
+        notes = tuple(more)
     if get_origin(kind) in (Union, UnionType):
         others = [each for each in get_args(kind) if each is not NoneType]
         kind = str if str in others else others[0]
-    return kind, told
+    return kind, notes

@@ -1,4 +1,4 @@
-"""`tollhouse roles`: what people may do, and of which calls they see anything."""
+"""`tollhouse roles`: what people may do, and which calls they may see."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _where = click.option(
     "--where",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Which calls it shows, such as team=search, or team!=search for all but these; may repeat. NAME= is what has"
-    " no value there.",
+    help=(
+        "Calls that the role shows, such as team=search, or team!=search for all other calls. NAME= "
+        "means calls without a value. May repeat."
+    ),
 )
 
 
@@ -39,14 +41,14 @@ list_command(
     root="roles",
     columns=COLUMNS,
     filters={
-        "name": "The exact name.",
-        "data_access": "full, limited or none.",
+        "name": "Filter by the exact name.",
+        "data_access": "Filter by the calls that the role shows: full, limited or none.",
         "permission_set": "",
         "member": "EMAIL",
         "group": "",
-        "is_builtin": "true or false.",
+        "is_builtin": "true: only built-in roles. false: only your own roles.",
     },
-    help="List the roles, the built-in ones too.",
+    help="List all roles, including the built-in ones.",
 )
 
 list_command(
@@ -55,7 +57,7 @@ list_command(
     root="permission_sets",
     columns=("id", "name", "includes", "description"),
     filters={"id": ""},
-    help="List what roles can allow.",
+    help="List the permission sets that a role can include.",
 )
 
 
@@ -64,7 +66,7 @@ list_command(
 @as_json
 @with_client
 def show(client: OperatorClient, role: str, as_json: bool) -> None:
-    """Show a role, by its id or its name."""
+    """Show a role by its id or name."""
     _show(client.request("GET", f"/roles/{part(role)}"), as_json)
 
 
@@ -74,7 +76,12 @@ def show(client: OperatorClient, role: str, as_json: bool) -> None:
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone none."""
+    """
+    Create a role with --where, --data-access or --permission-set.
+
+    The role shows the calls that match --where, or all or no calls with --data-access full or none. With only
+    --permission-set it shows no calls.
+    """
     made = client.request("POST", "/roles", body=_new_role(**given))
     _show(made, as_json)
     _warn_of_wider(client, made["role"])
@@ -82,27 +89,27 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 
 @roles.command()
 @click.argument("role")
-@click.option("--nobody", is_flag=True, help="Take it from all members and groups.")
+@click.option("--nobody", is_flag=True, help="Remove the role from all members and groups.")
 @described_by(NewRole)
 @_where
 @as_json
 @with_client
 def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
-    """Change a role. What is given replaces what was there: all filters, all permission sets, all members."""
+    """Change a role. New filters, permission sets or members replace all the old ones."""
     body = _fields(**given)
     if nobody:
         if "members" in body or "groups" in body:
-            fail("give either --nobody or --member and --group", 2)
+            fail("use either --nobody, or --member and --group, not both", 2)
         body |= {"members": [], "groups": []}
     if not body:
-        fail("say what to change; tollhouse roles update --help lists what can be", 2)
+        fail("nothing to change; `tollhouse roles update --help` lists the options", 2)
     changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
     _show(changed, as_json)
     _warn_of_wider(client, changed["role"])
 
 
 resource_commands(
-    roles, NewRole, noun="role", path="/roles", help={"delete": "Delete a role that nobody has any more."}
+    roles, NewRole, noun="role", path="/roles", help={"delete": "Delete a role that no one has."}
 )
 
 
@@ -113,14 +120,15 @@ resource_commands(
     "in_groups",
     multiple=True,
     metavar="GROUP",
-    help="A group that the person is in, in place of those of the last sign-in; may repeat.",
+    help="Group to assume for the person, instead of the groups at the last sign-in; may repeat.",
 )
 @click.option(
-    "--account-role", type=AccountRole(), metavar="ROLE", help=f"{KNOWN}; default: that of the account."
+    "--account-role",
+    type=AccountRole(),
+    metavar="ROLE",
+    help=f"Account role to assume: {KNOWN}; default: the role of the account.",
 )
-@click.option(
-    "--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name."
-)
+@click.option("--replaces", metavar="ROLE", help="Existing role that the draft replaces, by id or name.")
 @described_by(NewRole, without=("name",))
 @_where
 @as_json
@@ -135,13 +143,13 @@ def preview(
     **given: Any,
 ) -> None:
     """
-    Show what a person may do and see now, or with a draft of a role.
+    Preview what a person may do and see, now or with a draft of a role.
 
-    --data-access, --where and --permission-set describe the draft; nothing is kept. The costs are
-    those of the last 30 days.
+    --data-access, --where and --permission-set describe the draft. Nothing is saved. Costs are those of the
+    last 30 days.
     """
     if given["members"] or given["groups"]:
-        fail("a preview takes the person as an argument, and groups as --in-group", 2)
+        fail("use the argument EMAIL for the person and --in-group for groups, not --member or --group", 2)
     body: dict[str, Any] = {"person": person, "groups": list(in_groups) or None, "account_role": account_role}
     if any(given.values()):
         body["role"] = _new_role(name="", **given)
@@ -157,18 +165,18 @@ def _new_role(**given: Any) -> JsonObject:
     body = _fields(**given)
     if "data_access" not in body:
         if not body.get("permission_sets"):
-            fail("say which calls it shows: --where, or --data-access full or none", 2)
+            fail("state which calls the role shows: use --where, or --data-access full or none", 2)
         body["data_access"] = NO_DATA
     return body
 
 
 def _fields(*, where: Sequence[str], **given: Any) -> JsonObject:
-    """The body of a request: what was given."""
+    """Make the body of a request from the options that were given."""
     body = body_of(NewRole, given)
     data_access = body.get("data_access")
     if where:
         if data_access not in (None, LIMITED):
-            fail("--where goes with --data-access limited", 2)
+            fail("--where needs --data-access limited", 2)
         body |= {"filters": _filters(where), "data_access": LIMITED}
     elif data_access in (FULL, NO_DATA):
         body["filters"] = []
@@ -183,7 +191,7 @@ def _filters(terms: Iterable[str]) -> list[JsonObject]:
 
 
 def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
-    """Write filters as --where takes them."""
+    """Write filters in the notation of --where."""
     return [
         f"{each['dimension']}{'!' * (each['mode'] == EXCEPT)}={value or ''}"
         for each in filters
@@ -192,7 +200,7 @@ def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
 
 
 def _warn_of_wider(client: OperatorClient, role: JsonObject) -> None:
-    """Says whose account shows more than a limited role, and what takes that away."""
+    """Warn about accounts that show more than a limited role, with the command that changes them."""
     if role["data_access"] == LIMITED or role["cost_types"]:
         wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
         for account in wider["operators"]:
@@ -235,4 +243,4 @@ def _show_preview(seen: JsonObject) -> None:
         show_table(rows, ("dimension", "value", "cost", "calls"))
     for each in seen["dimensions"]:
         if each["left_out"]:
-            click.echo(f"{each['left_out']} more values of {each['dimension']} are left out")
+            click.echo(f"{each['left_out']} more values of {each['dimension']} are not shown")

@@ -1,4 +1,4 @@
-"""`tollhouse spool`: the state of the spool, and what an operator settles by hand."""
+"""`tollhouse spool`: the state of the queue on disk, and the repairs that need an operator."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
 SHOWN_TYPES = 5
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
 _WORDS = {
-    KEPT: "kept",
-    RETIRED: "done and past retention",
-    EXPIRED: "past retention",
-    DUPLICATES: "repeats",
-    PENDING: "waiting for their other half",
-    "before_start": "older than the route",
-    "refused_upstream": "refused upstream",
+    KEPT: "stored",
+    RETIRED: "deleted after delivery",
+    EXPIRED: "deleted by retention",
+    DUPLICATES: "duplicates",
+    PENDING: "partial reports",
+    "before_start": "before the route began",
+    "refused_upstream": "rejected",
     "queued": "waiting",
-    "dead": "dead letters",
+    "dead": "set aside",
     "unknown": "unconfirmed",
-    "shadow": "shadows",
-    "unmapped": "without a stream or path",
-    "by_sync": "sent as states",
+    "shadow": "kept for reference",
+    "unmapped": "without a mapping",
+    "by_sync": "sent row by row",
 }
 _KEEPING = (KEPT, RETIRED, EXPIRED)
 _REASONS = ("ignored.", "rejected.")
@@ -71,14 +71,14 @@ _REASONS = ("ignored.", "rejected.")
 
 @click.group()
 def spool() -> None:
-    """Show the spool, and settle what needs a person."""
+    """Show the queue on disk and its routes, and repair what needs a decision."""
 
 
 @spool.command()
 @as_json
 @with_client
 def status(client: OperatorClient, as_json: bool) -> None:
-    """Topics, routes with their state, and space."""
+    """Show topics, routes with their state, and disk space."""
     payload = client.request("GET", "/status")
     if as_json:
         show_json(payload)
@@ -89,14 +89,21 @@ def status(client: OperatorClient, as_json: bool) -> None:
     ambiguous = sum(route["ambiguous"] for route in payload["routes"])
     if ambiguous:
         click.echo(
-            f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key"
+            f"\n{ambiguous} records were sent without a clear answer so far, and sent again under the "
+            "same idempotency key"
         )
     unknown = sum(route["unknown"] for route in payload["routes"])
     if unknown:
-        click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
+        click.echo(
+            f"\n{unknown} records may or may not have arrived; list them with `tollhouse streams list "
+            "--unknown`"
+        )
     refused = sum(route["refused_24h"] for route in payload["routes"])
     if refused:
-        click.echo(f"\n{refused} records were rejected within 24 hours: tollhouse spool refused")
+        click.echo(
+            f"\n{refused} records were rejected in the last 24 hours; list them with `tollhouse spool "
+            "refused`"
+        )
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):
         _show_unsent_events(client)
     space = payload["space"]
@@ -106,7 +113,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
         f"{space['free_bytes'] / 2**20:.0f} MiB left"
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
-    click.echo(f"repeats are recognised for {_window(payload['duplicate_window_s'])}")
+    click.echo(f"duplicates are recognized for {_window(payload['duplicate_window_s'])}")
     click.echo(f"compiled module {payload['native']['words']}{_share(payload['native'])}")
     if payload["nodes"]:
         click.echo()
@@ -114,9 +121,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
 
 
 def _share(native: JsonObject) -> str:
-    """Describe how many spans the memory of the module knew; empty without one."""
     spans = native.get("spans")
-    return f", it knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
+    return f", its cache knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
 
 
 def _window(seconds: float) -> str:
@@ -126,7 +132,7 @@ def _window(seconds: float) -> str:
 
 @spool.group()
 def dead() -> None:
-    """Records that an upstream refused for good."""
+    """List, change, resend and discard records that a destination rejected for good."""
 
 
 list_command(
@@ -134,8 +140,8 @@ list_command(
     "list",
     root="dead",
     columns=DEAD_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC", "status": "The upstream's status."},
-    help="List dead letters with the upstream's words.",
+    filters={"route": "DESTINATION/TOPIC", "status": "Filter by the destination's HTTP status."},
+    help="List rejected records with the destination's error message.",
 )
 
 
@@ -146,10 +152,10 @@ list_command(
 @with_client
 def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) -> None:
     """
-    Send a dead letter again with other values, from a JSON FILE or - for standard input.
+    Change a rejected record and send it again.
 
-    It is the `record` of `spool dead show ID --json`, changed, or its changed fields alone. The log and the
-    ledger keep the record as it came.
+    FILE (- for standard input) is JSON: the `record` from `spool dead show ID --json` with your changes, or
+    only the changed fields. The log and the totals keep the original record.
     """
     try:
         record = orjson.loads(file.read())
@@ -158,7 +164,7 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
     payload = client.request("PATCH", f"/dead/{id}", body={"record": record})
     fields = ", ".join(payload["edited"]["fields"])
     show_json(payload) if as_json else click.echo(
-        f"dead letter {id} will be sent again, with another {fields}"
+        f"rejected record {id} will be sent again, with another {fields}"
     )
 
 
@@ -169,14 +175,17 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
 @click.option(
     "--new-registry",
     is_flag=True,
-    help="Begin a new registry.sqlite if it is damaged or missing: keys and operators must then be created anew.",
+    help=(
+        "Create a new registry.sqlite if it is damaged or missing. Keys and operators must then be "
+        "created again."
+    ),
 )
 def recover(file: Path | None, config: Path | None, data: Path | None, new_registry: bool) -> None:
     """
-    Bring a damaged data directory into order while no server runs.
+    Repair a damaged data directory. Stop its server first.
 
-    Opening it salvages what is damaged. With FILE, a spool.sqlite that was moved aside or saved elsewhere, every
-    record of it that the log does not have is brought into the log. It may be repeated: no record comes twice.
+    Salvages damaged files. With FILE, an earlier spool.sqlite, also imports every record that the log does
+    not have. You may repeat the command; no record is imported twice.
     """
     settings = installation(config, data)
     try:
@@ -189,13 +198,16 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
         fail(str(error))
     if problem:
         fail(problem)
-    click.echo("the data directory can be opened")
+    click.echo("the data directory is usable")
 
 
 def _show_recovered(found: Recovered) -> None:
     show_fields(asdict(found))
     if found.added:
-        click.echo("the ledger may have counted some of them before: tollhouse ledger rebuild counts anew")
+        click.echo(
+            "the totals may already include some of these records; count again with `tollhouse ledger "
+            "rebuild`"
+        )
 
 
 async def _recover(config: Config, file: Path) -> Recovered:
@@ -216,17 +228,20 @@ async def _open(config: Config, *, new_registry: bool) -> str:
 @spool.command()
 @click.option("--route", required=True, help="DESTINATION/TOPIC")
 @click.option(
-    "--since", required=True, type=Moment(), help="A time (2026-01-31T12:00Z), or how long ago (2h)."
+    "--since",
+    required=True,
+    type=Moment(),
+    help="Start of the period to resend: a time (2026-01-31T12:00Z) or an age (2h).",
 )
-@click.option("--until", type=Moment(), help="Like --since; now when not given.")
-@click.option("--dry-run", is_flag=True, help="Count, send nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--until", type=Moment(), help="End of the period, written as for --since; default: now.")
+@click.option("--dry-run", is_flag=True, help="Count the records, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_json
 @with_client
 def replay(
     client: OperatorClient, route: str, since: str, until: str | None, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Send records again that a route has settled, under new keys."""
+    """Send records again that a route has already delivered, under new idempotency keys."""
     body: dict[str, Any] = {"route": route, "since": since, "dry_run": True}
     if until:
         body["until"] = until
@@ -247,7 +262,7 @@ def replay(
 
 @spool.group("route")
 def routes() -> None:
-    """The routes to upstream and destinations."""
+    """List, retry and delete routes to the upstream and to destinations."""
 
 
 list_command(
@@ -255,8 +270,11 @@ list_command(
     "list",
     root="routes",
     columns=ROUTE_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC", "state": "running, parked, refusing or orphaned"},
-    help="List routes with their state and queue.",
+    filters={
+        "route": "DESTINATION/TOPIC",
+        "state": "Filter by state: running, parked, refusing or orphaned.",
+    },
+    help="List the routes with their state and queue.",
 )
 
 
@@ -265,9 +283,9 @@ list_command(
 @as_json
 @with_client
 def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Forget a route whose destination left the configuration. Its queue is counted as discarded."""
+    """Delete a route whose destination is no longer configured. Its waiting records are discarded."""
     payload = client.request("DELETE", _path_of(name))
-    show_json(payload) if as_json else click.echo(f"{name} dropped, {payload['discarded']} records discarded")
+    show_json(payload) if as_json else click.echo(f"{name} deleted, {payload['discarded']} records discarded")
 
 
 @routes.command("try")
@@ -275,15 +293,17 @@ def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
 @as_json
 @with_client
 def try_route(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Have a route send at once that is parked or waits: its key or its destination was mended."""
+    """Let a paused or waiting route send at once, after you repaired its key or destination."""
     payload = client.request("POST", f"{_path_of(name)}/try", body={})
-    show_json(payload) if as_json else click.echo(f"{name} tries now: see `tollhouse spool route list`")
+    show_json(payload) if as_json else click.echo(
+        f"{name} tries now; see the result with `tollhouse spool route list`"
+    )
 
 
 def _path_of(name: str) -> str:
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
-        fail("a route is named DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
+        fail("write a route as DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
     return f"/routes/{part(destination)}/{part(topic)}"
 
 
@@ -292,8 +312,8 @@ list_command(
     "deliveries",
     root="deliveries",
     columns=DELIVERY_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC", "state": "open or unknown"},
-    help="List requests of routes that are not settled, with their attempts and the last error.",
+    filters={"route": "DESTINATION/TOPIC", "state": "Filter by state: open or unknown."},
+    help="List the deliveries that are not acknowledged, with their attempts and last errors.",
 )
 
 
@@ -302,8 +322,8 @@ list_command(
     "ignored",
     root="ignored",
     columns=SHAPE_COLUMNS,
-    filters={"name": "Shapes with this name among theirs."},
-    help="List shapes that look like AI and that no dialect took.",
+    filters={"name": "Filter by an attribute name in the shape."},
+    help="List kinds of telemetry that look like AI calls and that no rule reads.",
 )
 
 
@@ -313,7 +333,7 @@ list_command(
     root="partial_refusals",
     columns=REFUSAL_COLUMNS,
     filters={"route": "DESTINATION/TOPIC"},
-    help="List what upstreams refused in answers that took the rest.",
+    help="List the records that destinations rejected while accepting the rest of the request.",
 )
 
 
@@ -332,8 +352,9 @@ list_command(
 @with_client
 def verify(client: OperatorClient, as_json: bool) -> None:
     """
-    Recount what was received from what is kept, and say what became of it. Exit 1 when it does not add up or a record
-    counts twice; --json has every term.
+    Recount all records and print what became of them.
+
+    Exit code 1 if the numbers do not balance or a record counts twice. --json prints every term.
     """
     payload = client.request("GET", "/verify")
     if as_json:
@@ -344,7 +365,10 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         for topic, terms in payload["topics"].items():
             left_out = terms.get(LEFT_OUT)
             if left_out:
-                click.echo(f"{topic}: {left_out} tags were left out, over a bound or under a name of content")
+                click.echo(
+                    f"{topic}: {left_out} tags were left out, because they exceeded a limit or had a name "
+                    "used for content"
+                )
     if not payload["balanced"]:
         fail("; ".join(payload["imbalances"]))
     if not as_json:
@@ -354,13 +378,13 @@ def verify(client: OperatorClient, as_json: bool) -> None:
 def accounts(
     topics: Mapping[str, Mapping[str, int]], routes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
-    """A line for each topic and each route: a sum and its parts; parts of zero are left out."""
+    """Yield a line for each topic and route: a sum and its nonzero parts."""
     for topic, terms in topics.items():
         came = terms.get(RECEIVED, 0) + terms.get(SPLIT, 0)
-        split = f" (with {terms[SPLIT]:,} more that items held)" if terms.get(SPLIT) else ""
+        split = f" (including {terms[SPLIT]:,} from items with several records)" if terms.get(SPLIT) else ""
         reasons = {name: n for name, n in terms.items() if name.startswith(_REASONS)}
         parts = {name: terms.get(name, 0) for name in (*_KEEPING, DUPLICATES, PENDING)} | reasons
-        damaged = f"; {terms[DAMAGED]:,} of what is kept cannot be read" if terms.get(DAMAGED) else ""
+        damaged = f"; {terms[DAMAGED]:,} stored records cannot be read" if terms.get(DAMAGED) else ""
         yield f"{topic}: received {came:,}{split} = {_sum(parts.items())}{damaged}"
     for route, terms in routes.items():
         whole = topics.get(topic_of(route), {}).get(ACCEPTED, 0)
@@ -383,11 +407,11 @@ def _show_unsent_events(client: OperatorClient) -> None:
     if types:
         more = unsent["pagination"]["total_count"] - SHOWN_TYPES
         named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (f" and {more} more" if more > 0 else "")
-        click.echo(f"\nusage events that are kept and not sent upstream: {named} (tollhouse events types)")
+        click.echo(f"\nusage events that are stored and not sent upstream: {named} (tollhouse events types)")
 
 
 def _summed(topic: JsonObject) -> JsonObject:
-    """`ignored` and `rejected` over all their reasons."""
+    """Sum `ignored` and `rejected` over their reasons."""
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
         summed[term] = sum(n for name, n in topic.items() if name.partition(".")[0] == term)
@@ -396,7 +420,8 @@ def _summed(topic: JsonObject) -> JsonObject:
 
 def _ask_first(records: int) -> None:
     warning = (
-        f"{records} records will be sent to the upstream again, and the service may count them again. Go on?"
+        f"{records} records will be sent to the upstream again, and the service may count them twice. "
+        "Continue?"
     )
     if not click.confirm(warning, err=True):
         fail("nothing was sent")
@@ -404,7 +429,7 @@ def _ask_first(records: int) -> None:
 
 def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
     if bool(ids) + (route is not None) + every != 1:
-        fail("name dead letters by their ids, or --route, or --all", 2)
+        fail("name rejected records by id, or use --route or --all", 2)
     return {"ids": ids} if ids else {"route": route} if route else {"all": True}
 
 
@@ -417,30 +442,30 @@ def _show_letter(payload: JsonObject) -> None:
 def _show_clock(payload: JsonObject) -> None:
     done = payload["clock"]
     if done["was_held_s"]:
-        click.echo(f"the clock is believed; time moved by {done['moved_s']:+.0f} s")
+        click.echo(f"the clock is trusted; time moved by {done['moved_s']:+.0f} s")
     else:
-        click.echo("the clock is believed already")
+        click.echo("the clock is already trusted")
 
 
 _ids = click.argument("ids", type=int, nargs=-1)
-_of_route = click.option("--route", help="All of this route.")
-_every = click.option("--all", "every", is_flag=True, help="All there are.")
+_of_route = click.option("--route", help="All rejected records of this route.")
+_every = click.option("--all", "every", is_flag=True, help="All rejected records.")
 
 add_commands(
     spool,
     command("receipt ID", "GET /receipts/{id}",
-            "Show what became of a submission, by its Tollhouse-Receipt's id."),
+            "Show what became of a request, by the id in its Tollhouse-Receipt header."),
     command("accept-clock", "POST /clock/accept",
-            "Say that the clock is right after it was moved: it is believed at once, "
-            "and old records are removed by it.", shows=_show_clock),
+            "Confirm that the server clock is right after it jumped. It is then trusted at once, and "
+            "retention deletes records by it.", shows=_show_clock),
 )  # fmt: skip
 
 add_commands(
     dead,
-    command("show", "GET /dead/{id}", "Show one dead letter and its record.", click.argument("id", type=int),
+    command("show", "GET /dead/{id}", "Show one rejected record and its error.", click.argument("id", type=int),
             shows=_show_letter),
-    command("retry", "POST /dead/retry", "Send dead letters again.", _ids, _of_route, _every,
+    command("retry", "POST /dead/retry", "Send rejected records again.", _ids, _of_route, _every,
             sends=_letters, shows="{retried} will be sent again"),
-    command("discard", "POST /dead/discard", "Give dead letters up; they are counted as discarded.",
+    command("discard", "POST /dead/discard", "Discard rejected records. They count as discarded.",
             _ids, _of_route, _every, sends=_letters, shows="{discarded} discarded"),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """
-`tollhouse events`: usage events, one by one and by type. `tollhouse streams`: unit-cost streams, and deliveries
-without a clear answer from the upstream.
+`tollhouse events`: usage events and their types. `tollhouse streams`: unit-cost streams, and deliveries
+without an answer from the upstream.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ list_command(
         "type": "",
         "subject": "",
         "source": "",
-        "state": "open or closed.",
-        "start_time": "From this time on: RFC 3339.",
-        "end_time": "Before this time: RFC 3339.",
+        "state": "Filter by state: open or closed.",
+        "start_time": "Earliest time (RFC 3339, inclusive).",
+        "end_time": "Latest time (RFC 3339, exclusive).",
     },
-    help="List the newest usage events. The amount is what the mapping of the type in upstream.events names.",
+    help="List the newest usage events. The amount is the field that upstream.events names for the type.",
 )
 
 list_command(
@@ -45,25 +45,29 @@ list_command(
     "types",
     root="event_types",
     columns=EVENT_TYPE_COLUMNS,
-    filters={"type": "", "sent": "yes or no: whether the type leaves for the upstream."},
-    help="List types of usage events. Those without a mapping in upstream.events are kept and not sent.",
+    filters={"type": "", "sent": "yes: only types that are sent upstream. no: only types that are not sent."},
+    help=(
+        "List the types of usage events. Types without a mapping in upstream.events are stored and not sent."
+    ),
 )
 
 
 @click.group()
 def streams() -> None:
-    """Show unit-cost streams. Settle deliveries that the upstream did not clearly answer."""
+    """List unit-cost streams, and resolve deliveries that the upstream did not answer."""
 
 
 @streams.command("list")
-@click.option("--type", multiple=True, help="allocation or metric.")
-@click.option("--unknown", is_flag=True, help="Deliveries that wait for `streams resolve`.")
+@click.option("--type", multiple=True, help="Filter by type: allocation or metric.")
+@click.option(
+    "--unknown", is_flag=True, help="List the deliveries that wait for `tollhouse streams resolve`."
+)
 @paged
 @with_client
 def list_streams(
     client: OperatorClient, page: PageRequest, unknown: bool, **filters: tuple[str, ...]
 ) -> None:
-    """List streams. With --unknown: deliveries that may or may not have arrived upstream."""
+    """List unit-cost streams, or deliveries that may or may not have arrived (--unknown)."""
     if unknown:
         show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
     else:
@@ -74,13 +78,13 @@ def list_streams(
 @click.argument("id", type=int)
 @with_client
 def show(client: OperatorClient, id: int) -> None:
-    """Show an unconfirmed delivery with its exact records."""
+    """Show an unanswered delivery with its exact records."""
     payload = client.request("GET", "/unknown", query=[("limit", str(_MOST))])
     for unknown in payload["unknown"]:
         if unknown["id"] == id:
             show_json({"unknown": unknown})
             return
-    fail("there is no delivery with this id that waits to be settled by hand", 2)
+    fail("no delivery with this id waits for `tollhouse streams resolve`", 2)
 
 
 @streams.command()
@@ -89,7 +93,7 @@ def show(client: OperatorClient, id: int) -> None:
 @as_json
 @with_client
 def resolve(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
-    """Settle an unconfirmed delivery. `sent`: its records count upstream; `unsent`: send them again."""
+    """Resolve an unanswered delivery. `sent`: it arrived. `unsent`: send it again."""
     payload = client.request("POST", f"/unknown/{id}/resolve", body={"sent": fate == "sent"})
     if as_json:
         show_json(payload)

@@ -1,4 +1,4 @@
-"""`tollhouse tail` and `tollhouse top`: records as they are committed, and rates, queues and routes at a glance."""
+"""`tollhouse tail` and `tollhouse top`: records as they are committed, and live rates, queues and routes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
+from gateway.cli.operator.commands import filter_help
 from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
 from gateway.records.calls.filters import FILTERS, MAX_LIMIT
@@ -21,15 +22,16 @@ from spool.printable import json_for_people, printable
 from spool.settings import MIB
 
 LEAST_EVERY_S = 0.5
-SHOWN_SOURCES = 15  # on a screen, the busiest
+SHOWN_SOURCES = 15  # the busiest sources that fit on a screen
 _UNKNOWN = "-"
-_WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
+_WIDTHS = (24, 14, 24, 12, 12)  # longer values shift the rest of their line
 
 
 def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
-    """An option for each filter of the list of records."""
+    """Add an option for each filter of the record list."""
     for name in reversed(FILTERS):
-        command = click.option(f"--{name.replace('_', '-')}", name, multiple=True, metavar="VALUE")(command)
+        option = f"--{name.replace('_', '-')}"
+        command = click.option(option, name, multiple=True, metavar="VALUE", help=filter_help(name))(command)
     return command
 
 
@@ -40,15 +42,15 @@ def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(0, MAX_LIMIT),
     default=10,
     show_default=True,
-    help="So many older ones first.",
+    help="Number of earlier records to show first.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
 @with_client
 def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str, ...]) -> None:
     """
-    Show records as they are committed, until Ctrl-C. They hold no content: prompts are never kept.
+    Show records as they are committed, until Ctrl-C. Records never contain prompts or completions.
 
-    A filter may be given more than once; an empty value (--team "") means unknown.
+    A filter may be given several times. An empty value (--team "") matches records without a value.
     """
     query = [(name, value) for name, values in filters.items() for value in values]
     show = _show_json if as_json else _show_line
@@ -56,8 +58,8 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
         try:
             asyncio.run(_follow(client, query, last, show))
         except (aiohttp.ClientError, TimeoutError) as error:
-            fail(f"the stream of the server broke off ({error}); run it again")
-        fail("the server ended the stream: it stops; run it again once it is back")
+            fail(f"the connection to the server broke ({error}); run the command again")
+        fail("the server is stopping and ended the stream; run the command again when the server is back")
 
 
 async def _follow(
@@ -72,7 +74,8 @@ async def _follow(
             seen = await _show_older(client, [*query, ("limit", str(last))], show) if last else seen
         elif name == "skipped":
             click.echo(
-                f"tollhouse: {data['records']} records of {data['topic']} came too fast to be shown", err=True
+                f"tollhouse: {data['records']} records of {data['topic']} arrived too fast to be shown",
+                err=True,
             )
         elif (data["topic"], data["number"]) not in seen:
             show(data)
@@ -81,7 +84,7 @@ async def _follow(
 async def _show_older(
     client: OperatorClient, query: Sequence[tuple[str, str]], show: Callable[[JsonObject], None]
 ) -> set[tuple[str, int]]:
-    """Show the newest records, and return their places: the stream may bring the last of them again."""
+    """Show the newest records and return their positions, because the stream may repeat the last ones."""
     status, payload = await client.ask("GET", "/records", query=query)
     if status >= 400:
         fail(payload["error"]["message"])
@@ -96,8 +99,7 @@ def _show_json(row: JsonObject) -> None:
 
 def _show_line(row: JsonObject) -> None:
     """
-    Show one record in a line: when and from where, which model and for whom, then figures; unknown values
-    are a dash.
+    Print one record as a line: time, source, model, user or team, then numbers. Unknown values are a dash.
     """
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
@@ -122,11 +124,11 @@ def _figures(row: JsonObject) -> list[str]:
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one state and end.")
-@click.option("--every", type=Seconds(), default="2s", show_default=True, help="How often to look.")
+@click.option("--once", is_flag=True, help="Print the current state once and exit.")
+@click.option("--every", type=Seconds(), default="2s", show_default=True, help="Time between two updates.")
 @with_client
 def top(client: OperatorClient, once: bool, every: float) -> None:
-    """Show the rate of each source, how far behind the ledger is, and every route; until Ctrl-C."""
+    """Show live rates of each source, the delay of the totals, and every route, until Ctrl-C."""
     if every < LEAST_EVERY_S:
         raise click.BadParameter(f"at least {LEAST_EVERY_S} s", param_hint="--every")
     with contextlib.suppress(KeyboardInterrupt):
@@ -147,13 +149,13 @@ def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, mo
     state = (
         "taking records"
         if space["writable"]
-        else f"not taking records: {space['last_error'] or 'see /readyz'}"
+        else f"not accepting records: {space['last_error'] or 'see /readyz'}"
     )
     click.echo(printable(f"{now}  {state}"))
     click.echo(
-        f"{rates['records']} records in {seconds:.0f} s ({rates['records'] / seconds:.1f}/s), "
-        f"ledger behind by {ledger['behind']}, "
-        f"spool {space['bytes'] / MIB:.1f} of {space['max_bytes'] / MIB:.0f} MiB"
+        f"{rates['records']} records in {seconds:.0f} s ({rates['records'] / seconds:.1f}/s), totals "
+        f"behind by {ledger['behind']}, queue {space['bytes'] / MIB:.1f} of "
+        f"{space['max_bytes'] / MIB:.0f} MiB"
     )
     click.echo()
     show_table(rates["sources"][:most], ("source", "topic", "records", "per_s"))

@@ -1,1 +1,1 @@
-"""`tollhouse send`: files into request bodies, and their upload."""
+"""`tollhouse send`: splits files into requests and uploads them."""

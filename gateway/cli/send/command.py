@@ -1,4 +1,4 @@
-"""`tollhouse send`: files to a gateway, and a first record without a client."""
+"""`tollhouse send`: uploads files to a gateway, or sends a first example call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from spool.printable import printable
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
-MOST_NAMED = 20  # rejected items of one run
+MOST_NAMED = 20  # maximum rejected items printed per run
 _NS: Final = 1_000_000_000
 
 
@@ -76,7 +76,7 @@ def _otlp(call: ExampleCall) -> Any:
     return {"resourceSpans": [{"resource": {"attributes": [service]}, "scopeSpans": [{"spans": [span]}]}]}
 
 
-# One small payload for each format, as its gateway would send it now: a first record without a client.
+# One small payload per format, dated now, so that a first record needs no client.
 EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
     **{format.name: format.example for format in FORMATS},
     "otlp/traces": _otlp,
@@ -84,23 +84,30 @@ EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
 
 
 def example(format: str, call: ExampleCall | None = None) -> bytes:
-    """Encode a payload of a format with one call in it."""
     return json.dumps(EXAMPLES[format](call or ExampleCall())).encode()
 
 
 @click.command()
 @click.argument("named", nargs=-1, metavar="FILE...")
-@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The files' format; default: recognised.")
+@click.option(
+    "--as",
+    "format",
+    type=Choice(FORMAT_NAMES),
+    help="Format of the files; default: detected from the content.",
+)
 @click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
+@click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="File with the key.")
 @click.option(
-    "--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key."
+    "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="Environment variable with the key."
 )
+@click.option("--again", is_flag=True, help="Also send what an earlier run has already sent.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts and every rejected item as JSON.")
 @click.option(
-    "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key."
+    "--example",
+    "wanted",
+    type=Choice(list(EXAMPLES)),
+    help="Send one generated call in this format instead of files.",
 )
-@click.option("--again", is_flag=True, help="Also send what an earlier run sent already.")
-@click.option("--json", "as_json", is_flag=True, help="Print the counts, and every rejected item, as JSON.")
-@click.option("--example", "wanted", type=Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
 def send(
     named: tuple[str, ...],
     format: str | None,
@@ -112,23 +119,23 @@ def send(
     wanted: str | None,
 ) -> None:
     """
-    Send FILEs to a gateway.
+    Send files with AI calls to a gateway.
 
-    JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
-    counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are
-    named on the standard error with their line and the reason, the first 20 of them; the exit code is 1 then.
+    FILE may be JSON, a JSON array, JSON lines, a directory, or - for standard input, each also gzipped.
+    Sending a file twice counts nothing twice. After an interruption, run the same command again to continue.
 
-    Calls that are older than this month are counted, with the command that shows them.
+    Rejected items are printed to standard error with their line and the reason (the first 20), and the exit
+    code is 1. The command also counts calls from before this month, and prints the report that shows them.
     """
     if bool(named) == bool(wanted):
-        raise click.UsageError("name FILEs to send, or an --example")
+        raise click.UsageError("give FILEs to send, or --example FORMAT")
     _check(url)
     key = _key(key_file, key_env)
     endpoint = _endpoint(url.rstrip("/"), wanted or format)
     try:
         complete = asyncio.run(_send(named, wanted, format, endpoint, key, again=again, as_json=as_json))
     except Undeliverable as error:
-        hint = "" if key else f" (no key was sent: put it into {key_env}, or name a --key-file)"
+        hint = "" if key else f" (no key was sent; set {key_env}, or use --key-file)"
         fail(f"{error}{hint}")
     if not complete:
         sys.exit(1)
@@ -144,7 +151,7 @@ async def _send(
     again: bool,
     as_json: bool,
 ) -> bool:
-    """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
+    """Send everything; return whether all was accepted. Prints the counts even if sending fails."""
     async with session() as client:
         upload = UploadClient(client, endpoint, key, notify=_print)
         run = _Run(
@@ -165,8 +172,6 @@ async def _send(
 
 
 class _Run:
-    """One run of the command."""
-
     def __init__(
         self, client: UploadClient, taken: Acknowledged, older: OlderCalls, *, again: bool, as_json: bool
     ) -> None:
@@ -183,7 +188,7 @@ class _Run:
         self.complete = True
 
     async def files(self, named: tuple[str, ...]) -> None:
-        """Sends the files one after the other; reports those that cannot be read and goes on."""
+        """Send files one after the other. Reports files that cannot be read, and continues."""
         names = list(files(named, self._complain))
         with _bar(names) as advance:
             for name in names:
@@ -194,7 +199,7 @@ class _Run:
                     self._complain(unreadable(name, error))
 
     async def body(self, body: UploadBody, name: str) -> bool:
-        """Sends one body; returns whether it was accepted."""
+        """Send one body; return whether it was accepted."""
         try:
             answer = await self._client.send(body)
         except BodyRefused as error:
@@ -211,7 +216,7 @@ class _Run:
         return True
 
     def report(self) -> None:
-        """Prints the counts, and a line for each reason of a rejection; or all of it as JSON."""
+        """Print the counts and a line for each reason of rejection, or all of it as JSON."""
         counts = self._counts
         if self._listed is not None:
             show_json(
@@ -238,8 +243,8 @@ class _Run:
             click.echo(words)
         if self._rejected > MOST_NAMED:
             _print(
-                f"{self._rejected - MOST_NAMED:,} more items were rejected; the first {MOST_NAMED} are named "
-                "above"
+                f"{self._rejected - MOST_NAMED:,} more items were rejected; only the first "
+                f"{MOST_NAMED} are listed above"
             )
 
     async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
@@ -253,8 +258,9 @@ class _Run:
 
     def _name_rejected(self, file: str, item: RejectedItem, place: str) -> None:
         """
-        Name an item that the gateway rejected, as long as there are few. Its body is remembered as sent: it is
-        as bad in a repeat.
+        List a rejected item, up to MOST_NAMED.
+
+        The body still counts as sent, because a repeat would be rejected again.
         """
         self._rejected += 1
         self.complete = False
@@ -270,7 +276,7 @@ class _Run:
             self._taken.add(mark)
         except OSError as error:
             if not self._cannot_remember:
-                _print(f"{error.filename}: {error.strerror}; what is sent now cannot be left out of a repeat")
+                _print(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")
             self._cannot_remember = True
 
     def _complain(self, message: str) -> None:
@@ -283,20 +289,22 @@ def _print(message: str) -> None:
 
 
 def _check(url: str) -> None:
-    """UsageError for an address that can never be reached."""
+    """Raise UsageError for an address that can never work."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number, brackets that do not close
+    except ValueError:  # the port is not a number, or brackets are not closed
         usable = False
     if not usable:
         raise click.UsageError(f"--to: {url!r} is not an address such as {DEFAULT_URL}")
     if "@" in parts.netloc:
-        raise click.UsageError("--to takes no user and password: the key goes into a header of its own")
+        raise click.UsageError(
+            "--to must not contain a user or password; pass the key with --key-file or --key-env"
+        )
 
 
 def _endpoint(url: str, format: str | None) -> str:
-    """Returns the address for the format. The gateway recognises OTLP, whose names are in no path."""
+    """Return the address for a format. OTLP has no format in the path, because the gateway detects it."""
     named = format is not None and "/" not in format
     return f"{url}/v1/ai-telemetry/{format}" if named else f"{url}/v1/ai-telemetry"
 
@@ -311,7 +319,7 @@ def _key(key_file: Path | None, key_env: str) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
     if any(character.isspace() or not character.isprintable() for character in key):
-        fail(f"{place} must hold one key on one line", 2)
+        fail(f"{place} must contain one key on one line", 2)
     return key or None
 
 
@@ -326,7 +334,7 @@ def _source(name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
-    """A progress bar on a terminal, nothing elsewhere; moved by the place in the file that is being sent."""
+    """Show a progress bar on a terminal, by the position in the file that is being sent."""
     sizes = {name: looked_up(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0
     if not shown:
@@ -346,7 +354,7 @@ def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 class OlderCalls:
-    """Bodies that a gateway accepted: how many of their calls began before this month (UTC), and the first of them."""
+    """Counts of the accepted calls that began before this month (UTC), and the day of the earliest."""
 
     def __init__(self, format: str | None, now: float) -> None:
         self._format = format
@@ -357,7 +365,7 @@ class OlderCalls:
         self.older = 0
 
     def add(self, body: bytes) -> None:
-        """Count one body. One that only the gateway reads is left out."""
+        """Count the calls of one body. Bodies that only the gateway can read are left out."""
         try:
             work = any_format.normalise(self._format or recognised(body, how=""), body, options=Options())
             while True:
@@ -373,13 +381,17 @@ class OlderCalls:
 
     @property
     def oldest(self) -> str | None:
-        """The day of the first call that is older, such as 2025-12-17."""
         return datetime.fromtimestamp(self._oldest_ns / _NS, UTC).date().isoformat() if self.older else None
 
     @property
     def words(self) -> str:
-        """Say what a report of this month leaves out, with the command that shows it; empty if it shows all."""
+        """
+        Return which calls a report of this month leaves out, and the command that shows them. "" if none.
+        """
         if not self.older:
             return ""
         verb = "is" if self.older == 1 else "are"
-        return f"{self.older:,} of {self.calls:,} {verb} older than this month: tollhouse report --from {self.oldest}"
+        return (
+            f"{self.older:,} of {self.calls:,} {verb} from before this month; to see them: tollhouse "
+            f"report --from {self.oldest}"
+        )

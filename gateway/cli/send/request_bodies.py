@@ -1,8 +1,8 @@
 """
-Splits files into request bodies of at most 512 items and 4 MiB, at the same places in every run.
+Splits files into request bodies of at most 512 items and 4 MiB, at the same positions in every run.
 
-Lines and the elements of an array are streamed, however long the file; any other document is read whole.
-Items are not parsed beyond finding where they end. What a gateway has acknowledged already is recognised.
+Lines and array elements are streamed, so files may be of any length. Other documents are read into memory.
+Items are parsed only to find where they end. Bodies that the gateway acknowledged earlier are recognized.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from gateway.service.errors import BadPayload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024
-MAX_DOCUMENT: Final = 64 * 1024 * 1024  # what a gateway takes in one request by default
+MAX_DOCUMENT: Final = 64 * 1024 * 1024  # the default limit of a gateway for one request
 
 SUFFIXES: Final = (".json", ".ndjson", ".jsonl", ".log", ".json.gz", ".ndjson.gz", ".jsonl.gz", ".log.gz")
 UNREADABLE: Final = (OSError, EOFError, zlib.error, BadPayload)
 _UNKNOWN: Final = 0
 _PEEK: Final = 64 * 1024
 _CHUNK: Final = 1024 * 1024
-# A string that ends with what was read so far, closed or not, or a bracket or a comma outside of strings.
+# A string (closed or not at the end of the buffer), or a bracket or comma outside of strings.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DOTALL)
-MOST_MARKS: Final = 250_000  # of 512 lines each; beyond it the oldest are forgotten
+MOST_MARKS: Final = 250_000  # each stands for 512 lines; when there are more, the oldest are forgotten
 _DIGEST_BYTES: Final = 16
 _MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadBody:
-    """One request: lines, or the elements of an array."""
+    """One request: JSON lines, or the elements of an array."""
 
     items: Sequence[bytes]
-    places: Sequence[str] = ()  # of each item in its file, such as `line 7`
+    places: Sequence[str] = ()  # position of each item in the file, such as `line 7`
     is_array: bool = False
-    mark: bytes = b""  # names these items and all before them in the file
-    known: bool = False  # the gateway has acknowledged them already
+    mark: bytes = b""  # digest of these items and all before them in the file
+    known: bool = False  # whether the gateway has already acknowledged them
 
     @property
     def content(self) -> bytes:
@@ -61,8 +61,9 @@ class UploadBody:
     @property
     def order(self) -> Sequence[int]:
         """
-        Return the order in which items are sent: the format is recognised by the first byte, so malformed
-        lines come last.
+        Return the order in which to send the items.
+
+        Malformed lines come last, because the gateway detects the format from the first byte.
         """
         numbers = range(len(self.items))
         return (
@@ -70,17 +71,19 @@ class UploadBody:
         )
 
     def place(self, sent: int | None) -> str:
-        """Return the place in the file of the item that was sent as this one; with None, the places of all."""
+        """
+        Return the position in the file of the item with this index in the request. None means all items.
+        """
         if sent is not None and sent < len(self.places):
             return self.places[self.order[sent]]
         if not self.places:
-            return "what was sent"
+            return "the payload"
         first = self.places[0]
         last = self.places[-1]
         return first if first == last else f"{first} to {last.rpartition(' ')[2]}"
 
     def halves(self) -> tuple[UploadBody, UploadBody]:
-        """Returns two bodies with half of the items each, for a gateway that refuses larger ones."""
+        """Split the body in two, for a gateway that refuses larger bodies."""
         middle = len(self.items) // 2
         first = slice(middle)
         second = slice(middle, None)
@@ -97,20 +100,20 @@ class _Item(NamedTuple):
 
 
 def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
-    """Returns the named files, and the data files of named directories in order; `-` is standard input."""
+    """Yield the named files, and the data files of named directories in order. `-` is standard input."""
     for name in named:
         if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
             yield name
             continue
         found = sorted(_inside(name, complain))
         if not found:
-            complain(f"{name}: holds no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
+            complain(f"{name}: contains no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
         yield from found
 
 
 @contextmanager
 def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Opens a file or a pipe that may be gzipped, which is recognised by its first bytes."""
+    """Open a file or pipe. Gzip is detected by the first bytes."""
     buffered = io.BufferedReader(cast(io.RawIOBase, raw))
     try:
         is_gzip = buffered.peek(2)[:2] == payload.GZIP_MAGIC
@@ -121,15 +124,17 @@ def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
     """
-    The request bodies of one file.
+    Yield the request bodies of one file.
 
-    Raises one of UNREADABLE after the bodies that could be read; BadPayload if it is not JSON.
+    Raises an UNREADABLE error after the bodies that could be read, or BadPayload if the file is not JSON.
     """
     return _packed(_items(content), digest)
 
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
-    """Returns the data files that are not hidden. Links to directories are not followed: they may form a loop."""
+    """
+    Yield the data files that are not hidden. Does not follow links to directories, because they may form a loop.
+    """
 
     def report(error: OSError) -> None:
         complain(unreadable(directory, error))
@@ -144,12 +149,12 @@ def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
 
 
 class FileStatus(NamedTuple):
-    mode: int  # the type of the file, or _UNKNOWN if it cannot be read
+    mode: int  # type of the file, or _UNKNOWN if it cannot be read
     size: int
 
 
 def looked_up(name: str) -> FileStatus:
-    """Returns type and size; _UNKNOWN if they cannot be read, because opening the file will say why."""
+    """Return type and size of a file, or _UNKNOWN. Opening the file later reports the error."""
     try:
         status = Path(name).stat()
     except OSError:
@@ -158,14 +163,14 @@ def looked_up(name: str) -> FileStatus:
 
 
 def unreadable(name: str, error: Exception) -> str:
-    """Return one line on why a file cannot be read, or not to its end."""
+    """Describe in one line why a file cannot be read completely."""
     if isinstance(error, BadPayload):
         return f"{name}: {error.message}"
     return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"
 
 
 def _items(content: IO[bytes]) -> Iterator[_Item]:
-    """Reads lines if the first is whole; else an array, a document, or lines that begin with broken ones."""
+    """Yield the items of lines, an array or a document. Lines may begin with broken ones."""
     number, first = _first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array(first) is not None
@@ -183,11 +188,11 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
         return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
-    raise BadPayload("one document of more than 64 MiB cannot be sent: cut it into lines")
+    raise BadPayload("a single document of more than 64 MiB cannot be sent; split it into lines")
 
 
 def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
-    """The first that is not blank, or as much of it as a body may have, with its number."""
+    """Return number and content of the first line that is not blank, up to the size of a body."""
     number = 1
     while line := content.readline(MAX_BYTES):
         stripped = payload.unmarked(line).lstrip()
@@ -198,7 +203,9 @@ def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
 
 
 def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
-    """Each without space around it, or empty; BadPayload behind the last when one was too long to be sent."""
+    """
+    Yield stripped lines, empty ones included. Raises BadPayload at the end if lines were too long to send.
+    """
     left_out = 0
     for content in contents:
         while line := content.readline(MAX_DOCUMENT + 1):
@@ -214,11 +221,12 @@ def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
 
 
 def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
-    """Yield the items of lines, the first of which has this number."""
+    """Yield the items of lines. `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if not line:
             continue
-        if line[:1] == b"[" and len(line) > MAX_BYTES:  # cut without a list of all its elements
+        # parsed as a stream, without a list of all its elements in memory
+        if line[:1] == b"[" and len(line) > MAX_BYTES:
             yield from _elements(line, io.BytesIO())
             continue
         elements = _array(line) if line[:1] == b"[" else None
@@ -229,7 +237,9 @@ def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
 
 
 def _array(line: bytes) -> list[payload.Raw] | None:
-    """The elements of an array on one line; None when it is broken, or goes on."""
+    """
+    Return the elements of an array on one line, or None if the array is broken or continues on the next line.
+    """
     try:
         return list(filter(len, payload.items(line)))
     except BadPayload:
@@ -237,18 +247,18 @@ def _array(line: bytes) -> list[payload.Raw] | None:
 
 
 def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
-    """The elements of an array, or of several one behind the other, cut at the commas between them."""
+    """Yield the elements of an array, or of several arrays in sequence, split at their commas."""
     begin = place = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, place):
             sign = token[0]
             place = token.end()
             if sign[:1] == b'"':
-                if token[1] is None:  # it goes on in what was not read yet
+                if token[1] is None:  # the string continues in the next chunk
                     place = token.start()
                 continue
             if depth == 0 and (sign != b"[" or text[begin : token.start()].strip()):
-                raise BadPayload("there is more behind the JSON array")
+                raise BadPayload("there is more text after the JSON array")
             depth += (sign in b"[{") - (sign in b"]}")
             if depth == 0 or (depth == 1 and sign == b","):
                 element = text[begin : token.start()].strip()
@@ -266,17 +276,19 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
             break
         text += more
     if depth or text.strip():
-        raise BadPayload("the JSON array breaks off" if depth else "there is more behind the JSON array")
+        raise BadPayload(
+            "the JSON array is not complete" if depth else "there is more text after the JSON array"
+        )
 
 
 def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
-    """Items in as few bodies as the bounds allow; an OTLP request is a body of its own."""
+    """Pack items into as few bodies as the limits allow. Each OTLP request gets its own body."""
     filling = _OpenBody(digest)
     failure: Exception | None = None
     while True:
         try:
             item = next(items, None)
-        except UNREADABLE as error:  # what was read until then is sent
+        except UNREADABLE as error:  # items read before the error are sent
             failure = error
             break
         if item is None:
@@ -285,7 +297,7 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
         if filling.items and (alone or not filling.has_room(item)):
             yield filling.body()
         known = filling.add(item, alone=alone)
-        if alone or known:  # a file that grew is cut where it ended before
+        if alone or known:  # ends the body where an earlier, shorter version of the file ended
             yield filling.body(known=known)
     if filling.items:
         yield filling.body()
@@ -294,8 +306,6 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
 
 
 class _OpenBody:
-    """The body that is being filled."""
-
     def __init__(self, digest: RunningDigest) -> None:
         self.items: list[bytes] = []
         self._places: list[str] = []
@@ -308,7 +318,7 @@ class _OpenBody:
         return fits and item.is_element == self._is_array
 
     def add(self, item: _Item, *, alone: bool) -> bool:
-        """Add an item; True if a body that was accepted earlier ended with it."""
+        """Add an item; return whether an earlier acknowledged body ended with it."""
         self.items.append(item.content)
         self._places.append(item.place)
         self._size += len(item.content) + 1
@@ -336,18 +346,21 @@ def _is_otlp(content: bytes) -> bool:
 
 class Acknowledged:
     """
-    The bodies that one address has acknowledged under one key, so that a repeat continues where the last run stopped.
+    The bodies that an address acknowledged for a key, so that a repeated run continues where the last one stopped.
 
-    One small file holds their digests, and none of their content. Losing it costs only time: the gateway recognises
-    calls that it has.
+    A small file stores their digests and no content. If it is lost, bodies are sent again, and the gateway
+    recognizes the calls as duplicates.
     """
 
     def __init__(self, *, url: str, key: str | None) -> None:
-        """Another key may belong to another installation at the same address."""
+        """
+        Load the digests. The key is part of the file name, because the same address may lead
+        to another installation.
+        """
         name = blake2b(f"{url}\0{key or ''}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
         try:
             self._path: Path | None = _state_directory() / name
-        except RuntimeError:  # a user without a home
+        except RuntimeError:  # the user has no home directory
             self._path = None
         self._marks = _load(self._path) if self._path else set()
 
@@ -355,7 +368,7 @@ class Acknowledged:
         return mark in self._marks
 
     def add(self, mark: bytes) -> None:
-        """Keeps the digest of an acknowledged body, before the next one is sent. OSError if it cannot."""
+        """Store the digest of an acknowledged body, before the next body is sent. Raises OSError."""
         self._marks.add(mark)
         if self._path is None:
             raise FileNotFoundError(ENOENT, "there is no home directory", "~")
@@ -366,10 +379,10 @@ class Acknowledged:
 
 class RunningDigest:
     """
-    The digest of a file's items so far, chained over its request bodies.
+    Digest of a file's items up to the current one, chained over its request bodies.
 
-    So a body is recognised only after the same items in the same bodies, whatever the file is called, however
-    it is compressed, and whatever was appended.
+    A body is therefore recognized only after the same earlier bodies. The file name, the compression and
+    appended items do not matter.
     """
 
     def __init__(self, taken: Container[bytes]) -> None:
@@ -378,25 +391,24 @@ class RunningDigest:
         self.mark = b""
 
     def add(self, item: bytes) -> bool:
-        """Adds an item; returns whether an acknowledged body ended with it."""
+        """Add an item; return whether an acknowledged body ended with it."""
         self._since.update(len(item).to_bytes(8, "big"))
         self._since.update(item)
         self.mark = self._since.digest()
         return self.mark in self._taken
 
     def end_body(self) -> None:
-        """Ends the current body."""
         self._since = blake2b(self.mark, digest_size=_DIGEST_BYTES)
 
 
 def _state_directory() -> Path:
-    """Returns the user's directory for state (XDG)."""
+    """Return the user's XDG state directory for sent files."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 
 
 def _load(path: Path) -> set[bytes]:
-    """Returns the digests in the file; skips malformed lines, which a full disk may leave."""
+    """Return the digests in the file. Skips malformed lines, which a full disk may leave."""
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
         if len(lines) > 2 * MOST_MARKS:
@@ -405,5 +417,5 @@ def _load(path: Path) -> set[bytes]:
             draft.write_text("".join(f"{line}\n" for line in lines), "ascii")
             draft.replace(path)
         return {bytes.fromhex(line) for line in lines}
-    except OSError:  # none yet
+    except OSError:  # the file does not exist yet
         return set()

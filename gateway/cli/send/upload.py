@@ -1,4 +1,4 @@
-"""Sends request bodies to a gateway, repeats what may succeed later, and reads the answers."""
+"""Sends request bodies to a gateway, retries temporary failures, and reads the responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME
 
 ATTEMPTS: Final = 8
-# Waits for an address at which nobody has listened in this run. A gateway that went away is waited for longer.
+# Wait for an address that has not responded in this run. A gateway that stopped responding later gets more time.
 UNHEARD_S: Final = 10.0
 LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
@@ -36,11 +36,11 @@ _HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
 
 
 class Undeliverable(Exception):
-    """No body can be delivered: the key or the address is wrong, or the gateway is unavailable for long."""
+    """No body can be delivered: the key or the address is wrong, or the gateway stayed unavailable."""
 
 
 class BodyRefused(Exception):
-    """The gateway read this body and refused it."""
+    """The gateway read this body and rejected it."""
 
 
 class BodyTooLarge(BodyRefused):
@@ -48,7 +48,7 @@ class BodyTooLarge(BodyRefused):
 
 
 class _Retryable(Exception):
-    """A repeat may succeed."""
+    """A failure that a retry may overcome."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)
@@ -56,12 +56,12 @@ class _Retryable(Exception):
 
 
 class _Unheard(_Retryable):
-    """Nobody listens at the address."""
+    """No server listens at the address."""
 
 
 @dataclass
 class UploadCounts:
-    """How many items the gateway accepted, ignored and rejected, over all bodies."""
+    """Items that the gateway accepted, ignored and rejected, over all bodies."""
 
     accepted: int = 0
     ignored: int = 0
@@ -74,7 +74,7 @@ class UploadCounts:
 
 
 class RejectedItem(NamedTuple):
-    """An item of an answer: `item` is its place among those that the gateway read, None if it is not told."""
+    """A rejected item of a response. `item` is its index among the items that the gateway read, or None."""
 
     item: int | None
     reason: str
@@ -82,11 +82,12 @@ class RejectedItem(NamedTuple):
 
     @property
     def told(self) -> str:
-        """Why it was rejected."""
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
     def place(self, body: UploadBody, *, unfolds: bool) -> str:
-        """Return the item's place in the file. `unfolds`: an item that was sent may be several there."""
+        """
+        Return the item's position in the file. With `unfolds`, one sent item may be several items of the response.
+        """
         if self.item is None or not unfolds:
             return body.place(self.item)
         return f"{body.place(None)}, item {self.item + 1}"
@@ -94,7 +95,7 @@ class RejectedItem(NamedTuple):
 
 @dataclass(frozen=True)
 class UploadAnswer:
-    """`unfolds`: what was sent as one item may be several of the answer's."""
+    """The counts of a response. With `unfolds`, one sent item may be several items of the response."""
 
     accepted: int
     ignored: int
@@ -104,7 +105,9 @@ class UploadAnswer:
 
 
 class UploadClient:
-    """Sends to one address under one key. Follows no redirect, because the key would be sent along."""
+    """
+    A client for one address and key. Does not follow redirects, because they would receive the key as well.
+    """
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class UploadClient:
         notify: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`notify` is called with the reason and the wait each time that a body must wait."""
+        """Set up the client. `notify` is called with the reason and the wait before each retry."""
         self._was_heard = False
         self._session = session
         self._url = url
@@ -124,7 +127,11 @@ class UploadClient:
         self._sleep = sleep
 
     async def send(self, body: UploadBody) -> UploadAnswer:
-        """Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
+        """
+        Send a body until it is accepted.
+
+        Raises BodyRefused if this body will never be accepted, and Undeliverable if no body will be.
+        """
         waited_s = 0.0
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -136,11 +143,11 @@ class UploadClient:
                 self._was_heard |= not isinstance(error, _Unheard)
                 if is_unheard and waited_s > UNHEARD_S:
                     raise Undeliverable(
-                        f"{error}: is Tollhouse running there? --to names another address"
+                        f"{error}; check that Tollhouse is running there, or name another address with --to"
                     ) from error
                 if attempt == ATTEMPTS:
                     raise Undeliverable(
-                        f"{self._url} did not take it in {ATTEMPTS} attempts ({error})"
+                        f"{self._url} did not accept it in {ATTEMPTS} attempts ({error})"
                     ) from error
                 self._notify(f"{error}; trying again in {wait_s:.0f} s ({attempt + 1} of {ATTEMPTS})")
                 await self._sleep(wait_s)
@@ -165,26 +172,25 @@ class UploadClient:
         except aiohttp.ClientSSLError as error:
             raise Undeliverable(str(error)) from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise _Unheard(f"{self._server} has a name that no name server knows") from error
+            raise _Unheard(f"the name of {self._server} cannot be resolved") from error
         except aiohttp.ClientConnectorError as error:
             why = os.strerror(error.errno) if error.errno else type(error.os_error).__name__
-            raise _Unheard(f"nobody listens at {self._server} ({why})") from error
+            raise _Unheard(f"no server listens at {self._server} ({why})") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Retryable(str(error) or type(error).__name__) from error
         self._was_heard = True
         if 200 <= response.status < 300:
             if RECEIPT not in response.headers:
                 raise Undeliverable(
-                    f"{self._url} is not a Tollhouse gateway: its answer {response.status} has no {RECEIPT}"
+                    f"{self._url} is not a Tollhouse gateway: its response {response.status} has no "
+                    f"{RECEIPT} header"
                 )
             return _answer(content_of_answer, response.headers[RECEIPT])
         problem = f"{response.status}: {_reason(content_of_answer)}"
         if response.status in _RETRYABLE:
             raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
-            raise Undeliverable(
-                f"{response.status}: {self._url} redirects; give the address that it redirects to"
-            )
+            raise Undeliverable(f"{response.status}: {self._url} redirects; use the address of the redirect")
         if response.status in _HOPELESS:
             raise Undeliverable(problem)
         if response.status == 413:
@@ -193,12 +199,11 @@ class UploadClient:
 
 
 def session() -> aiohttp.ClientSession:
-    """Returns a client whose connections are kept open."""
     return aiohttp.ClientSession()
 
 
 def _answer(body: bytes, receipt: str) -> UploadAnswer:
-    """Reads the counts from the receipt header and the reasons from the body."""
+    """Read the counts from the receipt header and the reasons from the body."""
     answer = _json(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
     items = [

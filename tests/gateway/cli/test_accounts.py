@@ -11,7 +11,7 @@ def test_what_was_received_is_a_sum() -> None:
              "ignored.unmoved_counter": 1, "left_out": 3}  # fmt: skip
     route = {"delivered": 19_000, "queued": 988, "unknown": 2, "dead": 0}
     assert [
-        "ai-telemetry: received 20,000 = kept 19,990 + repeats 9 + ignored (unmoved counter) 1",
+        "ai-telemetry: received 20,000 = stored 19,990 + duplicates 9 + ignored (unmoved counter) 1",
         "upstream/ai-telemetry: accepted 19,990 = delivered 19,000 + waiting 988 + unconfirmed 2",
     ] == list(accounts({"ai-telemetry": topic}, {"upstream/ai-telemetry": route}))
 
@@ -21,6 +21,6 @@ def test_an_empty_topic_and_a_split_item() -> None:
     assert ["usage-events: received 0 = 0"] == list(accounts({"usage-events": {}}, {}))
     topic = {"received": 1, "split": 2, "accepted": 3, "kept": 2, "retired": 1, "damaged": 1}
     assert [
-        "ai-telemetry: received 3 (with 2 more that items held) = kept 2 + done and past retention 1; "
-        "1 of what is kept cannot be read"
+        "ai-telemetry: received 3 (including 2 from items with several records) = stored 2 + deleted after delivery 1; "
+        "1 stored records cannot be read"
     ] == list(accounts({"ai-telemetry": topic}, {}))

@@ -66,5 +66,5 @@ def test_days_whose_bills_are_final_are_written(capsys: pytest.CaptureFixture[st
         for row in made
     ]
     assert Decimal("5") == sum(Decimal(row["EffectiveCost"]) for row in made)
-    assert "2026-11-01 is not final and left out: openai" in capsys.readouterr().err
+    assert "2026-11-01 is not final and was left out for: openai" in capsys.readouterr().err
     assert ("2026-10-31", "real_cost") not in client.asked

@@ -23,9 +23,9 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
     assert older.oldest is None
     assert older.words == ""
     older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
-    assert "1 of 2 is older than this month: tollhouse report --from 2026-02-28" == older.words
+    assert "1 of 2 is from before this month; to see them: tollhouse report --from 2026-02-28" == older.words
     older.add(example("otlp/traces", ExampleCall(end_ns=LATE_NS)))
-    assert "2 of 3 are older than this month: tollhouse report --from 2025-12-17" == older.words
+    assert "2 of 3 are from before this month; to see them: tollhouse report --from 2025-12-17" == older.words
 
 
 @pytest.mark.parametrize("format", ["litellm", "langfuse", "kong", "openmeter", "otlp/traces"])

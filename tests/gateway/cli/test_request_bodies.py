@@ -102,7 +102,7 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
     assert [] == list(request_bodies.files([str(tmp_path)], said.append))
-    assert [f"{tmp_path}: holds no file that ends in .json, .ndjson, .jsonl, .log, gzipped or not"] == said
+    assert [f"{tmp_path}: contains no file that ends in .json, .ndjson, .jsonl, .log, gzipped or not"] == said
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
     assert [str(tmp_path / "gone.json")] == list(request_bodies.files([str(tmp_path)], nobody))
 
@@ -133,7 +133,8 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b'[\n {"a": 1},\n {"b"', "breaks off"), (b'[\n {"a": 1}]\n, 5', "more behind")]
+    ("content", "words"),
+    [(b'[\n {"a": 1},\n {"b"', "is not complete"), (b'[\n {"a": 1}]\n, 5', "more text after")],
 )
 def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
     """And then the break is told."""
@@ -162,7 +163,7 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     assert b'{"n": 1}\n{"n": 2}' == next(found).content
     with pytest.raises(BadPayload, match="1 of its lines"):
         next(found)
-    with pytest.raises(BadPayload, match="one document"):
+    with pytest.raises(BadPayload, match="a single document"):
         cut(long)
     with pytest.raises(BadPayload, match="one of its elements"):
         cut(b"[\n" + long + b"]")

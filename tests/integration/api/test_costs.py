@@ -491,7 +491,7 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(lose())
-    words = "sums of before 2026-09-21T14:13:20.000Z may lack records"
+    words = "totals from before 2026-09-21T14:13:20.000Z may be incomplete"
     for form in (
         ["report", "--from", DAY[:10], "--csv"],
         ["export", "focus", "--from", DAY[:10], "--to", DAY[:10]],
@@ -650,7 +650,7 @@ def test_ledger_commands(tmp_path: Path) -> None:
     filled(tmp_path / "store", *spending(), unpriced)
     before = run(tmp_path / "store", "report", "--from", "2026-09-01", "--json")
     assert json.loads(run(tmp_path / "store", "ledger", "status", "--json"))["ledger"]["reach"] == 5
-    assert "counted 1 hours anew, from record 1 on" in run(tmp_path / "store", "ledger", "rebuild")
+    assert "counted 1 hours again, beginning with record 1" in run(tmp_path / "store", "ledger", "rebuild")
     assert (
         json.loads(before)["rows"]
         == json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]

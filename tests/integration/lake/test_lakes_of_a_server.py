@@ -144,4 +144,4 @@ def test_a_command_lands_what_waits(tmp_path: Path) -> None:
     assert found["route"]["queued"] == 2
     without = land()
     assert 1 == without.exit_code
-    assert "no server runs" in without.output
+    assert "no server uses" in without.output

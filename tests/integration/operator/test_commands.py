@@ -254,7 +254,7 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
         ),
         (("keys", "create", "--scope", "views:read_view"), "--name"),
         (("keys", "show", "nobody"), "there is no key named 'nobody'"),
-        (("keys", "edit", "search team"), "say what to change"),
+        (("keys", "edit", "search team"), "nothing to change"),
         (("keys", "edit", "search team", "--label", "a=b", "--no-labels"), "not both"),
         (("keys", "delete", "search team", "--confirm", "Search Team"), "exact name"),
         (("keys", "delete", "search team"), "--confirm"),
@@ -396,7 +396,7 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
 
     asyncio.run(work())
     shown = run("spool", "status").stdout
-    assert "usage events that are kept and not sent upstream: log in (tollhouse events types)" in shown
+    assert "usage events that are stored and not sent upstream: log in (tollhouse events types)" in shown
     assert "log in" in run("events", "types").stdout
     [row] = answer(run("events", "types", "--sent", "no", "--json"))["event_types"]
     assert row["type"] == "log\x1bin"
@@ -464,9 +464,9 @@ def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest
     verified_as(monkeypatch, topics={"ai-telemetry": {"received": 2, "left_out": 3}})
     assert 3 == answer(run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["left_out"]
     lines = run("spool", "verify").stdout.splitlines()
-    assert ["ai-telemetry: 3 tags were left out, over a bound or under a name of content"] == [
-        line for line in lines if "left" in line
-    ]
+    assert [
+        "ai-telemetry: 3 tags were left out, because they exceeded a limit or had a name used for content"
+    ] == [line for line in lines if "left" in line]
 
 
 def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> None:
@@ -668,12 +668,12 @@ async def _delivered(directory: Path) -> None:
 
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
-    """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
+    """It says that the service may count them twice; nothing is sent unless somebody agrees or --yes stands there."""
     asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
     refused = run(*words, input="n\n", code=1)
-    assert "the service may count them again" in refused.stderr
+    assert "the service may count them twice" in refused.stderr
     assert "" == refused.stdout
     assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
     assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
@@ -691,7 +691,7 @@ def test_a_server_that_accepts_nobody_ends_the_command(
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(str(tmp_path / "store" / "operator.sock"))
             silent.listen()
-            assert "too busy to answer" in run("keys", "list", code=1).stderr
+            assert "too busy to respond" in run("keys", "list", code=1).stderr
     finally:
         lock.release()
 

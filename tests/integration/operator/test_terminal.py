@@ -93,7 +93,7 @@ async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
         await serving.app.stop()
         _, errors = await process.communicate()
     assert process.returncode == 1
-    assert b"run it again" in errors
+    assert b"run the command again" in errors
 
 
 async def test_tail_without_a_server_says_so(tmp_path: Path) -> None:
@@ -122,6 +122,6 @@ async def test_top_shows_rates_and_routes(serve: Serve) -> None:
     async with command(serving, "top", "--once") as process:
         output, _ = await process.communicate()
     words = [each.split() for each in output.decode().splitlines()]
-    assert "3 records in 60 s (0.1/s), ledger behind by" in output.decode()
+    assert "3 records in 60 s (0.1/s), totals behind by" in output.decode()
     assert ["otel", "ai-telemetry", "2", "0.0"] in words
     assert any(each[:3] == ["archive/ai-telemetry", "parked", "3"] and "403:" in each for each in words)

@@ -124,6 +124,6 @@ async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) 
         fields = dict(line.split() for line in done.output.splitlines() if len(line.split()) == 2)
         assert str(added) == fields["added"]
         assert str(known) == fields["known"]
-    assert "the data directory can be opened" in done.output
+    assert "the data directory is usable" in done.output
     done = await asyncio.to_thread(CliRunner().invoke, main, [*words[:2], "gone", *words[3:]])
     assert 2 == done.exit_code

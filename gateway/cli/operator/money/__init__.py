@@ -1,1 +1,1 @@
-"""Commands about money: sums, reports, and what is planned and sent of them."""
+"""Commands about money: totals, reports, bills, budgets and notifications."""

@@ -1,4 +1,4 @@
-"""`tollhouse billed`: invoices of providers, and months of their bills that are closed."""
+"""`tollhouse billed`: provider invoices, and closed months of provider bills."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CLOSED_COLUMNS = (
 
 @click.group()
 def billed() -> None:
-    """Invoices of providers, and months of their bills that are closed: nothing in these moves any more."""
+    """Record provider invoices, and close months of provider bills so that they no longer change."""
 
 
 @billed.group()
 def invoice() -> None:
-    """Invoices: what a month of bills must come to, to the cent."""
+    """List, add and delete provider invoices. The bills of a month are checked against its invoices."""
 
 
 list_command(
@@ -37,7 +37,7 @@ list_command(
     "list",
     root="billed_invoices",
     columns=INVOICE_COLUMNS,
-    filters={"provider": "Who sent it.", "month": "Such as 2026-10."},
+    filters={"provider": "Filter by provider.", "month": "Filter by month, such as 2026-10."},
     help="List the invoices.",
 )
 
@@ -47,8 +47,8 @@ list_command(
     "list",
     root="closed_months",
     columns=CLOSED_COLUMNS,
-    filters={"provider": "Who sent the bill.", "month": "Such as 2026-10."},
-    help="List the months that are closed.",
+    filters={"provider": "Filter by provider.", "month": "Filter by month, such as 2026-10."},
+    help="List the closed months.",
 )
 
 
@@ -73,31 +73,33 @@ def _show(payload: JsonObject) -> None:
         click.echo(problem, err=True)
 
 
-_PROVIDER = click.option("--provider", required=True, metavar="NAME", help="Who sent the bill.")
-_MONTH = click.option("--month", required=True, metavar="MONTH", help="Such as 2026-10.")
+_PROVIDER = click.option(
+    "--provider", required=True, metavar="NAME", help="Provider that sent the bill, such as openai."
+)
+_MONTH = click.option("--month", required=True, metavar="MONTH", help="Month of the bill, such as 2026-10.")
 
 add_commands(
     invoice,
     command("add", "POST /billed-invoices", "Add an invoice of a provider.", _PROVIDER, _MONTH,
-            click.option("--number", required=True, metavar="TEXT", help="The number of the invoice."),
+            click.option("--number", required=True, metavar="TEXT", help="Invoice number."),
             click.option("--total", required=True, metavar="AMOUNT",
-                         help="What it comes to in dollars, tax included."),
-            click.option("--tax", metavar="AMOUNT", help="What of the total is tax that no statement tells."),
-            click.option("--account", metavar="TEXT", help="Whose invoice it is, if there are several."),
-            click.option("--issued", metavar="DATE", help="When it was issued, such as 2026-11-03."),
+                         help="Total in US dollars, including tax."),
+            click.option("--tax", metavar="AMOUNT", help="Tax within the total that no imported bill contains."),
+            click.option("--account", metavar="TEXT", help="Account of the invoice, if you have several."),
+            click.option("--issued", metavar="DATE", help="Issue date, such as 2026-11-03."),
             click.option("--lines", type=click.IntRange(1),
-                         help="Lines of it that were rounded to cents; default: 1."),
+                         help="Number of invoice lines that were rounded to cents; default: 1."),
             shows="added invoice {billed_invoice[id]}"),
-    command("delete ID", "DELETE /billed-invoices/{id}", "Forget an invoice of a month that is not closed.",
+    command("delete ID", "DELETE /billed-invoices/{id}", "Delete an invoice of a month that is not closed.",
             shows="invoice {id} deleted"),
 )  # fmt: skip
 
 add_commands(
     billed,
-    command("preview", "GET /month-closing", "Show what closing a month would find, and close nothing.",
+    command("preview", "GET /month-closing", "Show the result of closing a month, and close nothing.",
             _PROVIDER, _MONTH, shows=_show),
     command("reopen", "DELETE /closed-months/{provider}/{month}",
-            "Let a closed month change again; what was restated of it since goes into the month itself.",
+            "Reopen a closed month. Later corrections then change the month itself.",
             _PROVIDER, _MONTH, shows="{month} of {provider} is open again"),
 )  # fmt: skip
 
@@ -105,11 +107,17 @@ add_commands(
 @billed.command("close")
 @_PROVIDER
 @_MONTH
-@click.option("--accept", is_flag=True, help="Close it with a difference, or with days that are not final.")
+@click.option(
+    "--accept", is_flag=True, help="Close the month even with a difference, or with days that are not final."
+)
 @as_json
 @with_client
 def close(client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool) -> None:
-    """Close a month of a provider's bills: what it comes to stays, and later changes are entries of their own."""
+    """
+    Close a month of a provider's bills.
+
+    Its costs no longer change. Later changes by the provider become separate entries.
+    """
     if not as_json:
         _show(client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)]))
     given = {"provider": provider, "month": month, "accept": accept}

@@ -1,4 +1,4 @@
-"""`tollhouse connections`: billing connections, and the drops that they took."""
+"""`tollhouse connections`: billing connections and the files uploaded to them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ DROP_COLUMNS = ("drop_id", "month", "row_count")
 bucket = click.option(
     "--s3-bucket",
     metavar="ACCOUNT/BUCKET/PATH",
-    help="Where the provider leaves its files; kept and shown alone.",
+    help="Bucket in which the provider stores its files. For display only.",
 )
 
 
 @click.group()
 def connections() -> None:
-    """Create, list, change and delete billing connections. Drops to any other connection are refused."""
+    """
+    Manage billing connections, to which programs upload billing files.
+
+    Files for an unknown connection are refused.
+    """
 
 
 list_command(
@@ -35,8 +39,8 @@ list_command(
     columns=COLUMNS,
     filters={
         "cloud_provider": "",
-        "is_enabled": "true or false.",
-        "state": "Disabled, Pending Data (no drop yet) or Receiving Data.",
+        "is_enabled": "true: only enabled connections. false: only disabled connections.",
+        "state": "Filter by state: Disabled, Pending Data (no file yet) or Receiving Data.",
     },
     help="List the billing connections.",
 )
@@ -44,7 +48,7 @@ list_command(
 
 @connections.command()
 @described_by(NewConnection, required=("name", "cloud_provider"))
-@click.option("--id", "given_id", help="The id that senders use already; default: a new one.")
+@click.option("--id", "given_id", help="Id that senders already use; default: a new id.")
 @bucket
 @as_json
 @with_client
@@ -61,7 +65,7 @@ def create(client: OperatorClient, given_id: str | None, as_json: bool, **given:
 @as_json
 @with_client
 def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one connection."""
+    """Show one billing connection."""
     _show(client.request("GET", f"/connections/{part(id)}"), as_json)
 
 
@@ -72,10 +76,10 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Change a connection. Another id upstream counts for the drops that wait, too."""
+    """Change a billing connection. A new upstream id also applies to files that are still waiting."""
     body = _fields(**given)
     if not body:
-        fail("say what to change; tollhouse connections edit --help lists what can be", 2)
+        fail("nothing to change; `tollhouse connections edit --help` lists the options", 2)
     _show(client.request("PATCH", f"/connections/{part(id)}", body=body), as_json)
 
 
@@ -84,7 +88,7 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
 @as_json
 @with_client
 def enable(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Let a disabled connection take drops again."""
+    """Enable a disabled connection, so that it accepts files again."""
     _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": True}), as_json)
 
 
@@ -93,17 +97,17 @@ def enable(client: OperatorClient, id: str, as_json: bool) -> None:
 @as_json
 @with_client
 def disable(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Refuse drops to a connection; those that were taken are kept and sent."""
+    """Disable a connection, so that it refuses files. Files accepted earlier are kept and sent."""
     _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": False}), as_json)
 
 
 @connections.command()
 @click.argument("id")
-@click.option("--confirm", required=True, metavar="ID", help="The exact id, once more.")
+@click.option("--confirm", required=True, metavar="ID", help="The connection's id again, to confirm.")
 @as_json
 @with_client
 def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
-    """Delete a connection and the rows that it holds. Drops that wait are sent all the same."""
+    """Delete a connection and its stored rows. Waiting files are still sent."""
     payload = client.request("DELETE", f"/connections/{part(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"connection {id} deleted")
 
@@ -114,7 +118,7 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 @paged
 @with_client
 def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:
-    """List the drops of a connection of which rows stand."""
+    """List the uploaded files of a connection that still have rows."""
     path = f"/connections/{part(id)}/drops"
     show_page(client, page, "billing_drops", DROP_COLUMNS, {"month": month}, path=path)
 
@@ -124,12 +128,12 @@ def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, 
 @click.argument("month", metavar="YYYY-MM")
 @with_client
 def month(client: OperatorClient, id: str, month: str) -> None:
-    """Print the rows of a month as JSON, every operation applied in the order of the drops."""
+    """Print the rows of a month as JSON, after applying all uploaded files in order."""
     show_json(client.request("GET", f"/connections/{part(id)}/drops/{part(month)}"))
 
 
 def _fields(*, s3_bucket: str | None, **given: Any) -> JsonObject:
-    """The body of a request: what was given."""
+    """Make the body of a request from the options that were given."""
     body = body_of(NewConnection, given)
     if s3_bucket is not None:
         account, _, rest = s3_bucket.partition("/")

@@ -1,4 +1,4 @@
-"""`tollhouse notifications`: what is told to people and programs, and the channels that tell it."""
+"""`tollhouse notifications`: notifications to people and programs, and the channels that send them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANNEL_COLUMNS = ("name", "type", "origin", "state", "waiting", "sent", "failed
 
 @click.group()
 def notifications() -> None:
-    """List, test, retry and discard notifications, and make the channels that send them."""
+    """List, test and retry notifications, and manage the channels that send them."""
 
 
 list_command(
@@ -26,12 +26,12 @@ list_command(
     root="notifications",
     columns=COLUMNS,
     filters={
-        "state": "waiting, sent, failed or discarded.",
+        "state": "Filter by status: waiting, sent, failed or discarded.",
         "channel": "",
-        "kind": "Such as budget.threshold_crossed or insight.opened.",
-        "severity": "info, warning or critical.",
+        "kind": "Filter by kind, such as budget.threshold_crossed or insight.opened.",
+        "severity": "Filter by severity: info, warning or critical.",
     },
-    help="List notifications, the newest first.",
+    help="List the notifications, newest first.",
 )
 
 list_command(
@@ -39,8 +39,11 @@ list_command(
     "channels",
     root="notification_channels",
     columns=CHANNEL_COLUMNS,
-    filters={"state": f"{', '.join(CHANNEL_STATES)}; may repeat.", "type": "Such as webhook; may repeat."},
-    help="List the channels, with what waits and why.",
+    filters={
+        "state": f"Filter by state: {', '.join(CHANNEL_STATES)}; may repeat.",
+        "type": "Filter by type, such as webhook; may repeat.",
+    },
+    help="List the channels, the number of waiting notifications, and the last error.",
 )
 
 
@@ -49,28 +52,40 @@ _CHANNEL_OPTIONS = (
         "--secret-file",
         type=click.File("r"),
         metavar="FILE",
-        help="The file with its secret, - for standard "
-        "input: the address of slack and teams, the signing secret of a webhook, the password of email, the "
-        "key of pagerduty, the token of alertmanager.",
+        help=(
+            "File with the channel's secret, or - for standard input. slack, teams: the address. "
+            "webhook: the signing secret. email: the password. pagerduty: the key. alertmanager: the "
+            "token."
+        ),
     ),
-    click.option("--url", help="The address, of webhook, alertmanager and pagerduty."),
-    click.option("--server", metavar="HOST:PORT", help="email: the mail server."),
+    click.option("--url", help="Address, for webhook, alertmanager and pagerduty."),
+    click.option("--server", metavar="HOST:PORT", help="For email: mail server."),
     click.option(
-        "--tls", type=click.Choice(["starttls", "implicit", "none"]), help="email: how it is encrypted."
+        "--tls",
+        type=click.Choice(["starttls", "implicit", "none"]),
+        help="For email: encryption of the connection.",
     ),
-    click.option("--username", help="email: who signs in."),
-    click.option("--sender", metavar="EMAIL", help="email: the address that mails come from."),
-    click.option("--to", multiple=True, metavar="EMAIL", help="email: where mails go; may repeat."),
+    click.option("--username", help="For email: user name at the mail server."),
+    click.option("--sender", metavar="EMAIL", help="For email: address of the sender."),
+    click.option(
+        "--to", multiple=True, metavar="EMAIL", help="For email: address of a recipient; may repeat."
+    ),
     click.option(
         "--insights",
         type=click.Choice(["none", "info", "warning", "critical"]),
-        help="The least severity of the insights that it is notified of.",
+        help="Lowest severity of insights to notify about.",
     ),
     click.option(
-        "--quiet-hours", metavar="FROM-TO", help='When only critical notices leave, such as "22:00-07:00".'
+        "--quiet-hours",
+        metavar="FROM-TO",
+        help='Time of day in which only critical notifications are sent, such as "22:00-07:00".',
     ),
-    click.option("--digest", metavar="HH:MM", help="When notices of severity info leave together."),
-    click.option("--tz", "time_zone", metavar="ZONE", help="Of both times."),
+    click.option(
+        "--digest",
+        metavar="HH:MM",
+        help="Time of day at which notifications of severity info are sent together.",
+    ),
+    click.option("--tz", "time_zone", metavar="ZONE", help="Time zone of --quiet and --digest."),
 )
 
 
@@ -86,7 +101,7 @@ def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) 
 def _changed_channel(**given: Any) -> JsonObject:
     body = _channel(**given)
     if not body:
-        fail("say what to change; tollhouse notifications edit-channel --help lists what can be", 2)
+        fail("nothing to change; `tollhouse notifications edit-channel --help` lists the options", 2)
     return body
 
 
@@ -101,8 +116,8 @@ def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObjec
 
 _CHOICE = (
     click.argument("ids", nargs=-1),
-    click.option("--channel", help="All of this channel."),
-    click.option("--all", "every", is_flag=True, help="All there are."),
+    click.option("--channel", help="All notifications of this channel."),
+    click.option("--all", "every", is_flag=True, help="All notifications."),
 )
 _TYPE = click.argument(
     "type", type=click.Choice(["webhook", "slack", "teams", "email", "pagerduty", "alertmanager"])
@@ -110,20 +125,22 @@ _TYPE = click.argument(
 
 add_commands(
     notifications,
-    command("show ID", "GET /notifications/{id}", "Show one notification with all that it says."),
+    command("show ID", "GET /notifications/{id}", "Show one notification with its full text."),
     command("test CHANNEL", "POST /notification-channels/{channel}/test",
-            "Send a notice that shows whether a channel works. `show ID` says what became of it."),
+            "Send a test notification to a channel. `tollhouse notifications show ID` shows the result."),
     command("add-channel NAME", "POST /notification-channels",
-            "Make a channel. Its secret is kept sealed and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
+            "Create a channel. Its secret is stored encrypted and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
             sends=_channel),
     command("edit-channel NAME", "PATCH /notification-channels/{name}",
-            "Change a channel that was made by command or in the console. What is not given stays, the secret too.",
+            "Change a channel that was created by command or in the console. Values that you omit "
+            "stay, including the secret.",
             *_CHANNEL_OPTIONS, sends=_changed_channel),
     command("delete-channel NAME", "DELETE /notification-channels/{name}",
-            "Delete a channel that was made by command or in the console.", shows="channel {name} deleted"),
+            "Delete a channel that was created by command or in the console.", shows="channel {name} deleted"),
     command("retry", "POST /notifications/retry",
-            "Send failed notifications again. One that waits and is named is tried at once.", *_CHOICE,
+            "Send failed notifications again. Waiting notifications that you name by id are tried at "
+            "once.", *_CHOICE,
             sends=_chosen, shows="{retried} will be sent again"),
-    command("discard", "POST /notifications/discard", "Give up notifications that wait or failed.", *_CHOICE,
+    command("discard", "POST /notifications/discard", "Discard waiting or failed notifications.", *_CHOICE,
             sends=_chosen, shows="{discarded} discarded"),
 )  # fmt: skip

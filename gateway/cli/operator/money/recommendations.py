@@ -1,4 +1,4 @@
-"""`tollhouse recommendations`: what the same work could have cost less, and what people decided about it."""
+"""`tollhouse recommendations`: possible savings, and the decisions that people made about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMENT_COLUMNS = ("id", "author", "created", "message")
 
 @click.group()
 def recommendations() -> None:
-    """Savings: the same work for less. Unread caches, dear tiers, regions, older models, large inputs."""
+    """List and handle possible savings, such as unused caches and expensive models."""
 
 
 list_command(
@@ -32,14 +32,14 @@ list_command(
     root="recommendations",
     columns=COLUMNS,
     filters={
-        "type": "See `tollhouse recommendations types`.",
-        "status": f"{', '.join(STATUSES)}; may repeat.",
-        "open": "true: the last look found it; or false.",
+        "type": "Filter by type; `tollhouse recommendations types` lists them.",
+        "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
+        "open": "true: only recommendations that the last check found again. false: only closed ones.",
         "confidence": f"{', '.join(CONFIDENCES)}.",
         "assignee": "",
         **dict.fromkeys(DIMENSIONS, ""),
     },
-    help="List the recommendations, the largest savings first.",
+    help="List the recommendations, largest savings first.",
 )
 
 list_command(
@@ -56,8 +56,11 @@ list_command(
     "types",
     root="recommendation_types",
     columns=TYPE_COLUMNS,
-    filters={"enabled": "true or false.", "confidence": f"{', '.join(CONFIDENCES)}; may repeat."},
-    help="List the types of recommendations, with the least that each tells.",
+    filters={
+        "enabled": "true: only enabled types. false: only disabled types.",
+        "confidence": f"Filter by confidence: {', '.join(CONFIDENCES)}; may repeat.",
+    },
+    help="List the types of recommendations with their minimum savings.",
 )
 
 list_command(
@@ -66,23 +69,27 @@ list_command(
     root="dimensions",
     path="/recommendation-dimensions",
     columns=("id", "values"),
-    help="List what recommendations can be filtered by, with the values of those that are open.",
+    help="List the dimensions for --filter, with the values of open recommendations.",
 )
 
 
 @recommendations.command("set")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--status", type=click.Choice(STATUSES))
-@click.option("--assignee", help="Who works on it; empty for nobody.")
+@click.option("--assignee", help="Person who works on it; an empty text removes the person.")
 @as_json
 @with_client
 def set_recommendations(
     client: OperatorClient, ids: tuple[str, ...], status: str | None, assignee: str | None, as_json: bool
 ) -> None:
-    """Say what became of recommendations. What an addressed one saves is measured, and it is new again if found."""
+    """
+    Set the status or the assignee of recommendations.
+
+    Tollhouse measures what an addressed recommendation saves. If it is found again, it becomes new again.
+    """
     given = {name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None}
     if not given:
-        raise click.UsageError("give --status or --assignee")
+        raise click.UsageError("nothing to change: give --status or --assignee")
     payload = client.request("PATCH", "/recommendations", body={"ids": list(ids), **given})
     rows = payload["recommendations"]
     show_json(payload) if as_json else show_table(rows, ("id", "status", "assignee", "error"))
@@ -93,11 +100,11 @@ def set_recommendations(
 @recommendations.command()
 @click.argument("id")
 @click.argument("message")
-@click.option("--change", "number", help="Write this comment anew, by its id.")
+@click.option("--change", "number", help="Id of a comment to replace.")
 @as_json
 @with_client
 def comment(client: OperatorClient, id: str, message: str, number: str | None, as_json: bool) -> None:
-    """Leave a comment on a recommendation, or change one."""
+    """Add a comment to a recommendation, or change one with --change."""
     path = f"/recommendations/{part(id)}/comments"
     if number is None:
         payload = client.request("POST", path, body={"message": message})
@@ -110,9 +117,14 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
 
 @recommendations.command("type")
 @click.argument("name", metavar="TYPE")
-@click.option("--enable/--disable", "enabled", default=None, help="Look for it, or close what it found.")
+@click.option(
+    "--enable/--disable",
+    "enabled",
+    default=None,
+    help="Enable the type, or disable it and close its recommendations.",
+)
 @click.option("--least-savings", help="Dollars a month.")
-@click.option("--least-share", help="Percent of everything that was spent.")
+@click.option("--least-share", help="Minimum savings in percent of all spending.")
 @as_json
 @with_client
 def set_type(
@@ -123,7 +135,11 @@ def set_type(
     least_share: str | None,
     as_json: bool,
 ) -> None:
-    """Show a type of recommendations with its formula, or change it. Both of the least must be reached."""
+    """
+    Show a type of recommendations with its formula, or change its minimum savings.
+
+    A recommendation must reach both --least-savings and --least-share.
+    """
     path = f"/recommendation-types/{part(name)}"
     pairs = (("least_savings", least_savings), ("least_share", least_share))
     thresholds = {field: value for field, value in pairs if value is not None}
@@ -159,13 +175,12 @@ def _show(payload: JsonObject) -> None:
 def _show_run(payload: JsonObject) -> None:
     done = payload["look"]
     click.echo(
-        f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} "
-        "closed"
+        f"{done['new']} new, {done['again']} found again, {done['reopened']} reopened, {done['gone']} closed"
     )
     if done["left_out"]:
-        click.echo(f"no room for {done['left_out']} more", err=True)
+        click.echo(f"{done['left_out']} more recommendations do not fit", err=True)
     if done["failed"]:
-        click.echo(f"types that failed, see the log: {', '.join(done['failed'])}", err=True)
+        click.echo(f"these types failed (see the log): {', '.join(done['failed'])}", err=True)
 
 
 def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:
@@ -173,7 +188,7 @@ def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:
     for each in filters:
         name, equals, value = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--filter is written DIMENSION=VALUE, not {each!r}")
+            raise click.UsageError(f"--filter must be DIMENSION=VALUE, not {each!r}")
         wanted.setdefault(name, []).append(value)
     query = {"filter": orjson.dumps(wanted).decode()} if wanted else {}
     return {**query, "type": type} if type else query
@@ -190,15 +205,17 @@ def _show_check(payload: JsonObject) -> None:
 add_commands(
     recommendations,
     command("show ID", "GET /recommendations/{id}",
-            "Show one recommendation. What was seen, what to do, how the savings are calculated, "
-            "and what people said.", shows=_show),
+            "Show one recommendation: evidence, suggested action, calculation of the savings, and "
+            "comments.", shows=_show),
     command("delete-comment ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
             "Delete a comment on a recommendation.", shows="comment {comment} deleted"),
-    command("run", "POST /recommendations/run", "Check now; a server checks every hour.", shows=_show_run),
+    command("run", "POST /recommendations/run", ("Check for savings now. A running server "
+                         "also checks every hour."), shows=_show_run),
     command("check", "GET /recommendation-check",
-            "Look for savings now and keep nothing. Among all calls of 30 days, or those that pass the filters.",
-            click.option("--type", help="One type alone."),
+            "Check for savings in the last 30 days, and store nothing. Use --filter to check only "
+            "some calls.",
+            click.option("--type", help="Check only this type."),
             click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE",
-                         help="May repeat; ! before excludes."),
+                         help="Only calls with this value; ! before the value excludes it. May repeat."),
             sends=_filtered, shows=_show_check),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`tollhouse reconcile`: what providers billed, what was counted, the difference to the last digit, and why."""
+"""`tollhouse reconcile`: compares provider bills with counted costs, and explains each difference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
 
 @click.group()
 def reconcile() -> None:
-    """Bills of providers, compared with what was counted. Every difference has its cause."""
+    """Compare provider bills with counted costs, and explain each difference."""
 
 
 list_command(
@@ -34,8 +34,13 @@ list_command(
     "statements",
     root="statements",
     columns=COLUMNS,
-    filters={"source": "The kind of report.", "account": "", "month": "Such as 2026-10.", "provider": ""},
-    help="List what was imported, a line for each month.",
+    filters={
+        "source": "Filter by the kind of bill.",
+        "account": "",
+        "month": "Filter by month, such as 2026-10.",
+        "provider": "",
+    },
+    help="List the imported bills, one line per month.",
 )
 
 list_command(
@@ -43,15 +48,18 @@ list_command(
     "pulls",
     root="statement_pulls",
     columns=PULL_COLUMNS,
-    filters={"source": "The kind of report.", "state": "never, running, done or failed."},
-    help="List the reports that are pulled, how far they are, and what went wrong.",
+    filters={
+        "source": "Filter by the kind of bill.",
+        "state": "Filter by state: never, running, done or failed.",
+    },
+    help="List the bills that are fetched automatically, with their progress and errors.",
 )
 
 reconcile.add_command(
     command(
         "delete ID",
         "DELETE /statements/{id}",
-        "Forget a month of a source. A pull or an import brings it back.",
+        "Delete a month of an imported bill. A later fetch or import adds it again.",
         shows="statement {id} deleted",
     )
 )
@@ -61,13 +69,13 @@ reconcile.add_command(
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True)
 )
+@click.option("--source", metavar="SOURCE", help="Kind of bill; default: detected from the content.")
 @click.option(
-    "--source", metavar="SOURCE", help="What kind of report it is; default: recognised by what is in it."
+    "--account",
+    metavar="NAME",
+    help="Account of the bill, if you have several; default: the account in the file.",
 )
-@click.option(
-    "--account", metavar="NAME", help="Whose report it is, if you have several; default: as the report says."
-)
-@click.option("--dry-run", is_flag=True, help="Say what would change, and keep nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and store nothing.")
 @as_json
 @with_client
 def import_statements(
@@ -79,10 +87,10 @@ def import_statements(
     as_json: bool,
 ) -> None:
     """
-    Import reports of what providers billed: JSON or CSV, also packed with gzip.
+    Import provider bills from JSON or CSV files, also gzipped.
 
-    A report replaces what was known of its days and leaves all others. Files of one export that is cut into
-    parts go into one command.
+    A bill replaces the stored amounts of its days and changes no other days. If an export consists of several
+    files, pass all of them to one command.
     """
     body = {
         "files": [str(file.absolute()) for file in files],
@@ -101,7 +109,7 @@ def import_statements(
 def _show_import(each: JsonObject, *, dry_run: bool) -> None:
     files = ", ".join(each["files"])
     if each["from"] is None:
-        click.echo(f"{files}: {each['source']}, and nothing in it")
+        click.echo(f"{files}: {each['source']}, without any rows")
     else:
         verb = "would be" if dry_run else "are"
         change = (
@@ -122,24 +130,23 @@ def _show_import(each: JsonObject, *, dry_run: bool) -> None:
         for row in each["damaged_rows"]:
             click.echo(f"    {printable(row)}", err=True)
     if each["repeated_rows"]:
-        click.echo(f"  {each['repeated']} rows came again and are counted once:", err=True)
+        click.echo(f"  {each['repeated']} rows are repeated and were counted once:", err=True)
         for row in each["repeated_rows"]:
             click.echo(f"    {printable(row)}", err=True)
     if each["equal"]:
         click.echo(
-            f"  {each['equal']} rows are equal to others, have no id, and are counted: look whether the "
-            "export has "
-            "them twice",
+            f"  {each['equal']} rows equal other rows, have no id, and were counted; check whether "
+            "the export contains them twice",
             err=True,
         )
 
 
 @reconcile.command("pull")
-@click.option("--name", metavar="NAME", help="One of [[reconciliation.pull]]; default: all of them.")
+@click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
 @as_json
 @with_client
 def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> None:
-    """Pull the reports of the configuration now."""
+    """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
     payload = client.request("POST", "/statement-pulls", body={"name": name})
     show_json(payload) if as_json else show_table(payload["statement_pulls"], PULL_COLUMNS)
     if any(each["state"] != "done" for each in payload["statement_pulls"]):
@@ -147,18 +154,18 @@ def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> 
 
 
 @reconcile.command()
-@click.option("--provider", help="One provider alone, such as openai; default: all with a statement.")
-@click.option("--month", metavar="YYYY-MM", help="A month of UTC; default: the running one.")
-@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="What a row is.")
+@click.option("--provider", help="Only this provider, such as openai; default: all providers with a bill.")
+@click.option("--month", metavar="YYYY-MM", help="Month in UTC; default: the current month.")
+@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="Content of a row.")
 @click.option("--format", "form", type=Choice((TABLE, *FORMATS)), default=TABLE, show_default=True)
 @with_client
 def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
     """
-    Compare what was billed with what was counted. Only settled days are compared.
+    Compare provider bills with counted costs. Only days with final bills are compared.
 
-    Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
-    has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens
-    at list prices.
+    In every row, billed = counted + volume + rate + other + own. volume: tokens that only one side has.
+    rate: different prices. other: charges that are not for tokens. own: counted costs that differ from
+    tokens at list prices.
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]
@@ -174,13 +181,13 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     for found in payload["providers"]:
         _show_provider(found, payload["reconciliation"]["month"], by)
     for other in payload["without_statement"]:
-        name = other["provider"] or "no known provider"
+        name = other["provider"] or "unknown provider"
         click.echo(
-            f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no statement",
+            f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no bill",
             err=True,
         )
     if not payload["providers"]:
-        click.echo("there is no statement of this month: tollhouse reconcile import FILE", err=True)
+        click.echo("no bill for this month; import one with `tollhouse reconcile import FILE`", err=True)
 
 
 def _show_provider(found: JsonObject, month: str, by: str) -> None:
@@ -192,10 +199,10 @@ def _show_provider(found: JsonObject, month: str, by: str) -> None:
         f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
     )
     if not found["has_money"]:
-        click.echo("no statement has money: the billed tokens count at our prices", err=True)
+        click.echo("the bills state no amounts, so the billed tokens are priced with our prices", err=True)
     if found["set_aside"]:
         sources = printable(", ".join(found["set_aside"]))
-        click.echo(f"not added, because they tell of the same days: {sources}", err=True)
+        click.echo(f"not added, because they bill the same days again: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
     rows = [_row(row, by) for row in found["rows"]]
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
@@ -206,7 +213,7 @@ def _show_provider(found: JsonObject, month: str, by: str) -> None:
             click.echo(f"- {printable(advice)}")
     for suggested in found["suggestions"]:
         lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
-        click.echo(f"\nIf that is right, put it into the configuration:\n\n{lines}")
+        click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")
     click.echo()
 
 
@@ -218,6 +225,6 @@ def _row(row: JsonObject, by: str) -> JsonObject:
 
 
 def _dollars(text: str) -> str:
-    """Format dollars to a hundredth of a cent: a table must stay readable, and JSON has every digit."""
+    """Format dollars with four decimals for the table. JSON has every digit."""
     amount = Decimal(text)
     return f"{'-' if amount < 0 else ''}${abs(amount):,.4f}"

@@ -1,6 +1,8 @@
 """
-`tollhouse report`: what AI cost, by whatever is asked, as a table, JSON or CSV; what a change is made of (--against),
-the dearest calls one by one (--calls), and what the same calls would have cost with another model (--as-if).
+`tollhouse report`: AI costs by any dimension, as a table, JSON or CSV.
+
+Also explains changes (--against), lists the most expensive calls (--calls), and estimates costs with
+another model (--as-if).
 """
 
 from __future__ import annotations
@@ -54,27 +56,30 @@ from spool.printable import printable
 from spool.record import CURRENCY
 
 _BY = (
-    f"Dimensions, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, tag:NAME for the"
-    " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."
+    f"Dimensions to group by, separated by commas: {', '.join((*BUILT_IN_DIMENSIONS, *DIMENSIONS))}, "
+    "tag:NAME for tags listed in [ledger] tags, and User:Defined:NAME for dimensions that you "
+    "defined."
 )
-_BY_DEFAULT = f"Default: {MODEL_FAMILY}, in which all spellings of a model are one row, or as the view says."
+_BY_DEFAULT = (
+    f"Default: {MODEL_FAMILY}, which shows all variants of a model as one row, or the grouping of --view."
+)
 _OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
-# The options that do not go with others, by the words that say so.
+# Options that cannot be used together, by the message that says so.
 _NOT_AS_IF = {
-    "--as-if goes with --by, --where, --view, --range, --from, --to, --tz and --json alone": (
+    "--as-if allows only --by, --where, --view, --range, --from, --to, --tz and --json": (
         "show", "compare", "latency", "calls", "csv", *_OF_SUMS
     ),
 }  # fmt: skip
 _NOT_OF_CALLS = {
-    "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv": (
+    "--calls cannot be used with --by, --per, --compare, --against, --show, --unit, --latency or --csv": (
         "by", "show", "compare", "latency", "against", "per", "unit", "csv"
     ),
-    "--calls goes without --currency, --cost-type and --missing": ("currency", "cost_type", "missing"),
+    "--calls cannot be used with --currency, --cost-type or --missing": ("currency", "cost_type", "missing"),
 }  # fmt: skip
-_NOT_AS_CSV = {"--csv has every row: it goes without --limit and --cursor": ("limit", "cursor")}
+_NOT_AS_CSV = {"--csv prints every row, so it cannot be used with --limit or --cursor": ("limit", "cursor")}
 _NOT_OF_CHANGES = {
-    "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --missing, --latency, --csv"
-    f" and --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
+    "--against cannot be used with --per, --compare, --top-by, --show, --unit, --currency, "
+    f"--missing, --latency, --csv or --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
         "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans", "csv"
     ),
 }  # fmt: skip
@@ -83,7 +88,7 @@ _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
-_MOST_CALLS = 200  # of one page
+_MOST_CALLS = 200  # maximum page size
 _CALL_COLUMNS = (
     "started",
     "model",
@@ -98,89 +103,135 @@ _CALL_COLUMNS = (
 )
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 _MODEL = "model="
-_MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
+_MOST_DECIMALS = 6  # enough for a table; --json and --csv have every digit
 
 
 @click.command()
 @click.option(
     "--view",
     metavar="VIEW",
-    help="Inside a view, by its id or name; it also says what is shown unless asked otherwise.",
+    help=(
+        "Saved view to report on, by id or name. Its grouping, period and cost type apply unless you "
+        "give others."
+    ),
 )
 @click.option("--by", multiple=True, help=f"{_BY} {_BY_DEFAULT}")
-@click.option("--range", type=Choice(RANGES), help="This month so far (mtd), the last 7 days with today, ...")
 @click.option(
-    "--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month."
+    "--range",
+    type=Choice(RANGES),
+    help="Period: mtd (this month so far), last_7d (including today) and others.",
 )
-@click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
-@click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
-@click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
+@click.option(
+    "--from", "since", metavar="DAY", help="First day, or a time; default: the first day of this month."
+)
+@click.option("--to", "until", metavar="DAY", help="Last day (inclusive), or a time; default: now.")
+@click.option(
+    "--per",
+    type=click.Choice(GRANULARITIES),
+    help="Length of the periods, each with its own lines; default: one period.",
+)
+@click.option(
+    "--tz", metavar="ZONE", help="Time zone in which days begin, such as Europe/Berlin; default: UTC."
+)
 @click.option(
     "--where",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Only these, such as team=search, or team!=search for all but these; may repeat.",
+    help="Only calls with this value, such as team=search, or team!=search for all other calls. May repeat.",
 )
-@click.option("--compare", is_flag=True, help="Show the cost of the period before, and the change.")
+@click.option("--compare", is_flag=True, help="Also show the cost of the previous period, and the change.")
 @click.option(
     "--against",
     is_flag=False,
     flag_value=SAME_WEEKDAYS,
     metavar="TIME",
-    help="Say why costs changed since another time: more calls, larger calls, other models or kinds of tokens, prices, "
-    f"new and gone. TIME is {PREVIOUS}, a word of --range or FIRST..LAST; without one it is the same weekdays before.",
+    help=(
+        "Explain how costs changed against another period: number of calls, size of calls, mix of models "
+        f"and token types, prices, new and gone groups. TIME is {PREVIOUS}, a word of --range, or "
+        "FIRST..LAST; default: the same weekdays before."
+    ),
 )
 @click.option(
     "--top",
     type=click.IntRange(1, MAX_TOP),
-    help=f"Only so many groups; the rest is {OTHER}. Default: all, with --against {DEFAULT_TOP}.",
+    help=(
+        f"Maximum number of groups; the rest is summed as {OTHER}. Default: all, with --against "
+        f"{DEFAULT_TOP}."
+    ),
 )
 @click.option(
     "--top-by",
     type=Choice(tuple(dict.fromkeys((*SUMS, *BY_CALL)))),
-    help=f"What makes a group large, with --calls a call (one of {', '.join(BY_CALL)}); default: cost.",
+    help=(
+        "Measure that ranks the groups for --top, or the calls for --calls (one of "
+        f"{', '.join(BY_CALL)}); default: cost."
+    ),
 )
 @click.option(
     "--calls",
     is_flag=True,
-    help=f"List the dearest calls that are kept, {TOP_CALLS} unless --top says otherwise, instead of sums. --where "
-    "takes bounds, too: 'cost>0.5', 'tokens>100000', 'duration>30' (in seconds).",
+    help=(
+        f"List the most expensive stored calls instead of totals: {TOP_CALLS} of them, or as many as "
+        "--top says. --where then also accepts limits: 'cost>0.5', 'tokens>100000', 'duration>30' (in "
+        "seconds)."
+    ),
 )
 @click.option(
     "--as-if",
     "as_if",
     metavar="model=MODEL",
-    help="Show what the same calls would have cost with another model, by list prices: the same tokens.",
+    help="Estimate what the same calls would cost with another model: the same tokens at its list prices.",
 )
-@click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join((*MEASURES, *ASKED))}.")
+@click.option(
+    "--show",
+    multiple=True,
+    metavar="MEASURES",
+    help=f"Measures to show, separated by commas: {', '.join((*MEASURES, *ASKED))}.",
+)
 @click.option(
     "--unit",
     metavar="UNIT",
-    help="Show what one unit costs: a user, a value of tag:customer or of any dimension, or what stream:NAME counted "
-    "of a unit-cost stream. Calls whose unit is not known are left out of it.",
+    help=(
+        "Show the cost per unit: per user, per value of tag:customer or another dimension, or per unit "
+        "of a unit-cost stream (stream:NAME). Calls without a known unit are left out."
+    ),
 )
 @click.option(
     "--cost-type",
     type=Choice(MONEY_KINDS),
-    help="What cost is: what counts (real_cost), the same without calls that plans of assistants cover (metered_cost), "
-    "those alone (covered_cost), or what providers billed, discounts in rows of their own or on usage.",
+    help=(
+        "Kind of cost. real_cost: all costs. metered_cost: without calls that seats cover. covered_cost: "
+        "only the calls that seats cover. The billed types show what providers billed, with discounts in "
+        "separate rows or deducted from usage."
+    ),
 )
-@click.option("--missing", type=Choice(("counted",)), help="In bills: what was counted where one is missing.")
-@click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
+@click.option(
+    "--missing",
+    type=Choice(("counted",)),
+    help="For billed costs: show the counted cost on days without a bill.",
+)
+@click.option("--currency", metavar="CODE", help="Currency of the amounts, such as EUR; default: USD.")
 @click.option(
     "--latency",
     is_flag=True,
-    help="Show how long calls took: percentiles in milliseconds, estimated from counts.",
+    help="Show the duration of calls: percentiles in milliseconds, estimated from histograms.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), help="Rows per page; default: all. The total is that of all rows."
+    "--limit", type=click.IntRange(1), help="Rows per page; default: all. The total row always sums all rows."
 )
-@click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page of the same report.")
-@click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
+@click.option(
+    "--cursor",
+    help="Position to continue from: next_cursor or previous_cursor of an earlier page of the same report.",
+)
+@click.option("--json", "form", flag_value="json", help="Print the operator API's response as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
 @with_client
 def report(client: OperatorClient, form: str | None, **given: Any) -> None:
-    """Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
+    """
+    Report AI costs by team, user, model and other dimensions. Groups by model by default.
+
+    Costs are in US dollars: the reported cost where the source stated one, otherwise an estimate from list prices.
+    """
     given["csv"] = form == "csv"
     given["of plans"] = given["cost_type"] in PLAN_TYPES
     if given["as_if"] is not None:
@@ -192,7 +243,8 @@ def report(client: OperatorClient, form: str | None, **given: Any) -> None:
     else:
         if given["top_by"] not in (None, *SUMS):
             raise click.UsageError(
-                f"--top-by {given['top_by']} is of calls: add --calls, or take {', '.join(SUMS)}"
+                f"--top-by {given['top_by']} applies only with --calls; without it, use one of "
+                f"{', '.join(SUMS)}"
             )
         if given["csv"]:
             _check(given, _NOT_AS_CSV)
@@ -202,24 +254,25 @@ def report(client: OperatorClient, form: str | None, **given: Any) -> None:
 
 
 def _check(given: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
-    """UsageError if an option is given that does not go with the others: `refused` has them by what it says."""
+    """
+    Raise UsageError if an option is given that another one excludes. `refused` maps messages to options.
+    """
     for words, names in refused.items():
         if any(given[name] not in (None, (), False) for name in names):
             raise click.UsageError(words)
 
 
 def _span(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the parameters for a time and a view."""
     names = {"since": "from", "until": "to", "range": "range", "tz": "tz", "view": "view"}
     return [(name, given[option]) for option, name in names.items() if given[option] is not None]
 
 
 def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) -> None:
-    """Print sums by groups, or what a change of them is made of."""
+    """Print totals by group, or the parts of a change."""
     shown = _columns(client, given)
     for _ in conditions(
         given["where"]
-    ):  # each is written as one: else `team` would be the calls without a team
+    ):  # checks that each is NAME=VALUE, because the API would read `team` as calls without a team
         pass
     once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
     query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
@@ -244,8 +297,9 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
 
 def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
     """
-    Return the measures to show unless they are empty; none if the person chose them. What is not given is
-    taken from the view.
+    Return the measures to show if they are not empty; () if the user chose the measures.
+
+    Fills missing options from the view.
     """
     shown: Sequence[str] = (*SHOWN, *LATENCY) if given["latency"] else SHOWN
     if given["view"]:
@@ -278,13 +332,14 @@ def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
     _show(payload, _not_empty(payload["rows"], shown) if shown else asked["show"])
     if asked["truncated"]:
         click.echo(
-            f"of {asked['row_count']:,} rows the largest groups are shown, the others as {OTHER}; --csv has all",
+            f"showing the largest of {asked['row_count']:,} groups; all others are summed as {OTHER}. "
+            "--csv prints all",
             err=True,
         )
 
 
 def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
-    """Without the columns that have nothing in any row; what was asked for by --latency stays."""
+    """Drop the columns without a value in any row, except calls, cost and latencies."""
     always = ("calls", "cost", *LATENCY)
 
     def has_any(name: str) -> bool:
@@ -311,16 +366,13 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
 
 
 def _titles(asked: JsonObject) -> Mapping[str, str]:
-    """Name the columns of a table: a family is called a model, unless spellings stand beside it."""
+    """Return the titles of columns. A family is titled "model" unless the table also has the variants."""
     short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in asked["by"]}
     return {**asked["names"], **short}
 
 
 def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:
-    """
-    Return as many decimals as it takes to see every amount, and for rows as shown to add up to the last of
-    them; at least cents.
-    """
+    """Return the number of decimals with which every amount is visible and the rows add up. At least 2."""
     sums = [name for name in shown if name in _AMOUNTS and name not in _EACH]
     exact = [[Decimal(row[name] or 0) for row in rows] for name in sums]
     least = min((abs(amount) for amounts in exact for amount in amounts if amount), default=Decimal(1))
@@ -350,12 +402,15 @@ def _show_change(payload: JsonObject) -> None:
     show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(asked))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
-        click.echo(f"{unpriced:,} calls of the two times have no known cost and count as 0", err=True)
+        click.echo(f"{unpriced:,} calls of both periods have no known cost and count as 0", err=True)
 
 
 def warn_of_lacking(since: str | None) -> None:
     if since:
-        lacking = f"sums of before {since} may lack records: these were gone when the ledger was counted"
+        lacking = (
+            f"totals from before {since} may be incomplete, because records were deleted before they were "
+            "counted"
+        )
         click.echo(lacking, err=True)
 
 
@@ -368,19 +423,19 @@ def warn_of_open_days(billed: JsonObject | None) -> None:
     if billed:
         told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
         filled = billed.get("counted")
-        of_open = "have no billed money" if filled is None else f"have what was counted: {filled} in all"
-        click.echo(f"days with bills: {told}; open days {of_open}", err=True)
+        of_open = "have no billed costs" if filled is None else f"use counted costs: {filled} in total"
+        click.echo(f"days with bills: {told}; days without a final bill {of_open}", err=True)
 
 
 def warn_of_cut(periods: str | None) -> None:
     if periods:
-        click.echo(f"only a part of the periods that begin at {periods}", err=True)
+        click.echo(f"these periods are not complete: {periods}", err=True)
 
 
 def _line(
     row: JsonObject, names: Sequence[str], shown: Sequence[str], places: int, currency: str
 ) -> dict[str, object]:
-    """Sums of money with so many decimals, prices of one thing with four at least, and percentiles."""
+    """Format one row: totals with `places` decimals, unit prices with at least four, and percentiles."""
     line: dict[str, object] = {name: row.get(name) for name in names}
     for name in shown:
         if name in PERCENTILES:
@@ -427,13 +482,13 @@ def _percentile(ms: int | None, *, timed: int) -> str | None:
 
 
 def _show_calls(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the calls of a span that cost most, or took most, and how far they were looked for."""
+    """Print the most expensive or longest calls of a period, and how many records were searched."""
     by = given["top_by"] or "cost"
     top = given["top"] or given["limit"] or TOP_CALLS
     if by not in BY_CALL:
-        raise click.UsageError(f"--top-by takes {', '.join(BY_CALL)} with --calls")
+        raise click.UsageError(f"with --calls, --top-by must be one of {', '.join(BY_CALL)}")
     if top > _MOST_CALLS:
-        raise click.UsageError(f"--calls lists at most {_MOST_CALLS} at once: go on with --cursor")
+        raise click.UsageError(f"--calls lists at most {_MOST_CALLS} at once; continue with --cursor")
     query = [("sort_key", by), ("sort_order", "desc"), *_span(given), *_filters(given["where"])]
     if given["cursor"]:
         query = [("cursor", given["cursor"])]
@@ -446,16 +501,19 @@ def _show_calls(client: OperatorClient, given: Mapping[str, Any], *, as_json: bo
     if looked["since"]:
         since = looked["since"]
         until = f" until {looked['until']}" if looked["until"] else ""
-        click.echo(f"of {looked['records']:,} kept records that came since {since}{until}", err=True)
+        click.echo(f"searched {looked['records']:,} stored records received since {since}{until}", err=True)
     if looked["records"] >= looked["most"]:
         click.echo(
-            "older ones were not looked at: ask for fewer days, or raise server.max_listed_records", err=True
+            "older records were not searched; choose a shorter period, or raise server.max_listed_records",
+            err=True,
         )
     show_cursor(answer)
 
 
 def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE and NAME!=VALUE as the list takes them; a bound as the value of its name."""
+    """
+    Translate --where into query parameters of the record list. A limit such as cost>0.5 becomes cost=">0.5".
+    """
     for term in where:
         bound = _BOUND.fullmatch(term)
         if bound:
@@ -463,7 +521,7 @@ def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
         name, equals, value = term.partition("=")
         if not equals:
-            fail("--where is written NAME=VALUE, NAME!=VALUE, or with --calls a bound such as 'cost>0.5'", 2)
+            fail("--where must be NAME=VALUE, NAME!=VALUE, or with --calls a limit such as 'cost>0.5'", 2)
         yield name, value
 
 
@@ -486,11 +544,11 @@ def _call_line(row: JsonObject) -> dict[str, object]:
 
 
 def _show_as_if(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print each group as it cost and as it would have, the largest change first."""
+    """Print the actual and the estimated cost of each group, largest change first."""
     model = given["as_if"].removeprefix(_MODEL)
     if model == given["as_if"] or not model:
-        raise click.UsageError("--as-if takes model=MODEL, such as --as-if model=gpt-4.1-mini")
-    for _ in conditions(given["where"]):  # each is written as one
+        raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
+    for _ in conditions(given["where"]):  # checks that each is NAME=VALUE
         pass
     query = [*_span(given), ("model", model), *(("by", name) for name in given["by"] or ("team",))]
     query += [("where", term) for term in given["where"]]
@@ -513,14 +571,14 @@ def _show_as_if(client: OperatorClient, given: Mapping[str, Any], *, as_json: bo
     show_table(lines, (*names, "calls", "cost", "as_if", "saves"))
     told = answer["what_if"]
     click.echo(
-        f"{_money(told['saves_a_month'])} a month at this rate. {' '.join(told['assumptions'])}", err=True
+        f"{_money(told['saves_a_month'])} per month at this rate. {' '.join(told['assumptions'])}", err=True
     )
     if Decimal(answer["total"]["unchanged"]):
         click.echo(
-            f"{_money(answer['total']['unchanged'])} has no list price now and stays as it is", err=True
+            f"{_money(answer['total']['unchanged'])} has no list price now and stays unchanged", err=True
         )
     if Decimal(told["left_out"]):
-        click.echo(f"{_money(told['left_out'])} in small sums is left out", err=True)
+        click.echo(f"{_money(told['left_out'])} in small groups is left out", err=True)
 
 
 def _money(text: str) -> str:

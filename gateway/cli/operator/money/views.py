@@ -1,4 +1,4 @@
-"""`tollhouse views`: saved filters that reports, budgets and the console share."""
+"""`tollhouse views`: saved filters for reports, budgets and the console."""
 
 from __future__ import annotations
 
@@ -23,27 +23,35 @@ _OPTIONS = (
         "--where",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What the view holds, such as team=search, or "
-        "team!=search for all but these; may repeat. NAME= is what has no value there.",
+        help=(
+            "Calls in the view, such as team=search, or team!=search for all other calls. NAME= means "
+            "calls without a value. May repeat."
+        ),
     ),
     click.option(
-        "--notify", multiple=True, metavar="CHANNEL", help="A channel that gets its news; may repeat."
+        "--notify",
+        multiple=True,
+        metavar="CHANNEL",
+        help="Channel that receives notifications about the view; may repeat.",
     ),
     click.option(
-        "--anomalies/--no-anomalies", default=None, help="Whether days that cost far more are reported."
+        "--anomalies/--no-anomalies", default=None, help="Report days with unusually high costs, or not."
     ),
     click.option(
         "--growth",
         type=click.IntRange(min=1),
         metavar="PERCENT",
-        help="Report a day that costs so much more than the day before; default: found by itself.",
+        help=(
+            "Report a day whose cost exceeds the day before by this percentage; default: determined "
+            "automatically."
+        ),
     ),
 )
 
 
 @click.group()
 def views() -> None:
-    """Create, list, change and delete views: saved filters over what AI costs."""
+    """Create, list, change and delete views, which are saved filters over AI costs."""
 
 
 list_command(
@@ -51,7 +59,11 @@ list_command(
     "list",
     root="views",
     columns=COLUMNS,
-    filters={"name": "The exact name.", "principal_dimension": "", "is_broken": "true or false."},
+    filters={
+        "name": "Filter by the exact name.",
+        "principal_dimension": "",
+        "is_broken": "true: only built-in views. false: only your own views.",
+    },
     help="List the views.",
 )
 
@@ -62,7 +74,7 @@ list_command(
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a view. Without --where it holds everything."""
+    """Create a view. Without --where it contains all calls."""
     _show(client.request("POST", "/views", body={"filter": {}, **_fields(**given)}), as_json)
 
 
@@ -72,35 +84,35 @@ resource_commands(
     noun="view",
     path="/views",
     help={
-        "show": "Show a view, by its id or its name.",
-        "delete": "Delete a view on which no budget or plan hangs.",
+        "show": "Show a view by its id or name.",
+        "delete": "Delete a view that no budget or plan uses.",
     },
 )
 
 
 @views.command()
 @click.argument("view")
-@click.option("--everything", is_flag=True, help="Take its filter away.")
+@click.option("--everything", is_flag=True, help="Remove the filter, so that the view contains all calls.")
 @described_by(NewView)
 @with_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:
-    """Change a view. What is given replaces what was there: all of the filter, all of the groups."""
+    """Change a view. A new filter or grouping replaces the old one."""
     body = _fields(**given)
     if everything:
         if "filter" in body:
-            fail("give either --where or --everything", 2)
+            fail("use either --where or --everything, not both", 2)
         body["filter"] = {}
     if not body:
-        fail("say what to change; tollhouse views edit --help lists what can be", 2)
+        fail("nothing to change; `tollhouse views edit --help` lists the options", 2)
     _show(client.request("PATCH", f"/views/{part(view)}", body=body), as_json)
 
 
 def _fields(
     *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
 ) -> JsonObject:
-    """The body of a request: what was given."""
+    """Make the body of a request from the options that were given."""
     body = body_of(NewView, given)
     if where:
         body["filter"] = _filter(where)

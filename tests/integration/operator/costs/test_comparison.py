@@ -215,5 +215,5 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))
     assert [("otel", "-14.5")] == [(row["source"], row["change"]) for row in days["rows"]]
     for words in (("--per", "daily"), ("--compare",), ("--show", "calls"), ("--latency",), ("--csv",)):
-        assert "--against goes without" in report("--against", *words, code=2)
+        assert "--against cannot be used with" in report("--against", *words, code=2)
     assert "against must be one of" in report("--against", "ever", code=2)

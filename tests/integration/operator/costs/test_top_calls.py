@@ -149,7 +149,7 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]
     dearest = [Decimal(row["cost"] or row["estimated_cost"]) for row in rows[:4]]
     assert [f"{cost:,.4f}" for cost in dearest] == [line.split()[2] for line in table[1:5]]
-    assert "records that came since" in table[5]
+    assert "records received since" in table[5]
     bound = (dearest[1] + dearest[2]) / 2
     assert 2 == len(
         orjson.loads(run("report", "--calls", "--where", f"cost>{bound}", "--json")[2:])["records"]

@@ -171,8 +171,11 @@ def test_a_report_in_billed_money(run: Run) -> None:
     run("views", "create", "--name", "Bill", "--principal", "team", "--cost-type", "billed_cost")
     for asked in (("--cost-type", "billed_cost"), ("--view", "Bill")):
         told = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11")
-        assert "days with bills: 0 closed, 0 provisional, 7 open; open days have no billed money" in told
+        assert (
+            "days with bills: 0 closed, 0 provisional, 7 open; days without a final bill have no billed costs"
+            in told
+        )
         assert "CALLS" not in told
         filled = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11", "--missing", "counted")
-        assert "7 open; open days have what was counted: 0 in all" in filled
+        assert "7 open; days without a final bill use counted costs: 0 in total" in filled
     assert "missing applies only to billed costs" in run("report", "--missing", "counted", code=2)

@@ -46,10 +46,10 @@ async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_p
     (tmp_path / "people.csv").write_text(
         f'Address,Name\neve@example.com,"Lovelace, Ada"\n{hashed("bob@example.com")},Bob\n'
     )
-    assert "2 names kept" in await run("import", str(tmp_path / "people.csv"))
+    assert "2 names stored" in await run("import", str(tmp_path / "people.csv"))
     (tmp_path / "twice.csv").write_text('Eve@example.com,Eve\neve@example.com,"Lovelace, Ada"\n')
     said = await run("import", str(tmp_path / "twice.csv"))
-    assert "1 names kept" in said and "1 lines name somebody again: the last line counts" in said
+    assert "1 names stored" in said and "1 lines name a person again; the last line counts" in said
     found = await server.over_http("GET", f"/people-names?user={hashed('eve@example.com')}", headers=headers)
     [row] = found.payload["people_names"]
     assert (hashed("EVE@example.com"), "Lovelace, Ada", "given") == tuple(row.values())

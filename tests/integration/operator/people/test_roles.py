@@ -283,9 +283,7 @@ def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) 
 
     assert "sees everything" not in told("operators", "add", BOB)
     assert "viewer" == role_of(BOB)
-    warning = (
-        f"{BOB} has the account role Member and sees everything. Set it to none: tollhouse operators role"
-    )
+    warning = f"{BOB} has the account role Member and therefore sees everything. To limit it: tollhouse operators role"
     assert warning in told("roles", "create", *SEARCH, "--member", BOB)
     assert warning in told("roles", "update", "Search", "--description", "those of search")
     assert "" == told("operators", "role", BOB, "none")
@@ -348,12 +346,12 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
     (("create", "--name", "x", "--where", "team"), "NAME=VALUE"),
     (
         ("create", "--name", "x", "--where", "team=a", "--data-access", "full"),
-        "goes with --data-access limited",
+        "--where needs --data-access limited",
     ),
     (("create", "--name", "x", "--data-access", "ful"), "did you mean 'full'"),
     (("create", "--name", "x", "--data-access", "limited"), "at least one filter"),
     (("create", "--name", "x", "--permission-set", "view_cost"), "did you mean 'view_costs'"),
-    (("update", "member"), "say what to change"),
+    (("update", "member"), "nothing to change"),
     (("update", "member", "--nobody"), "built in"),
     (("update", "member", "--nobody", "--member", BOB), "either --nobody"),
     (("preview",), "name a person"),
