@@ -1,11 +1,11 @@
 """
-Looks every lock file up among known vulnerabilities.
+Checks every lock file for known vulnerabilities.
 
-    make audit                 what cannot be looked up from here is said, and is not a failure
-    AUDIT=required make audit  it is one: for continuous integration that reaches the lists
+    make audit                 reports lock files that cannot be checked from here, without failing
+    AUDIT=required make audit  fails for them: for continuous integration with network access
 
-Where one lock file was looked up, another that was not is a failure, too. The crates of the compiled module are
-looked up by `cargo audit`, where that is installed.
+If one lock file could be checked and another could not, both commands fail. If `cargo audit` is installed, it
+checks the crates of the compiled module.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCKS = "deploy/locks"
 CRATES = "native/Cargo.lock"
-CLEAN, VULNERABLE, UNKNOWN, LEFT_OUT = "clean", "vulnerable", "not looked up", "left out"
+CLEAN, VULNERABLE, UNKNOWN, LEFT_OUT = "clean", "vulnerable", "not checked", "left out"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Look the locked dependencies up among known vulnerabilities."
-    )
-    parser.add_argument("--program", default="pip-audit", help="what looks a lock file up")
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="where deploy/locks and native are")
-    parser.add_argument("--cargo", default="cargo", help="what looks crates up, with its command `audit`")
+    parser = argparse.ArgumentParser(description="Check the locked dependencies for known vulnerabilities.")
+    parser.add_argument("--program", default="pip-audit", help="command that checks a Python lock file")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="directory with deploy/locks and native")
+    parser.add_argument("--cargo", default="cargo", help="cargo command with the subcommand `audit`")
     options = parser.parse_args()
     verdicts = []
     for lock in sorted((options.checkout / LOCKS).glob("*.lock")):
@@ -39,7 +37,7 @@ def main() -> None:
         print(f"{lock.name}: {verdict}{words and f': {words}'}")
         verdicts.append(verdict)
         if verdict == UNKNOWN and CLEAN not in verdicts and not is_required():
-            break  # no list of known vulnerabilities can be reached from here
+            break  # the lists of known vulnerabilities cannot be reached
     if (crates := options.checkout / CRATES).exists():
         verdict, words = look_up_crates(options.cargo, crates)
         print(f"{CRATES}: {verdict}{words and f': {words}'}")
@@ -52,13 +50,13 @@ def is_required() -> bool:
 
 
 def is_failure(verdicts: Sequence[str], *, required: bool) -> bool:
-    """Whether something is vulnerable, or is not known to be clean where that could be known."""
+    """Return whether a lock file is vulnerable, or was not checked although it should have been."""
     reached = required or any(verdict != UNKNOWN for verdict in verdicts)
     return not verdicts or VULNERABLE in verdicts or (UNKNOWN in verdicts and reached)
 
 
 def look_up(program: str, lock: Path) -> tuple[str, str]:
-    """The verdict on a lock file, with the packages that are vulnerable or could not be looked up."""
+    """Check a lock file. Return the verdict, and the packages that are vulnerable or could not be checked."""
     with tempfile.TemporaryDirectory() as place:
         found = Path(place) / "found.json"
         command = [program, "-r", str(lock), "--require-hashes", "--disable-pip", "--progress-spinner", "off"]
@@ -67,7 +65,7 @@ def look_up(program: str, lock: Path) -> tuple[str, str]:
             packages = json.loads(found.read_text())["dependencies"]
         except (OSError, ValueError, KeyError):
             lines = done.stderr.strip().splitlines()
-            return UNKNOWN, lines[-1] if lines else "no list can be reached from here"
+            return UNKNOWN, lines[-1] if lines else "the list of known vulnerabilities cannot be reached"
     vulnerable = [f"{each['name']} {each['version']}" for each in packages if each.get("vulns")]
     skipped = [each["name"] for each in packages if "vulns" not in each]
     if vulnerable:
@@ -76,7 +74,7 @@ def look_up(program: str, lock: Path) -> tuple[str, str]:
 
 
 def look_up_crates(cargo: str, lock: Path) -> tuple[str, str]:
-    """The verdict on the crates of a lock file; they are left out where the command is not installed."""
+    """Check the crates of a lock file. Return LEFT_OUT if `cargo audit` is not installed."""
     try:
         subprocess.run([cargo, "audit", "--version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -86,7 +84,7 @@ def look_up_crates(cargo: str, lock: Path) -> tuple[str, str]:
         found = json.loads(done.stdout)["vulnerabilities"]["list"]
     except (ValueError, KeyError):
         lines = done.stderr.strip().splitlines()
-        return UNKNOWN, lines[-1] if lines else "no list can be reached from here"
+        return UNKNOWN, lines[-1] if lines else "the list of known vulnerabilities cannot be reached"
     vulnerable = [f"{each['package']['name']} {each['package']['version']}" for each in found]
     return (VULNERABLE, ", ".join(vulnerable)) if vulnerable else (CLEAN, "")
 

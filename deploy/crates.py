@@ -1,7 +1,7 @@
 """
-Adds the crates of the compiled module, with their licences, to a bill of materials (CycloneDX in JSON).
+Adds the crates of the compiled module, with their licences, to a bill of materials (CycloneDX JSON).
 
-    deploy/crates.py FILE     what is missing to know them is said, and the file stays as it is
+    deploy/crates.py FILE     if cargo cannot list the crates, reports why and leaves FILE unchanged
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ def main() -> None:
         crates = components()
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(
-            f"the crates of the compiled module are not in {path.name}: cargo cannot tell them ({error})"
+            f"the crates of the compiled module are not in {path.name}, because cargo cannot list "
+            f"them ({error})"
         )
     path.write_text(json.dumps(with_components(json.loads(path.read_text()), crates), indent=2) + "\n")
 
 
 def components() -> list[dict[str, Any]]:
-    """Return every locked crate of others. OSError or CalledProcessError where cargo cannot tell their licences."""
+    """
+    Return every locked third-party crate. Raises OSError or CalledProcessError if cargo cannot list the licences.
+    """
     command = [
         "cargo",
         "metadata",
@@ -49,7 +52,7 @@ def components() -> list[dict[str, Any]]:
 
 
 def component(crate: dict[str, str], licence: str | None) -> dict[str, Any]:
-    """Return a crate as a bill of materials names it."""
+    """Return a crate as a component of the bill of materials."""
     name = f"pkg:cargo/{crate['name']}@{crate['version']}"
     return {
         "bom-ref": name,
@@ -63,7 +66,7 @@ def component(crate: dict[str, str], licence: str | None) -> dict[str, Any]:
 
 
 def with_components(bill: dict[str, Any], crates: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a bill of materials with these components, each of them once."""
+    """Return the bill of materials with these components added, without duplicates."""
     ours = {each["bom-ref"] for each in crates}
     others = [each for each in bill.get("components", []) if each["bom-ref"] not in ours]
     linked = [each for each in bill.get("dependencies", []) if each["ref"] not in ours]

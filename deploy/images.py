@@ -1,5 +1,5 @@
 """
-The images of others that the samples and our own image name. A tag may point to another image tomorrow, a digest not.
+The third-party container images in our samples and our image. They need a digest, because a tag may change.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 
 def images(root: Path = ROOT) -> Sequence[str]:
-    """Each as it is named, in order."""
+    """Return the image references, sorted."""
     return sorted(set(_named(root / "deploy")))
 
 
 def without_digest(root: Path = ROOT) -> Sequence[str]:
-    """Those that are named by a tag alone."""
+    """Return the image references that have only a tag."""
     return [image for image in images(root) if not _DIGEST.search(image)]
 
 

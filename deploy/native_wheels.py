@@ -1,7 +1,7 @@
 """
-Builds the wheel of the compiled module for a release, and names the platforms for which there is none.
+Builds the wheel of the compiled module for a release, and lists platforms without a wheel.
 
-A machine builds for its own platform alone. The bytes do not depend on where the sources and the crates lie.
+A machine builds only for its own platform. The bytes do not depend on the directories of the sources and crates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MATURIN = ROOT / ".venv-native/bin/maturin"
 NAME = "tollhouse-native"
 LOCK = "requirements-native.lock"
 
-# The platforms that a release is for, and the end of the wheel's name.
+# platforms of a release, with a pattern for the end of the wheel's name
 PLATFORMS: Mapping[str, str] = {
     "Linux with glibc on x86_64": r"manylinux\w*_x86_64",
     "Linux with glibc on aarch64": r"manylinux\w*_aarch64",
@@ -31,17 +31,19 @@ PLATFORMS: Mapping[str, str] = {
 
 
 def reason() -> str:
-    """Say why the module cannot be built here; empty if it can."""
+    """Return why the module cannot be built here, or "" if it can."""
     done = subprocess.run([ROOT / "native/available.sh"], capture_output=True, text=True)
     if done.returncode:
         return done.stdout.strip() or done.stderr.strip()
     return (
-        "" if MATURIN.exists() else "the compiled module is not built: `make release` installs maturin first"
+        ""
+        if MATURIN.exists()
+        else "the compiled module is not built, because maturin is missing; `make release` installs it"
     )
 
 
 def build(sources: Path, out: Path, environment: Mapping[str, str]) -> None:
-    """Build the wheel of a copy of the sources into a directory. CalledProcessError if that fails."""
+    """Build the wheel from a copy of the sources into a directory. Raises CalledProcessError."""
     crates = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
     flags = [f"--remap-path-prefix={sources}=/tollhouse", f"--remap-path-prefix={crates}=/cargo"]
     command = [
@@ -64,7 +66,7 @@ def build(sources: Path, out: Path, environment: Mapping[str, str]) -> None:
 
 
 def without_wheel(names: Iterable[str]) -> list[str]:
-    """Return the platforms for which no file of these names is a wheel of the module."""
+    """Return the platforms for which none of these files is a wheel of the module."""
     ours = [name for name in names if _is_ours(name)]
     return [
         words
@@ -74,7 +76,7 @@ def without_wheel(names: Iterable[str]) -> list[str]:
 
 
 def lock(digests: Mapping[str, str]) -> str:
-    """Return the lock file that installs the wheels among these files; empty if there are none."""
+    """Return the lock file that installs the wheels among these files, or "" without any wheel."""
     ours = {name: digest for name, digest in sorted(digests.items()) if _is_ours(name)}
     if not ours:
         return ""

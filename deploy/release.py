@@ -1,10 +1,11 @@
 """
-Builds what a release ships, twice from two copies of the last commit, and keeps it only if both are the same bytes.
+Builds the files of a release twice, from two copies of the last commit, and keeps them only if their
+bytes are equal.
 
-    make release            dist/ gets the wheel, the sdist, SHA256SUMS and IMAGES, and where cargo is the wheel of
-                            the compiled module and its requirements-native.lock; the version must stand in
-                            CHANGELOG.md, and every image of others under deploy/ is named by its digest
-    make release SNAPSHOT=1 the same to try it out, whatever CHANGELOG.md says and however images are named
+    make release            writes to dist/ the wheel, the sdist, SHA256SUMS and IMAGES. With cargo, also the wheel of
+                            the compiled module and requirements-native.lock. CHANGELOG.md must contain the version,
+                            and every third-party image under deploy/ must have a digest.
+    make release SNAPSHOT=1 builds the same as a test, without the checks of CHANGELOG.md and images
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ ROOT = Path(__file__).parents[1]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the wheel and the sdist reproducibly.")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the directory that gets them")
-    parser.add_argument("--snapshot", action="store_true", help="the version need not stand in CHANGELOG.md")
-    parser.add_argument("--no-native", action="store_true", help="leave the compiled module out")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="output directory")
+    parser.add_argument("--snapshot", action="store_true", help="allow a version that is not in CHANGELOG.md")
+    parser.add_argument("--no-native", action="store_true", help="do not build the compiled module")
     options = parser.parse_args()
-    missing = "the compiled module was not asked for" if options.no_native else native_wheels.reason()
+    missing = "the compiled module was not requested" if options.no_native else native_wheels.reason()
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if not options.snapshot and not is_described(version, (ROOT / "CHANGELOG.md").read_text()):
         sys.exit(
-            f'CHANGELOG.md has no "## [{version}] - DATE": name what is under [Unreleased] so, and commit'
+            f'CHANGELOG.md has no "## [{version}] - DATE": rename the heading [Unreleased] to it, and commit'
         )
     if (unpinned := without_digest()) and not options.snapshot:
         sys.exit(
-            f"these images have no digest: {', '.join(unpinned)}; append @sha256:... where deploy/ names them, as "
-            "`docker buildx imagetools inspect IMAGE` tells it, and commit"
+            f"these images have no digest: {', '.join(unpinned)}; append @sha256:... under deploy/ "
+            "(see `docker buildx imagetools inspect IMAGE`), and commit"
         )
     if git("status", "--porcelain", "--untracked-files=no"):
-        sys.exit("there are changes that are not committed: a release is built from the last commit")
+        sys.exit("there are uncommitted changes; a release is built from the last commit")
     with tempfile.TemporaryDirectory() as place:
         first, second = (build(Path(place) / name, with_native=not missing) for name in ("one", "another"))
         found, again = digests(first), digests(second)
@@ -60,7 +61,7 @@ def main() -> None:
     (options.out / "IMAGES").write_text("".join(f"{image}\n" for image in images()))
     print(sums, end="")
     for platform in native_wheels.without_wheel(found):
-        words = missing or "this machine builds for its own platform alone"
+        words = missing or "this machine builds only for its own platform"
         print(f"no wheel of the compiled module for {platform}: {words}", file=sys.stderr)
 
 
@@ -71,7 +72,7 @@ def is_described(version: str, changelog: str) -> bool:
 
 
 def build(place: Path, *, with_native: bool) -> Path:
-    """The directory of what is built from the last commit, in a copy of its own."""
+    """Build the last commit in a separate copy, and return the directory with the results."""
     with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
         archive.extractall(place, filter="data")
     environment = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").decode().strip()}

@@ -1,4 +1,5 @@
 """
-Generators of files that are written from the code or from public data: pages, files of the console, the rate card. The
-wheel does not contain them.
+Generators of files made from the code or from public data: pages, console files and the rate card.
+
+The wheel does not contain these generators.
 """

@@ -1,4 +1,6 @@
-"""The parts of the documents that are written from the code: `python -m docs.generate [DIRECTORY]`, default docs."""
+"""
+Generates the documents that are made from the code: `python -m docs.generate [DIRECTORY]`, default docs.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,14 @@ from pathlib import Path
 from docs.generate import commands, configuration, connect, fields, http_api, json_schema, published
 
 _LIMITS = "limits.md"
-_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # of a checkout, whose docs these are
+_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # in the checkout of these docs
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 
 def reference(docs: Path) -> Mapping[str, str]:
-    """Each file that is made from the code, or holds a part that is, with its text; equal code gives equal files."""
+    """
+    Return the text of each file that is made from the code, completely or in part. Equal code gives equal files.
+    """
     before, _, rest = (docs / _LIMITS).read_text().partition(_BEGIN)
     return {
         "reference/configuration.md": configuration.page(),

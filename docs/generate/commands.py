@@ -1,4 +1,4 @@
-"""The command line as Markdown: every command with its arguments and options, as `--help` has them."""
+"""The command reference as Markdown: every command with its arguments and options, as in `--help`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.cli import main
 
 _HEAD = """# Commands
 
-What `tollhouse COMMAND --help` says of every command. Exit codes: 0 done, 1 failed, 2 wrong use or configuration. With
-`--json` a command prints what the operator API answers.
+The help of every command, as `tollhouse COMMAND --help` prints it. Exit codes: 0 success, 1 failure, 2 wrong use or
+configuration. With `--json` a command prints JSON, in most cases the response of the operator API.
 """
 
 
 def page() -> str:
-    """Every command, groups before the commands in them."""
+    """Return the page. A group precedes its commands."""
     return _HEAD + "".join(
         _section(context) for context in _contexts(click.Context(main, info_name="tollhouse"))
     )
@@ -50,5 +50,7 @@ def _section(context: click.Context) -> str:
 
 
 def _cell(words: str) -> str:
-    """A bar would end the cell, and how one is escaped within code differs between readers of Markdown."""
+    """
+    Replace bars, because they end a table cell and Markdown readers differ in how to escape them in code.
+    """
     return words.replace("|", ", ")

@@ -1,4 +1,6 @@
-"""The configuration as Markdown: docs/reference/configuration.md, and the table of docs/limits.md."""
+"""
+The configuration reference as Markdown: docs/reference/configuration.md and the table in docs/limits.md.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,27 @@ from spool.settings import Duration, Size
 _PLURALS = {str: "texts"}
 _HEAD = f"""# Configuration
 
-`tollhouse serve --config tollhouse.toml` reads one TOML file. Every key has a default; an unknown key is an error that
-names the nearest one. A variable `{ENV_PREFIX}SECTION__KEY` in the environment overrides the file, flags override
-both. All problems are reported together, with exit code 2. Relative paths are relative to the file. `tollhouse init`
-writes a first file, and `tollhouse check` tries it.
+`tollhouse serve --config tollhouse.toml` reads one TOML file. Every key has a default. An unknown key is an error, and
+the message names the nearest known key. An environment variable `{ENV_PREFIX}SECTION__KEY` overrides the file, and an
+option of the command overrides both. All problems are reported together, with exit code 2. Relative paths are relative
+to the file. `tollhouse init` writes a first file, and `tollhouse check` tests it.
 
-- A **size** is `"64MiB"`, `"1.5GiB"`, `"100MB"` or a number of bytes; a **duration** `"500ms"`, `"10s"`, `"5m"`,
-  `"1h"`, `"7d"` or a number of seconds.
-- A list is `["a", "b"]`, in the environment `a,b`. `[[section]]` may stand in the file more than once.
+- A **size** is `"64MiB"`, `"1.5GiB"`, `"100MB"` or a number of bytes.
+- A **duration** is `"500ms"`, `"10s"`, `"5m"`, `"1h"`, `"7d"` or a number of seconds.
+- A list is `["a", "b"]` in the file and `a,b` in the environment. `[[section]]` may appear several times in the file.
 - NAME in a header is a name of your choice.
 
-[tollhouse.schema.json](tollhouse.schema.json) is the JSON Schema of the file, for editors that complete and check TOML:
-`#:schema tollhouse.schema.json` in the first line of the file names it to Taplo and Even Better TOML.
+[tollhouse.schema.json](tollhouse.schema.json) is the JSON Schema of the file, for editors that complete and check TOML.
+For Taplo and Even Better TOML, begin the file with the line `#:schema tollhouse.schema.json`.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationTable:
-    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
+    """
+    A section of the configuration. `header` is its first line in a file, such as [[destinations]], or ""
+    for the top.
+    """
 
     header: str
     words: str
@@ -42,7 +47,7 @@ class ConfigurationTable:
 
 
 def tables(section: type[Any] = Config, header: str = "") -> Iterator[ConfigurationTable]:
-    """A section and those within it, each after the one that holds it."""
+    """Yield a section and its subsections, each after its parent."""
     found = keys(section)
     own = [key for key in found if not key.is_section]
     yield ConfigurationTable(header=header, words=inspect.cleandoc(section.__doc__ or ""), keys=tuple(own))
@@ -54,12 +59,11 @@ def tables(section: type[Any] = Config, header: str = "") -> Iterator[Configurat
 
 
 def page() -> str:
-    """The whole configuration, section by section."""
     return _HEAD + "".join(_section(table) for table in tables())
 
 
 def limits() -> str:
-    """The table of the settings that have an edge."""
+    """Return the table of all settings that have a limit."""
     lines = ["| setting | default | what it limits | at the limit |", "|---|---|---|---|"]
     for table in tables():
         name = table.header.strip("[]")
@@ -72,7 +76,7 @@ def limits() -> str:
 
 
 def _section(table: ConfigurationTable) -> str:
-    title = f"`{table.header}`" if table.header else "Outside of the sections"
+    title = f"`{table.header}`" if table.header else "Top-level settings"
     text = f"\n## {title}\n\n{_to_docs(table.words)}\n"
     if table.keys:
         text += "\n| key | type | default | what it is |\n|---|---|---|---|\n"
@@ -119,5 +123,5 @@ def _sentences(key: ConfigurationKey) -> Iterator[str]:
 
 
 def _to_docs(words: str) -> str:
-    """Links in the words of settings begin at docs/."""
+    """Make links in the help of settings relative to docs/reference. They are written relative to docs/."""
     return words.replace("](", "](../")

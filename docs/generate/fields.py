@@ -1,4 +1,4 @@
-"""The fields of resources as Markdown, from their declarations as the OpenAPI document has them."""
+"""The fields of resources as Markdown, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from gateway.service.addresses.table import ADDRESSES
 
 _HEAD = """# Fields
 
-What the bodies and answers of the [HTTP API](http-api.md) have for each resource whose fields are declared with
-words. The body of a change has the fields of a new one, each of which may be left out: it stays as it is then.
+The fields of resources in requests and responses of the [HTTP API](http-api.md). To create a resource, send the fields
+of its first table. To change it, send only the fields that change; all others keep their value.
 """
 _NEW, _ITEM = "New", "Item"
 
 
 def page() -> str:
-    """A new one of each resource, then what is answered beside."""
+    """
+    Return the page: for each resource the fields of a request, then the additional fields of a response.
+    """
     schemas = document(ADDRESSES, version="")["components"]["schemas"]
     names = [name for name, schema in schemas.items() if name.startswith(_NEW) and _has_words(schema)]
     return _HEAD + "".join(_resource(name.removeprefix(_NEW), schemas) for name in sorted(names))
@@ -29,7 +31,7 @@ def _has_words(schema: Mapping[str, Any]) -> bool:
 
 def _resource(name: str, schemas: Mapping[str, Any]) -> str:
     new = schemas[_NEW + name]
-    item = schemas.get(name + _ITEM, new)  # one that people alone manage is answered without a schema
+    item = schemas.get(name + _ITEM, new)  # responses of resources for people only have no schema
     answered = {field: kind for field, kind in item["properties"].items() if field not in new["properties"]}
     return "\n".join(
         [
@@ -46,7 +48,7 @@ def _resource(name: str, schemas: Mapping[str, Any]) -> str:
 def _answered(fields: Mapping[str, Any]) -> Iterator[str]:
     if not fields:
         return
-    yield from ("\nAnswered in addition:\n", "| field | type | |", "|---|---|---|")
+    yield from ("\nResponses also contain:\n", "| field | type | |", "|---|---|---|")
     for name, kind in fields.items():
         yield f"| `{name}` | {_type(kind)} | {kind.get('description', '')} |"
 

@@ -1,4 +1,4 @@
-"""The addresses as Markdown, from the OpenAPI document that `/openapi.json` answers."""
+"""The HTTP API reference as Markdown, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from gateway.service.mounts import OPERATOR_API
 
 _HEAD = """# HTTP API
 
-Every address, as `/openapi.json` of a running Tollhouse describes it; that document has the bodies and the answers,
-too. A call needs a scope of the key, or on the operator side a [permission set](../roles.md#permission-sets). Errors
-are `{"error": {"type": "...", "message": "..."}}`, and the message says what to do. `Authorization` holds the key
-alone.
+Every address of Tollhouse. `/openapi.json` of a running Tollhouse also describes the bodies of requests and responses.
 
-Where `Idempotency-Key` is named as a header, it stands for one body: the same body again is answered as the first time
-and changes nothing, and another body under it gets 422 `idempotency_key_reused`, of which nothing is kept. Bodies are
-compared after they were decoded. A key is known to one API key and path, for `spool.duplicate_window` and within
-`spool.duplicate_ids`, over restarts and on every gateway. Every other address ignores the header, also those for
-operators.
+- A call needs a scope of the API key. On the operator side it needs a
+  [permission set](../roles.md#permission-sets).
+- The header `Authorization` contains only the key, without a scheme.
+- An error is `{"error": {"type": "...", "message": "..."}}`. The message says what to do.
+
+If an address lists the header `Idempotency-Key`, a request may be repeated safely. The same body under the same key
+gets the first response again and changes nothing. Another body under that key gets 422 `idempotency_key_reused`, and
+nothing of it is stored. Bodies are compared after decompression. A key belongs to one API key and path. It is
+remembered for `spool.duplicate_window` and within `spool.duplicate_ids`, across restarts and by every gateway. All
+other addresses, including those for operators, ignore the header.
 """
 _AREAS = (("For senders and key holders", False), ("For operators", True))
 
 
 def page() -> str:
-    """Senders first, then operators, each by path."""
+    """Return the page: addresses for senders, then for operators, each by path."""
     return _HEAD + "".join(_area(title, operators) for title, operators in _AREAS)
 
 

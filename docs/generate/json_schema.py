@@ -1,5 +1,3 @@
-"""The configuration as a JSON Schema, for editors."""
-
 from __future__ import annotations
 
 import inspect
@@ -21,7 +19,6 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 
 
 def text() -> str:
-    """The schema as it stands in its file."""
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Tollhouse",
@@ -74,7 +71,7 @@ def _scalar(key: ConfigurationKey) -> dict[str, Any]:
 
 
 def _plain(pattern: str) -> str:
-    """Editors read patterns as ECMAScript, which has no (?i:...)."""
+    """Remove (?i:...), which ECMAScript patterns in editors do not support."""
     begin, _, rest = pattern.partition("(?i:")
     units, _, end = rest.partition(")")
     letters = "".join(f"[{each.lower()}{each.upper()}]" if each.isalpha() else each for each in units)

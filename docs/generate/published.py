@@ -1,8 +1,7 @@
 """
-Every operation of the published interface beside the one here: as published, or otherwise on purpose and why.
+Comparison with the published interface: every operation, its scope, and the reason for each difference.
 
-The scopes are published one by one. The addresses are published for some of them; for the others they were chosen
-here, and what stands beside a published operation under its scope says why it does.
+All scopes are published, but addresses only for some of them. The other addresses were chosen here.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from spool.registry.scopes import GROUPS
 
 SPECIFIED, CALLED, CHOSEN, OTHERWISE = "as specified", "as published", "chosen here", "otherwise"
 
-# The one operation that is specified in detail.
+# the only operation with a detailed public specification
 _SPECIFIED = frozenset({"GET /v2/insights"})
-# Scopes whose addresses are public: in the service's pages, its own clients, or its agent.
+# scopes with public addresses: in the service's pages, clients or agent
 _CALLED = frozenset({
     "billing:read_costs", "billing:read_dimensions",
     "views:create_view", "views:delete_view", "views:read_view", "views:read_views", "views:update_view",
@@ -41,43 +40,47 @@ _CALLED = frozenset({
     "unit-cost_v1:create_telemetry_stream", "unit-cost_v1:delete_telemetry_stream",
     "unit-cost_v1:manage_telemetry_records", "unit-cost_v1:read_telemetry",
 })  # fmt: skip
-# Scopes that are published without an address.
+# scopes published without an address, with the reason for our choice
 _CHOSEN: Mapping[str, str] = {
-    "ai-telemetry-ingest:ingest-ai-telemetry": "one scope for every way in: the addresses are those that senders use, "
-    "of OpenTelemetry and of each gateway's own protocol",
+    "ai-telemetry-ingest:ingest-ai-telemetry": "one scope for all receivers; the addresses are those that senders use, "
+    "of OpenTelemetry and of each gateway's protocol",
     "billing:read_resource_tags": "in addition to the dimensions of costs",
-    "container:get-clusters": "a list like every other, and one cluster",
-    "container:update-cluster": "fields of one cluster, as of every other thing that is changed",
-    "events_v1:create_event": "the version that the scope names, and the noun",
-    "allocation:cancel_publish_job": "a word behind the job, because a job is changed in no other way",
-    "allocation:create_definition_async": "in addition to the versions, answered with a job",
-    "allocation:create_namespaced_definition_async": "below its namespace, answered with a job",
+    "container:get-clusters": "a list with the common rules, and a single cluster",
+    "container:update-cluster": "changes fields of one cluster, as for all other resources",
+    "events_v1:create_event": "the version in the scope's name, and a noun",
+    "allocation:cancel_publish_job": "a verb after the job, because a job cannot be changed in another way",
+    "allocation:create_definition_async": "in addition to the versions; the response is a job",
+    "allocation:create_namespaced_definition_async": "below its namespace; the response is a job",
 }
 _OF_A_GROUP: Mapping[str, str] = {
-    "optimize": "a list, its rows and their comments, as of insights",
-    "allocation": "namespaces and jobs are things like every other",
-    "access-control": "roles are things like every other, and permission sets a list that is read",
-    "ai-control-plane": "one address for each of the three words",
+    "optimize": "a list, its rows and their comments, as for insights",
+    "allocation": "namespaces and jobs follow the common rules for resources",
+    "access-control": "roles follow the common rules for resources; permission sets are a read-only list",
+    "ai-control-plane": "one address for each of the three operations",
 }
-# What stands under a scope beside what is published for it.
+# operations that have a published scope but are not published themselves
 _BESIDE: Mapping[str, str] = {
-    "GET /v2/budgets/{budget_id}/owners": "a budget here may be one of many owners",
-    "GET /v2/budgets/{budget_id}/alerts": "which thresholds were passed, and who got a notice",
-    "DELETE /v2/insights/{id}/comments/{comment}": "the catalogue has no scope to delete a comment, and stays as it is",
-    "GET /v2/{group}/definition/versions/{version}/definition": "the text of a version, to be published again",
-    "GET /v1/container-metrics/status": "whether the last report of this cluster was taken",
-    "GET /v1/container-metrics/config": "the one read of the agent: the configuration of its own cluster",
-    "POST /mcp/people": "an address of its own for people, where clients cannot hold a key and a sign-in apart",
-    "GET /v1/events": "usage events are read with the scope of telemetry: their own is write-only",
-    "GET /v1/events/types": "which types of usage events there are, with the scope of telemetry",
-    "GET /unit-cost/v1/telemetry": "which streams there are",
-    "GET /unit-cost/v1/telemetry/{type}/{stream}": "one stream, before its records are asked for",
+    "GET /v2/budgets/{budget_id}/owners": "a budget here may have many owners",
+    "GET /v2/budgets/{budget_id}/alerts": "the thresholds that were crossed, and who was notified",
+    "DELETE /v2/insights/{id}/comments/{comment}": (
+        "no published scope deletes a comment, and the list of scopes does not change"
+    ),
+    "GET /v2/{group}/definition/versions/{version}/definition": "the text of a version, for publishing it again",
+    "GET /v1/container-metrics/status": "whether the cluster's last report was accepted",
+    "GET /v1/container-metrics/config": "the only read operation of the agent: the configuration of its own cluster",
+    "POST /mcp/people": "a separate address for people, for clients that cannot have both a key and a sign-in",
+    "GET /v1/events": "usage events are read with the telemetry scope, because their own scope only writes",
+    "GET /v1/events/types": "the types of usage events, with the telemetry scope",
+    "GET /unit-cost/v1/telemetry": "the list of streams",
+    "GET /unit-cost/v1/telemetry/{type}/{stream}": "a single stream",
 }
-# What asks for no key.
-_SIGN_IN = "how a person signs an assistant in (RFC 9728), asked before there is a token"
+# operations that need no key
+_SIGN_IN = "how a person signs an assistant in (RFC 9728); clients request it before they have a token"
 WITHOUT_A_SCOPE: Mapping[str, str] = {
-    "GET /api/public/health": "what Langfuse's clients ask first: the same answer for everybody",
-    "PUT /v1/container-metrics/files/{token}": "the address is the key: it was given out to one, and ends with it",
+    "GET /api/public/health": "the first request of Langfuse's clients; the response is the same for everybody",
+    "PUT /v1/container-metrics/files/{token}": (
+        "the address itself is a secret: it was given to one client and is valid once"
+    ),
     "GET /.well-known/oauth-protected-resource": _SIGN_IN,
     "OPTIONS /.well-known/oauth-protected-resource": _SIGN_IN,
     "GET /.well-known/oauth-protected-resource/{path}": _SIGN_IN,
@@ -85,15 +88,21 @@ WITHOUT_A_SCOPE: Mapping[str, str] = {
 }
 _HEAD = """# The published interface
 
-Every scope of the published interface with the operations that it opens here. Each is *as specified* (the list of
-insights, whose request and answer are published), *as published* (its address and its fields are public), *chosen here*
-(the scope is published and no address), or *otherwise*, on purpose and with the reason. The page is made from the
-program; a test fails when an operation is in no row, or a row names an operation that is not there.
+Every scope of the published interface, with the operations that need it in Tollhouse. An operation is in one of four
+states:
+
+- *as specified*: its request and response are published (only the list of insights),
+- *as published*: its address and its fields are public,
+- *chosen here*: the scope is published, but no address,
+- *otherwise*: it differs on purpose, for the reason given.
+
+This page is generated from the code. A test fails if an operation is missing here, or if a row names an operation that
+does not exist.
 """
 _FREE = """
 ## Without a scope
 
-These open no data of the organization and ask for no key.
+These operations need no key and give no access to data of the organization.
 
 | operation | why |
 |---|---|
@@ -101,7 +110,7 @@ These open no data of the organization and ask for no key.
 _LISTS = """
 ## Lists
 
-Each list has its root key with `pagination`, `filtering` and `sorting` beside it, also when it is empty.
+The response of each list has its root key, `pagination`, `filtering` and `sorting`, even if the list is empty.
 
 | list | root key | sorted by | filters |
 |---|---|---|---|
@@ -110,7 +119,7 @@ Each list has its root key with `pagination`, `filtering` and `sorting` beside i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """`state` is one of the four words; `why` is empty for what is as specified or published."""
+    """One operation in the comparison. `why` is empty if the state is as specified or published."""
 
     category: str
     scope: str
@@ -120,7 +129,9 @@ class PublishedRow:
 
 
 def rows() -> Sequence[PublishedRow]:
-    """Every operation by its scope, in the order of the catalogue. LookupError for one without a reason."""
+    """
+    Return every operation by scope, in catalogue order. Raises LookupError for an operation without a reason.
+    """
     opened: dict[str, list[str]] = {}
     for address in FOR_SENDERS:
         if address.scope is not None:
@@ -134,17 +145,17 @@ def rows() -> Sequence[PublishedRow]:
 
 
 def free() -> Sequence[str]:
-    """Every operation for senders that asks for no key."""
+    """Return the operations for senders that need no key."""
     return [operation for row in FOR_SENDERS if row.scope is None for operation in _operations(row)]
 
 
 def declared() -> frozenset[str]:
-    """The scopes and operations that the tables above name."""
+    """Return the scopes and operations that the tables above contain."""
     return frozenset((*_SPECIFIED, *_CALLED, *_CHOSEN, *_BESIDE))
 
 
 def page() -> str:
-    """Category by category, then the lists."""
+    """Return the page: operations by category, then lists."""
     found = rows()
     counts = {
         state: sum(row.state == state for row in found) for state in (SPECIFIED, CALLED, CHOSEN, OTHERWISE)

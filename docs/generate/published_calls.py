@@ -1,7 +1,7 @@
 """
-Every published operation beside a list: the fields that it takes, its parameters and its root key, next to those here.
+Comparison of published operations that are not lists: their fields, parameters and root keys, next to ours.
 
-What is public of it is all there; an operation of which no more than the address is public says so.
+All published parts exist here. Operations of which only the address is public are marked.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gateway.service.addresses.table import FOR_SENDERS
 _HEAD = """
 ## Requests
 
-What is public of the other operations: the fields of a body, the parameters, and the root key of the answer. All of
-it is there; a test fails when some is not, or when a published operation is in no table.
+The public parts of all other operations: the fields of the body, the parameters, and the root key of the response.
+Tollhouse has all of them. A test fails if a part is missing, or if a published operation is in no table.
 
 | operation | published | more |
 |---|---|---|
 """
 _REST = """
-Of these the address is public, and no field, or they are read by rules of their own.
+For these operations, only the address is public, or their fields follow rules of their own.
 
 | operation | why |
 |---|---|
@@ -35,7 +35,7 @@ Of these the address is public, and no field, or they are read by rules of their
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCall:
-    """Names that are public; `root` is the key of the answer, "" where the thing is answered without one."""
+    """The public names of an operation. `root` is the key of the response, or "" if it has none."""
 
     fields: Sequence[str] = ()
     parameters: Sequence[str] = ()
@@ -44,7 +44,7 @@ class PublishedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCall:
-    """A published operation and the one here."""
+    """A published operation and ours."""
 
     operation: str
     published: PublishedCall
@@ -78,11 +78,11 @@ PUBLISHED_CALLS: Mapping[str, PublishedCall] = {
     "POST /v1/container-metrics/status": PublishedCall(parameters=("type",)),
     "POST /v1/container-metrics": PublishedCall(parameters=_CLUSTER),
 }
-_ADDRESS = "the address is public, no field of it"
-_RECORDS = "records are read by rules of their own: docs/reference/fields.md"
-_ROWS = "rows of drops are read by rules of their own: docs/billing-connections.md"
+_ADDRESS = "only the address is public, no field"
+_RECORDS = "records have their own rules: docs/reference/fields.md"
+_ROWS = "rows of billing files have their own rules: docs/billing-connections.md"
 _TELEMETRY = "/unit-cost/v1/telemetry"
-# Published operations of which there is nothing to compare.
+# published operations without anything to compare
 NOT_COMPARED: Mapping[str, str] = {
     **{
         f"{call} /v2/insights{path}": _ADDRESS
@@ -94,7 +94,7 @@ NOT_COMPARED: Mapping[str, str] = {
         )
         for call in calls
     },
-    "POST /mcp": "the Model Context Protocol says what it takes and answers",
+    "POST /mcp": "the Model Context Protocol defines requests and responses",
     f"POST {_CONNECTIONS}/{{segment}}/{{connection_id}}/billing_drops": _ROWS,
     f"GET {_CONNECTIONS}/{{segment}}/{{connection_id}}/billing_drops/{{month}}": _ROWS,
     f"POST {_CONNECTIONS}/{{segment}}/validate_billing_drop": _ROWS,
@@ -109,7 +109,7 @@ NOT_COMPARED: Mapping[str, str] = {
 
 
 def compared_calls() -> Sequence[ComparedCall]:
-    """Return every published operation beside the one here, in the order of the table."""
+    """Return every published operation with ours, in the order of the table."""
     there = {
         f"{method} {address.documented_path}": address
         for address in FOR_SENDERS
@@ -149,7 +149,7 @@ def _fields(body: Any) -> Sequence[str]:
 
 
 def _roots(address: Address) -> Sequence[str]:
-    """Return the keys of an answer."""
+    """Return the root keys of a response."""
     answer: Any = address.gives[address.status][JSON]
     return _fields(answer) or list(answer.get("properties", {}))
 

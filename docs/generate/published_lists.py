@@ -1,7 +1,7 @@
 """
-The lists whose fields, sort keys or parameters are published, beside the ones here.
+Comparison of published lists: their fields, sort keys and parameters, next to ours.
 
-What is published is all there; what is there besides is said with its reason.
+All published parts exist here. Each additional part has a reason.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gateway.service.addresses.table import FOR_SENDERS
 _HEAD = """
 ## Fields
 
-Of these lists the fields of a row, the sort keys or the parameters are public. All of them are there; a test fails when
-one is not. *More* is what Tollhouse adds: readers that know the published fields alone do not miss anything.
+The lists with public row fields, sort keys or parameters. Tollhouse has all of them; a test fails if one is missing.
+*More* is what Tollhouse adds. Clients that know only the published fields still get everything they expect.
 
 | list | published | more | why |
 |---|---|---|---|
@@ -27,7 +27,7 @@ one is not. *More* is what Tollhouse adds: readers that know the published field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedList:
-    """Names of the fields, sort keys and parameters that are public; `why` there are more."""
+    """The public fields, sort keys and parameters of a list. `why` is the reason for additional ones."""
 
     fields: Sequence[str]
     sorts: Sequence[str] = ()
@@ -37,7 +37,7 @@ class PublishedList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedList:
-    """A published list and the one here: what is missing is a mistake, what is `more` is said."""
+    """A published list and ours. A missing part is an error; `more` are additional parts."""
 
     path: str
     published: PublishedList
@@ -51,7 +51,10 @@ PUBLISHED: Mapping[str, PublishedList] = {
         fields=_INSIGHT,
         sorts=_INSIGHT,
         parameters=("status",),
-        why="a row is named by its `id`, and says what was seen; `hide_resolved` leaves ended ones out",
+        why=(
+            "a row is named by its `id` and describes the evidence; `hide_resolved` hides insights that "
+            "have ended"
+        ),
     ),
     "/v2/views": PublishedList(
         fields=(
@@ -64,7 +67,10 @@ PUBLISHED: Mapping[str, PublishedList] = {
             "last_updated",
         ),
         sorts=("last_updated",),
-        why="a view is a whole question here, with its time, groups and money; `version` keeps two editors apart",
+        why=(
+            "a view here is a complete query with time range, groups and cost type; `version` prevents "
+            "lost updates by two editors"
+        ),
     ),
     "/v2/budgets": PublishedList(
         fields=(
@@ -83,7 +89,10 @@ PUBLISHED: Mapping[str, PublishedList] = {
         ),
         sorts=("last_updated", "name"),
         parameters=("expand",),
-        why="budgets here repeat, may be one of many owners, tell a forecast, and count other things than money",
+        why=(
+            "budgets here repeat, may have many owners, have a forecast, and may count other things than "
+            "money"
+        ),
     ),
     "/v2/connections/billing": PublishedList(
         fields=(
@@ -109,7 +118,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
             "last_updated",
             "is_enabled",
         ),
-        why="its id upstream, whether rows have come, and whether they are in costs",
+        why="the upstream id, whether rows have arrived, and whether the rows are part of costs",
     ),
     "/v2/connections/billing/{segment}/{connection_id}/billing_drops": PublishedList(
         fields=("drop_id", "month", "row_count"),
@@ -118,7 +127,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
     "/v2/billing/costs": PublishedList(
         fields=("usage_date", "cost"),
         parameters=("start_date", "end_date", "granularity", "group_by", "filters", "cost_type"),
-        why="usage stands beside money; every dimension is a filter, and `view` is a saved one",
+        why="usage is shown next to money; every dimension is a filter, and `view` names a saved filter",
     ),
     "/v2/billing/dimensions": PublishedList(
         fields=("id", "name"), sorts=("id", "name"), parameters=("include_hidden",), why=""
@@ -126,13 +135,13 @@ PUBLISHED: Mapping[str, PublishedList] = {
     "/v2/{group}/definition/versions": PublishedList(
         fields=("version", "last_updated", "last_updated_by", "uri"),
         sorts=("version",),
-        why="versions are looked for by who published them",
+        why="versions can be filtered by their publisher",
     ),
 }
 
 
 def compared() -> Sequence[ComparedList]:
-    """Every published list beside the one here, in the order of the table."""
+    """Return every published list with ours, in the order of the table."""
     there = {address.documented_path: address for address in FOR_SENDERS if address.lists}
     return [_compared(there[path], published) for path, published in PUBLISHED.items()]
 
@@ -161,7 +170,7 @@ def _compared(address: Address, published: PublishedList) -> ComparedList:
 
 
 def _fields(address: Address) -> Sequence[str]:
-    """Return the names of a row's fields as they are answered."""
+    """Return the names of a row's fields in responses."""
     item = address.item
     if isinstance(item, type):
         return [each.encode_name for each in msgspec.structs.fields(item)]

@@ -1,7 +1,8 @@
 """
-Makes a rate card out of the genai-prices data: `python -m docs.generate.rate_card [DIRECTORY]`.
+Makes a rate card from the genai-prices data: `python -m docs.generate.rate_card [DIRECTORY]`.
 
-Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
+Runs in a separate environment (`make prices`), so that Tollhouse does not need this package or pydantic
+at run time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _AMOUNTS = {
 }
 _MEDIA_OUT = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
 _MEDIA_IN = ("input_audio_mtok", "input_image_mtok", "input_video_mtok")
-# Names of models that speak or listen: most of their tokens are sound, whose price the data may not hold.
+# Parts of names of models that speak or listen. Most of their tokens are audio, and the data may lack its price.
 _SOUND = ("transcribe", "-audio", "realtime")
 _SOUND_PRICES = ("input_audio_mtok", "output_audio_mtok", "audio_hours", "input_audio_hours")
 _NO_SOUND_PRICES: dict[str, Decimal | None] = {"input_audio_tokens": None, "output_audio_tokens": None}
@@ -41,12 +42,12 @@ _CLAUSES = {
     "ClauseContains": "contains",
     "ClauseRegex": "regex",
 }
-# Prices carry at most nine decimals; what is longer is the noise of a binary float in the source.
+# Prices have at most nine decimals; further digits are rounding errors of binary floats in the source.
 _DECIMALS = Decimal("1e-9")
 
 
 def card(day: str) -> Card:
-    """The installed data as a card."""
+    """Convert the installed data into a rate card."""
     release = version("genai-prices")
     providers = import_module("genai_prices.data").providers
     return Card(
@@ -92,10 +93,10 @@ def _model(model: Any) -> Model:
 
 
 def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
-    """The directions in which most tokens of a model are no text."""
+    """Return the directions in which most tokens of a model are not text."""
     puts_out = not priced.isdisjoint(_MEDIA_OUT)
     takes_in = not priced.isdisjoint(_MEDIA_IN)
-    is_dark = is_sound and not (puts_out or takes_in)  # which of its tokens are sound is not in the data
+    is_dark = is_sound and not (puts_out or takes_in)  # the data does not say which of its tokens are audio
     directions = {
         "input": is_dark or (takes_in and (puts_out or is_sound)),
         "output": is_dark or puts_out,
@@ -104,7 +105,7 @@ def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
 
 
 class _Always:
-    """A row without a condition, in the form of the source's conditional ones."""
+    """A price row without a condition, in the form of the source's conditional rows."""
 
     constraint = None
 
@@ -116,7 +117,9 @@ _Row = tuple[dict[str, Any], str, tuple[str, str] | None, str]
 
 
 def _standard(history: list[Any]) -> Iterator[_Row]:
-    """Rows in order. A daily window has no date in the source: it belongs to the price change before it."""
+    """
+    Yield price rows in order. A daily window has no date in the source, so it gets the date of the row before it.
+    """
     since = ""
     for row in history:
         hours = None
@@ -129,9 +132,9 @@ def _standard(history: list[Any]) -> Iterator[_Row]:
 
 def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
     """
-    Each variant laid over every standard row that is in force once the variant is.
+    Combine each variant with every standard row that is in force while the variant is.
 
-    The source's first variant wins and our last row does, hence the order.
+    The order is reversed, because the first variant wins in the source and the last row wins in a rate card.
     """
     for variant in reversed(model.price_variants or ()):
         mode = _mode(variant.when)
@@ -147,9 +150,9 @@ def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
 
 def _known(rows: list[_Row]) -> Iterator[_Row]:
     """
-    The rows, the first of each mode without a day: a price changed on the days of the others.
+    Yield the rows, with the day removed from the first row of each mode. The other days are price changes.
 
-    The source's day of a first price is the day on which the source learned it, and the provider charged it before.
+    The first day in the source is when the source learned the price; the provider charged it before.
     """
     modes: set[str] = set()
     for amounts, since, hours, mode in rows:
@@ -162,7 +165,9 @@ def _start(row: _Row) -> str:
 
 
 def _mode(when: dict[str, str]) -> str:
-    """The mode of processing under which a price holds; "" for the standard and for what no record states."""
+    """
+    Return the processing mode of a price, or "" for the standard mode and for modes that records do not state.
+    """
     if when == {"processing": "batch"}:
         return "batch"
     if when == {"speed": "fast"}:
@@ -195,7 +200,7 @@ def _price(
 
 
 def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
-    """The amounts for a request whose input is just over `above` tokens."""
+    """Return the amounts for a request with just over `above` input tokens."""
     known = {
         ours: _plain(_at(value, above))
         for theirs, ours in _AMOUNTS.items()
@@ -209,7 +214,7 @@ def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
 
 
 def _meters(amounts: dict[str, Any], above: int) -> dict[str, Decimal | None]:
-    """The prices of other units; those that Tollhouse has no meter of are left out."""
+    """Return the prices of other units. Units that Tollhouse does not meter are left out."""
     known: dict[str, Decimal | None] = {}
     for usage, unit in import_module("genai_prices.data_units").unit_data.items():
         value = amounts.get(unit["price_key"])
@@ -233,7 +238,9 @@ def _plain(value: Decimal) -> Decimal:
 
 
 def _clause(match: Any) -> Clause:
-    """The source's condition, in lower case, in which names are compared; its expressions are so already."""
+    """
+    Convert the source's condition on model names. Names are compared in lower case, so its texts become lower case.
+    """
     kind = type(match).__name__
     if kind == "ClauseAnd":
         return Clause(all=tuple(_clause(part) for part in match.and_))

@@ -1,8 +1,8 @@
 """
-The console's JavaScript libraries, fetched from npm into gateway/console/static/vendor: `make vendor`.
+Fetches the console's JavaScript libraries from npm into gateway/console/static/vendor: `make vendor`.
 
-Each archive must have the hash that SOURCES.json states. Bare module names become relative paths, so the page needs no
-import map, which a strict content security policy forbids.
+Each archive must have the hash in SOURCES.json. Bare module names become relative paths, because an import
+map would violate the strict content security policy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def main() -> None:
         found = sha256(archive).hexdigest()
         if found != source["sha256"]:
             sys.exit(
-                f"{source['name']} {source['version']}: the archive's SHA-256 is {found}, not "
-                f"{source['sha256']}"
+                f"{source['name']} {source['version']}: the archive's SHA-256 is {found}, but "
+                f"SOURCES.json has {source['sha256']}"
             )
         with tarfile.open(fileobj=io.BytesIO(archive)) as members:
             for path, name in source["files"].items():
@@ -57,7 +57,7 @@ def _member(members: tarfile.TarFile, path: str) -> bytes:
 def _rewritten(text: bytes) -> bytes:
     for bare in _BARE:
         text = text.replace(bare, b'from"./preact.mjs"')
-    # Maps are not shipped; a browser that asks for them would only find a 404.
+    # source maps are not shipped, so their references would lead to a 404
     kept = (line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL="))
     return b"\n".join(kept) + b"\n"
 

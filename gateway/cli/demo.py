@@ -41,7 +41,9 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     show_default=True,
     help="Seed of the random data. The same seed and --until give the same month.",
 )
-@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
+@click.option(
+    "--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Number of days to generate."
+)
 @click.option(
     "--records",
     type=click.IntRange(1, 10_000_000),
@@ -54,7 +56,11 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     help="Then run the gateway until Ctrl-C, and print a link to the console.",
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve."
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:4318",
+    show_default=True,
+    help="Address for HTTP with --serve.",
 )
 @click.option("--until", type=click.DateTime(), help="End of the generated period (UTC); default: now.")
 @click.option(

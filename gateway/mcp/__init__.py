@@ -1,1 +1,1 @@
-"""Assistants that ask: the Model Context Protocol, and the tools that it offers."""
+"""The MCP server: the Model Context Protocol, and the tools that it offers to assistants."""

@@ -1,8 +1,8 @@
 """
-Assistants over HTTP: one message a request, with a key or with the token of a person.
+MCP over HTTP: one message per request, with an API key or a person's token.
 
-A page in somebody's browser can be made to speak to a server on loopback under a foreign name (DNS rebinding). So a
-loopback listener answers only under names that are known to be its own, and no listener answers pages of other origins.
+A web page can make a browser send requests to a loopback server under a foreign name (DNS rebinding). Therefore
+a loopback listener accepts only host names known to be its own, and no listener accepts pages of other origins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from spool.registry.scopes import AI_HUB
 
 
 def check_host(request: web.Request, services: Services) -> None:
-    """Refusal 403 for a foreign Host on loopback, and for a foreign Origin everywhere."""
+    """Refuse with 403 a foreign Host on loopback, and a foreign Origin on every listener."""
     host = request.headers.get("Host", "")
     operators = services.operators
     mcp = operators.assistants.mcp()
@@ -48,28 +48,31 @@ def check_host(request: web.Request, services: Services) -> None:
     is_own = is_own_name(host_name(host), operators.people.hosts | {name.lower() for name in named if name})
     if not is_own and _is_local(request):
         raise Refusal(
-            403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts"
+            403, "foreign_host", "this host name is not allowed; an operator may add it to mcp.hosts"
         )
     origin = request.headers.get("Origin")
     if origin is not None and not (is_own and authority(origin) == host.lower()):
-        message = "pages of this origin may not ask; an operator may add the name of this server to mcp.hosts"
+        message = (
+            "web pages of this origin are not allowed; an operator may add this server's name to mcp.hosts"
+        )
         raise Refusal(403, "foreign_origin", message)
 
 
 def _is_local(request: web.Request) -> bool:
-    """True if the listener is on loopback."""
     name = request.transport.get_extra_info("sockname") if request.transport else None
     return isinstance(name, tuple) and is_loopback(str(name[0]))
 
 
-_KEYS = ("th_", "thd_")  # how the secrets of this installation begin
+_KEYS = ("th_", "thd_")  # prefixes of this installation's keys
 _BEARER = "bearer "
 
 
 async def admit_person(request: web.Request, services: Services) -> Bearer | None:
     """
-    The bearer of a person's token; None where a key is asked for or given, whose rules are those of every
-    address. Refusal 401 with a challenge, without any credential or for a token that proves nothing.
+    Return the bearer of a person's token.
+
+    Returns None if this address needs a key, or if the request has a key; the common rules for keys then
+    apply. Refuses with 401 and a challenge if the request has no credential or an invalid token.
     """
     operators = services.operators
     oauth = operators.assistants.mcp().oauth
@@ -85,14 +88,14 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
         return None
     people = operators.people.assistants
     if people is None:
-        message = "who signs in here is not known now: repeat later, or use an API key"
+        message = "people's sign-in cannot be checked at the moment; retry later, or use an API key"
         raise Refusal(503, "people_unavailable", message, retry_after_s=30)
     person = await people.admit(token, address=request.remote or "")
     return Bearer(person.principal, frozenset({AI_HUB}), person=person)
 
 
 def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
-    """The token of Bearer; None for a key. Refusal 401 for what is neither."""
+    """Return the token of an Authorization header, or None if it is a key. Refuses anything else with 401."""
     if given[: len(_BEARER)].lower() != _BEARER:
         return None
     text = given[len(_BEARER) :].strip()
@@ -105,7 +108,7 @@ def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | No
     raise bad_token(oauth, "it is not a signed token in the compact form")
 
 
-MAX_BYTES = 256 * 1024  # of a message: questions are small
+MAX_BYTES = 256 * 1024  # per message; arguments of tools are small
 
 _MESSAGE = closed({"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT})
 _FAILURE = closed(
@@ -139,12 +142,14 @@ def _row(path: str, summary: str, *, name: str = "") -> Address:
     )
 
 
-@_row(FOR_ALL, "Ask as an assistant: one message of the Model Context Protocol")
+@_row(FOR_ALL, "Send one message of the Model Context Protocol (MCP)")
 @_row(
-    FOR_PEOPLE, "The same at an address of its own for people (mcp.oauth.resource)", name="ask_mcp_as_person"
+    FOR_PEOPLE,
+    "Send one MCP message with a person's token (address of mcp.oauth.resource)",
+    name="ask_mcp_as_person",
 )
 async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
-    """Answer one message; a notification gets 202 without a body."""
+    """Answer one MCP message. Notifications get 202 without a body."""
     operators = request.services
     bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
@@ -173,17 +178,21 @@ async def _rights_of_now(
     request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
 ) -> tuple[Rights, str | None]:
     """
-    Return the rights of a person at this moment, and the challenge for a token that is good for reading alone. A
-    slow sender has the rights of when all of the body is here. Refusal 403 for people who may not use assistants.
+    Return a person's current rights, and a challenge for writing if the token only allows reading.
+
+    The rights are checked after the body has arrived, so a slow request cannot keep rights that were removed.
+    Refuses with 403 people who may not use assistants.
     """
     operators = request.services
     people = operators.people.assistants
     if people is None:
-        raise Refusal(503, "people_unavailable", "who signs in here is not known now", retry_after_s=30)
+        raise Refusal(
+            503, "people_unavailable", "people's sign-in cannot be checked at the moment", retry_after_s=30
+        )
     person = await people.still(person, address=request.http.remote or "")
     rights = request.shared.require_registry().roles.rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:
         title = PERMISSION_SETS[USE_ASSISTANTS].title
-        message = f"this needs the permission set {title}; an Organizer can give it to you in a role"
+        message = f"this needs the permission set {title}; an Organizer can give you a role that has it"
         raise Refusal(403, "permission_set", message)
     return rights, None if person.may_write else step_up(operators.assistants.mcp().oauth)

@@ -1,4 +1,4 @@
-"""Messages of the Model Context Protocol: what is decoded, what is encoded, and errors with their codes."""
+"""MCP messages: decoding, encoding, and errors with their codes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-INSUFFICIENT_SCOPE = -32001  # of the range that is ours to define
+INSUFFICIENT_SCOPE = -32001  # in the range for errors of implementations
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 
 _TOOL_METHODS = ("tools/call", "resources/read")
-_SAFE = 2**53 - 1  # JavaScript's clients read no larger integer exactly
+_SAFE = 2**53 - 1  # larger integers are not exact in JavaScript clients
 MessageId: TypeAlias = Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)] | str
 
 
 class McpMessage(msgspec.Struct, kw_only=True):
-    """A request, or without an id a notification. Fields that are not known are ignored, as the protocol wants it."""
+    """A request, or a notification if it has no id. Unknown fields are ignored, as the protocol requires."""
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -32,40 +32,34 @@ class McpMessage(msgspec.Struct, kw_only=True):
 
 
 class _Method(msgspec.Struct):
-    """What a message asks, whatever else is in it."""
+    """The method of a message. All other fields are ignored."""
 
     method: str
 
 
 class Called(msgspec.Struct, kw_only=True):
-    """The parameters of tools/call."""
-
     name: str
     arguments: dict[str, Any] = {}
 
 
 class ResourceAsked(msgspec.Struct, kw_only=True):
-    """The parameters of resources/read."""
-
     uri: str
 
 
 class Paged(msgspec.Struct, kw_only=True):
-    """The parameters of lists."""
-
     cursor: str | None = None
 
 
 class Opened(msgspec.Struct, kw_only=True):
-    """The parameters of initialize, as far as they matter."""
+    """The parameters of initialize that the server uses."""
 
     protocolVersion: str
 
 
 class McpError(Exception):
     """
-    The request is answered with an error; `status` is that of the HTTP answer. `challenge` says there which
-    token would be good enough.
+    An error response. `status` is the HTTP status, and `challenge` the HTTP challenge that names
+    a sufficient token.
     """
 
     def __init__(
@@ -87,7 +81,7 @@ class McpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to one message. `body` None: a notification gets none. `challenge` is that of McpError."""
+    """The response to one message. `body` is None for a notification. `challenge` is as in McpError."""
 
     status: int
     body: bytes | None = None
@@ -95,7 +89,7 @@ class Reply:
 
 
 def decoded(text: bytes) -> McpMessage:
-    """One message. McpError for anything else: no JSON, a batch, or a response."""
+    """Decode one message. Raises McpError if it is not JSON, a batch or a response."""
     try:
         return msgspec.json.decode(text, type=McpMessage)
     except msgspec.ValidationError as error:
@@ -106,7 +100,9 @@ def decoded(text: bytes) -> McpMessage:
 
 
 def asks_tool(text: bytes) -> bool:
-    """True if a message makes a tool work; False if it cannot be read. The other methods take next to no time."""
+    """
+    Return whether a message calls a tool or reads a resource, which takes time. False if it cannot be decoded.
+    """
     try:
         return msgspec.json.decode(text, type=_Method).method in _TOOL_METHODS
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

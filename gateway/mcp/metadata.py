@@ -1,4 +1,4 @@
-"""What clients read before they sign a person in: which provider, and which scopes (RFC 9728)."""
+"""Metadata that clients read before a person signs in: the provider and the scopes (RFC 9728)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _row(path: str, *, name: str = "") -> Address:
         methods=("GET", "HEAD", "OPTIONS"),
         path=path,
         name=name,
-        summary="How a person signs an assistant in: the provider and the scopes (RFC 9728)",
+        summary="Show the provider and the scopes with which a person signs an assistant in (RFC 9728)",
         endpoint="mcp/metadata",
         gives={200: {JSON: _METADATA}},
         refusals=(404,),
@@ -53,7 +53,9 @@ def _row(path: str, *, name: str = "") -> Address:
 @_row(WELL_KNOWN)
 @_row(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
-    """The same at each of its addresses, for pages of every origin. Refusal 404 where no tokens are taken."""
+    """
+    Show the metadata, at each of its addresses and to pages of every origin. Refuses with 404 without mcp.oauth.
+    """
     operators = request.services
     oauth = operators.assistants.mcp().oauth
     provider = operators.people.oidc
@@ -75,8 +77,10 @@ async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -
 
 def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
     """
-    True if the document stands behind the well-known part at this path: that of the resource, also where a
-    proxy took away what is before our own; or none, if no other address takes keys alone.
+    Return whether the document is served at this path.
+
+    The path after the well-known part must be that of the resource, also without a prefix that a proxy
+    removes. It may be empty unless another address accepts only keys.
     """
     if not oauth.resource:
         return False

@@ -1,6 +1,7 @@
 """
-The calls of the operator API for assistants: the one behind `tollhouse mcp`, which has one message of an assistant
-and the operator's sign-in, and the tools that are enabled.
+Operator API for assistants: the call behind `tollhouse mcp`, and the tools that are enabled.
+
+`tollhouse mcp` sends an assistant's message with the operator's sign-in.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSI
 
 
 class McpLine(RequestBody):
-    """A line as it came on stdio."""
+    """A line that arrived on standard input."""
 
     line: str
 
@@ -35,14 +36,14 @@ def asks_tool_on_stdio(given: McpLine) -> bool:
     "POST",
     "/mcp",
     USE_ASSISTANTS,
-    "Answer a message of an assistant on stdio",
+    "Answer an MCP message that arrived on standard input",
     in_turn=True,
     shows=SLICED,
     asks_cost_type=True,
     asks_much=asks_tool_on_stdio,
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
-    """Answer with the line to write; null for a notification. No limit is counted."""
+    """Answer with the line to write, or null for a notification. Calls are not counted against a limit."""
     asking = Asking(
         services=request.services,
         shared=request.shared,
@@ -59,7 +60,7 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
 
 
 async def _not_counted() -> None:
-    """Calls on stdio have no limit."""
+    """Do nothing, because calls on standard input have no limit."""
 
 
 def _message(given: McpLine) -> bytes:
@@ -72,7 +73,7 @@ class ToolChange(RequestBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantTool:
-    """A tool as the organization sees it. `last_updated` and `updated_by` are null where nobody decided."""
+    """A tool and its state. `last_updated` and `updated_by` are null if nobody has enabled or disabled it."""
 
     name: str
     title: str
@@ -117,7 +118,7 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
     "GET",
     "/assistant-tools",
     USE_ASSISTANTS,
-    "List the tools of assistants",
+    "List the MCP tools",
     lists=ASSISTANT_TOOLS,
     shows=NOTHING,
 )
@@ -126,13 +127,11 @@ async def list_assistant_tools(request: OperatorRequest[OperatorServices, None])
     return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
 
 
-@call(
-    "PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable a tool of assistants"
-)
+@call("PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable an MCP tool")
 async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
     name = request.word("name")
     if name not in TOOLS:
-        raise NotThere(f"there is no such tool; there are {', '.join(TOOLS)}")
+        raise NotThere(f"there is no such tool; the tools are {', '.join(TOOLS)}")
     await request.registry.assistant_tools.decide(name, enabled=request.body.enabled, actor=request.actor)
     return {"assistant_tool": describe_tool(_tool(request.services, name))}
 

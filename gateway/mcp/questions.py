@@ -1,7 +1,4 @@
-"""
-Questions to the ledger as tools ask them: a span, by words that models know or by days, filters whose values exist,
-and a view.
-"""
+"""Cost queries of tools: a time range in words or days, filters with existing values, and a view."""
 
 from __future__ import annotations
 
@@ -28,8 +25,11 @@ from spool.registry.roles import COUNTED_TYPES
 Filters = Annotated[
     dict[str, list[str | None]],
     msgspec.Meta(
-        description='Values by dimension, such as {"team": ["search"], "!model": ["gpt-4o"]}; before a name, ! excludes'
-        " and & means values that contain the text in any case; !& does both; null is the unknown value"
+        description=(
+            'Values by dimension, such as {"team": ["search"], "!model": ["gpt-4o"]}. Before a name, ! '
+            "excludes the values, & matches values that contain the text in any case, and !& excludes "
+            "these. null is the unknown value"
+        )
     ),
 ]
 
@@ -56,7 +56,7 @@ RANGES_OF_WORDS: Mapping[RangeWord, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Values:
-    """Values of a dimension: those of the time that is asked about, and those of any time."""
+    """Values of a dimension, in the requested time (`here`) and at any time (`ever`)."""
 
     dimension: str
     here: Sequence[str | None]
@@ -65,8 +65,8 @@ class _Values:
 
     @property
     def none_of(self) -> str:
-        """The words before a value that nothing has."""
-        found = "no billed money of this time has the" if self.is_billed else "there is no"
+        """Return the beginning of the error about a value that does not exist."""
+        found = "no billed costs in this time have the" if self.is_billed else "there is no"
         return f"{found} {self.dimension}"
 
 
@@ -81,8 +81,9 @@ async def question(
     cost_type: str = REAL_COST,
 ) -> tuple[CostQuestion, list[str]]:
     """
-    Return the question, and notes that say what the reader of the answer has to know. Invalid, or a Refusal, for a
-    dimension, a value or a view that does not exist: it names the nearest.
+    Return the query, and notes for the reader of the result.
+
+    Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest.
     """
     since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.reads.dimensions(cost_type)
@@ -107,9 +108,7 @@ async def question(
             others = set(include.get(dimension, found))
             include[dimension] = tuple(each for each in found if each in others)
             if values and not include[dimension]:
-                raise Invalid(
-                    f"the two filters on {dimension} have no value in common: leave one of them out"
-                )
+                raise Invalid(f"no value passes both filters on {dimension}; leave one of them out")
     asked = CostQuestion(
         since=since,
         until=until,
@@ -119,7 +118,7 @@ async def question(
         exclude=exclude,
         view=None if view is None else await asking.reads.view(view),
         cost_type=cost_type,
-        # what is told of counted money has all counted types in it
+        # results about counted costs contain all counted types
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
     return asked, notes
@@ -131,12 +130,12 @@ def _check(name: str, known: Sequence[str]) -> None:
 
 
 def _dimension(name: str) -> str:
-    """Return the dimension of a filter, without the sign before its name."""
+    """Return the dimension of a filter, without the ! and & before its name."""
     return name.removeprefix("!").removeprefix("&")
 
 
 async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
-    """Return what a filter may name: of billed money the values of calls and those of bills."""
+    """Return the values that a filter may name. For billed costs: those of calls and of bills."""
     [dimension] = query.group_by
     here: list[str | None] = []
     ever: Sequence[str] = ()
@@ -154,12 +153,11 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
 
 
 def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
-    """Return the value of each row's first dimension."""
     return [row.group[0] for row in rows]
 
 
 def _whole_days(query: CostQuery) -> CostQuery:
-    """Return the question about all days (UTC) that it touches."""
+    """Extend the query to whole UTC days."""
     since = query.since.astimezone(UTC)
     until = query.until.astimezone(UTC)
     first = since.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -171,7 +169,9 @@ def _whole_days(query: CostQuery) -> CostQuery:
 async def _containing(
     there: _Values, asked: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
-    """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
+    """
+    Return the values that contain one of the texts, and notes. Raises Invalid if no value contains a text.
+    """
     dimension = there.dimension
     ever = there.ever
     here = [value for value in there.here if value]
@@ -182,12 +182,13 @@ async def _containing(
         texts = [clean(form).casefold() for form in people.forms(each or "")]
         if not all(texts):
             raise Invalid(
-                f"& before {dimension} needs a text that values contain; null is for filters without &"
+                f"a filter with & before {dimension} needs a text to search for; use null in a filter "
+                "without &"
             )
         passing = [value for value, words in folded if any(text in words for text in texts)]
         if not passing:
             passing = [value for value in ever if any(text in clean(value).casefold() for text in texts)]
-            notes.append(f"no call of this time has a {dimension} that contains {clean(each or '')}")
+            notes.append(f"no call in this time has a {dimension} that contains {clean(each or '')}")
         if not passing:
             nearest = await asyncio.to_thread(suggestion, texts[0], [*here, *ever])
             raise Invalid(f"no {dimension} contains {clean(each or '')}{nearest}")
@@ -196,7 +197,7 @@ async def _containing(
 
 
 def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
-    """Values by what is shown of them."""
+    """Map displayed names to the values that have them."""
     found: dict[str, list[str]] = {}
     for value in values:
         found.setdefault(clean(value or ""), []).append(value or "")
@@ -206,7 +207,9 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
 async def _exact(
     there: _Values, asked: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
-    """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
+    """
+    Return the values as the totals have them, and notes. Raises Invalid for a value that never occurred.
+    """
     dimension = there.dimension
     ever = there.ever
     here = set(there.here)
@@ -224,7 +227,7 @@ async def _exact(
             found += by_name[value]
         elif known := [form for form in forms if form in ever]:
             found += known
-            notes.append(f"no call of this time has the {dimension} {clean(value)}")
+            notes.append(f"no call in this time has the {dimension} {clean(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
             raise Invalid(f"{there.none_of} {clean(value)}{nearest}")
@@ -232,13 +235,16 @@ async def _exact(
 
 
 def billed_note(billed: Mapping[str, Any]) -> str:
-    """Return how final the billed days of an answer are."""
+    """Return how many of the billed days are final."""
     told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
-    return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"
+    return (
+        f"days with bills: {told}; days without a final bill have no billed costs; rows without a team "
+        "may include costs that belong to no call"
+    )
 
 
 class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The last day is part of the span; without one it goes up to now."""
+    """A range of days. The last day is included; without it, the range lasts until now."""
 
     start: Annotated[str, msgspec.Meta(description="First day, YYYY-MM-DD (UTC)")]
     end: Annotated[str | None, msgspec.Meta(description="Last day, included; default: today")] = None
@@ -247,13 +253,15 @@ class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 DateRange = Annotated[
     RangeWord | Days,
     msgspec.Meta(
-        description="A named range, or {start, end} as days of UTC; last_7_days and the like include today"
+        description="A named range, or {start, end} as UTC days; last_7_days and similar ranges include today"
     ),
 ]
 
 
 def bounds(given: RangeWord | Days, now: float) -> Span:
-    """From when until before when. Invalid for days that are none or end before they begin."""
+    """
+    Return start and end (exclusive). Raises Invalid for days that do not exist or end before they begin.
+    """
     if isinstance(given, Days):
         since = parse_moment("date_range.start", given.start)
         until = end_of_hour(now) if given.end is None else parse_moment("date_range.end", given.end, end=True)
@@ -264,12 +272,12 @@ def bounds(given: RangeWord | Days, now: float) -> Span:
         is_today = given == "today"
         since, until = (midnight, end_of_hour(now)) if is_today else (midnight - timedelta(days=1), midnight)
     if since >= until:
-        raise Invalid("date_range must begin before it ends")
+        raise Invalid("the start of date_range must be before its end")
     return since, until
 
 
 def days_text(since: datetime, until: datetime) -> str:
-    """The days of a span, as a sentence names them."""
+    """Format the days of a range for a sentence."""
     first = since.astimezone(UTC).date()
     last = (until.astimezone(UTC) - timedelta(microseconds=1)).date()
     return f"{first} to {last}" if first != last else f"{first}"

@@ -1,7 +1,7 @@
 """
-What clients can attach to a conversation without a tool: the context, and the costs of each saved view.
+MCP resources, which clients attach to a conversation without a tool: the context, and the costs of each saved view.
 
-A resource is what a tool answers, as text.
+The content of a resource is the text result of a tool.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ CONTEXT_URI = "tollhouse://context"
 VIEW_URI = "tollhouse://views/"
 PAGE = 100
 _TEXT = "text/markdown"
-_NOT_FOUND_ONCE = -32002  # what the revisions of `initialize` say; since then it is INVALID_PARAMS
+_NOT_FOUND_ONCE = -32002  # the code in revisions with `initialize`; later revisions use INVALID_PARAMS
 
 
 class _WholeList(msgspec.Struct, kw_only=True):
-    """The question behind the cursors of the list."""
+    """The query to which the cursors of this list belong."""
 
 
 async def resource_list(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
     """
-    The page of resources after a cursor: the context first, then the views by name. McpError for a wrong cursor.
+    Return the resources after a cursor: first the context, then the views by name. Raises McpError for
+    a bad cursor.
     """
     try:
         first = opened(asking, "resources/list", _WholeList(), cursor)
@@ -60,24 +61,26 @@ def resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]
         "uriTemplate": f"{VIEW_URI}{{id}}",
         "name": "view",
         "title": "Costs of a view",
-        "description": "What a saved view costs, in its own time and by what it is grouped by",
+        "description": "Costs in a saved view, with the view's own time range and grouping",
         "mimeType": _TEXT,
     }
     return {"resourceTemplates": [template]}
 
 
 async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: bool) -> Mapping[str, object]:
-    """The text of a resource, counted as a call of the tool that makes it. McpError where there is none."""
+    """
+    Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
+    """
     found = await _behind(asking, uri)
     if found is None or found[0].name not in offered(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
-        raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
+        raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = found
     await asking.charge()
     await asking.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.answer(arguments, asking)
-    except (Invalid, NotThere, Refusal) as error:  # a view whose dimension is gone
+    except (Invalid, NotThere, Refusal) as error:  # a dimension of the view no longer exists
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)
@@ -85,7 +88,7 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
 
 
 async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any], ToolInput] | None:
-    """The tool that makes a resource, and what it is asked; None if there is no such resource."""
+    """Return the tool behind a resource and its arguments, or None if the resource does not exist."""
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
     view = await _view(asking, uri)
@@ -93,7 +96,7 @@ async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any]
 
 
 def _question(view: View) -> cost_data.CostDataQuestion:
-    """Make the question of a view's report, without the parts that tools do not take."""
+    """Make the query of a view, without the parts that tools do not support."""
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
         date_range=next(
@@ -105,7 +108,6 @@ def _question(view: View) -> cost_data.CostDataQuestion:
 
 
 async def _views(asking: Asking[OperatorServices]) -> list[View]:
-    """Return the views that the caller may see."""
     registry = asking.shared.registry
     if registry is None:
         return []
@@ -124,7 +126,7 @@ _CONTEXT: Mapping[str, object] = {
     "uri": CONTEXT_URI,
     "name": "context",
     "title": org_context.TOOL.title,
-    "description": "Which data there is, this month so far, and what is set up: what get_org_context answers",
+    "description": "Available data, costs of this month so far, and the configuration: the result of get_org_context",
     "mimeType": _TEXT,
 }
 

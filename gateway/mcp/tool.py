@@ -1,4 +1,4 @@
-"""What a tool is: its declaration, what it is given, and what it answers."""
+"""MCP tools: declaration, inputs and results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.roles import Rights
 
-MAX_BYTES = 40_000  # of an answer, text and structured content together
+MAX_BYTES = 40_000  # of a result: text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
-# in place of the names, which are known only when the schema is asked for
+# placeholder for the dimension names, which are known only when a client requests the schema
 _DIMENSION = "dimension of the ledger"
 
-# The name of a dimension: the schema lists those of the ledger, and those of bills.
+# The name of a dimension. The schema lists all dimensions of calls and of bills.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
 
 Held = TypeVar("Held")
@@ -37,23 +37,23 @@ Input = TypeVar("Input", bound=msgspec.Struct)
 
 
 class ToolInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool."""
+    """Base of a tool's arguments."""
 
 
 class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The structured content of an answer; everything that is in it is in the tool's output schema."""
+    """Base of a tool's structured content. The output schema lists all its fields."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Asking(Generic[Held]):
     """
-    Who asks, and what the tools read: `ledger` is cut to the calls that `rights` show. `services` is the
-    holder that a tool names, `Asking[MoneyServices]`, and `shared` what every tool may ask.
+    The caller and the data of a tool call.
 
-    `charge` counts one call of a tool, `count` any message; Refusal 429 over a limit. `told` hears which tool
-    answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question.
-    `step_up` is the challenge for a credential that is good for reading alone; None: it is good for all that
-    the rights allow. `principal` is who asks, in a form that no other kind of asker has.
+    `ledger` contains only the calls that `rights` show. `services` is the holder that the tool names, as in
+    `Asking[MoneyServices]`; `shared` is available to every tool. `charge` counts a tool call and `count` a
+    message; both refuse with 429 above a limit. `told` records the tool and its outcome: ANSWERED, or
+    MISTAKEN if the arguments were wrong. `step_up` is the challenge for a credential that only allows
+    reading, or None. `principal` identifies the caller; different kinds of callers never share one.
     """
 
     services: Held
@@ -69,7 +69,6 @@ class Asking(Generic[Held]):
 
     @property
     def reads(self) -> CostReader:
-        """What who asks sees of costs."""
         return CostReader(
             whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
         )
@@ -82,8 +81,8 @@ class Asking(Generic[Held]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
     """
-    `text` is the answer for the model to read, `content` the same as exact values. `link` is the page of the
-    console that shows the same, empty if there is none.
+    `text` is for the model, and `content` has the same as exact values. `link` opens the same data in the
+    console, or "".
     """
 
     text: str
@@ -92,7 +91,6 @@ class ToolAnswer:
 
     @property
     def whole_text(self) -> str:
-        """The text, with the link for who reads it."""
         return f"{self.text}\n\nIn the console: {self.link}" if self.link else self.text
 
     @property
@@ -103,11 +101,13 @@ class ToolAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[Input]):
     """
-    `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that
-    `writes` leaves the same behind when it is called again with the same arguments; one that `replaces`
-    writes over what was there. `needs` is the permission set that it takes, and `shows` says whether it is
-    cut to the calls that a person may see (SLICED), or is offered only to who may see all of them (WHOLE). With
-    `asks_cost_type` it sees to it that the roles show the money that the question is about, or it tells of none.
+    A tool and its rules.
+
+    `run` raises Invalid, NotThere or a Refusal with a message that says how to correct the arguments. A
+    repeated call with the same arguments has no further effect, also for a tool that `writes`; one that
+    `replaces` overwrites earlier data. `needs` is the required permission set. `shows` is SLICED if the
+    result contains only calls that the person may see, or WHOLE if the tool needs access to all calls. A tool
+    with `asks_cost_type` checks itself that the caller's roles show the costs in its result, or returns none.
     """
 
     name: str
@@ -123,18 +123,18 @@ class Tool(Generic[Input]):
     asks_cost_type: bool = False
 
     def answer(self, given: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
-        """Run the tool with the holder that it names."""
+        """Run the tool with the services that it names."""
         held = asking.services.of(named_holder(self.run))
         return self.run(given, replace(asking, services=held))
 
     def is_for(self, rights: Rights) -> bool:
-        """True if these rights open the tool."""
+        """Return whether these rights allow the tool."""
         if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):
             return False
         return self.shows != WHOLE or rights.slice.is_everything
 
     def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
-        """The tool as it is listed; names of dimensions are a closed set."""
+        """Return the tool for the tools list. Dimension names are an enumeration."""
         return {
             "name": self.name,
             "title": self.title,
@@ -157,11 +157,11 @@ class Tool(Generic[Input]):
 
 
 def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
-    """The JSON schema of a struct, with what it refers to inside."""
+    """Return the JSON schema of a struct, with all referenced schemas inside."""
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     found = copy.deepcopy(components)
     own: dict[str, Any] = found.pop(kind.__name__)
-    for each in (own, *found.values()):  # words for who reads the code
+    for each in (own, *found.values()):  # docstrings are for developers
         each.pop("description", None)
         each.pop("title", None)
     if found:
@@ -183,7 +183,9 @@ def _fill(node: Any, dimensions: Sequence[str]) -> None:
 
 
 def fit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
-    """The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of rows."""
+    """
+    Return the largest result with at most `rows` rows that fits into MAX_BYTES. `make` writes a number of rows.
+    """
     answer = make(rows)
     while answer.size > MAX_BYTES and rows > 1:
         rows = rows * 3 // 4
@@ -198,24 +200,28 @@ _DIGEST = 12
 
 
 def sealed(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
-    """The cursor after so many rows of the answer to these arguments."""
+    """Return a cursor for the rows after the first `shown` of the result for these arguments."""
     return f"{shown}.{_seal(asking, tool, arguments, shown)}"
 
 
 def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
-    """Return how many rows were shown before. Invalid for a cursor of another question, or of somebody else."""
+    """
+    Return the number of rows shown before. Raises Invalid for a cursor of other arguments or another caller.
+    """
     if cursor is None:
         return 0
     number, _, seal = cursor.partition(".")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise Invalid("cursor is not one of ours")
+        raise Invalid("cursor is invalid")
     if not hmac.compare_digest(seal.encode(), _seal(asking, tool, arguments, int(number)).encode()):
-        raise Invalid("cursor belongs to another question: repeat the same arguments with it")
+        raise Invalid(
+            "cursor belongs to other arguments; pass the same arguments as in the call that returned it"
+        )
     return int(number)
 
 
 def _seal(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
-    """`cursor` and `limit` of the arguments are left out: they may change from page to page."""
+    """Sign the arguments without `cursor` and `limit`, which may change between pages."""
     rest = {
         name: value
         for name, value in msgspec.structs.asdict(arguments).items()

@@ -1,6 +1,7 @@
 """
-How answers are written: amounts, tables, names that senders chose, and links to pages of the console that show what an
-answer says, for the person who reads it. Whoever opens one signs in.
+Formatting of results: amounts, tables, names chosen by senders, and links to the console.
+
+A link opens the page that shows the same data, after sign-in.
 """
 
 from __future__ import annotations
@@ -24,31 +25,30 @@ _MAX_CELL = 80
 _NEAREST = 5
 _LEAST = Decimal("0.0001")
 UNKNOWN = "(unknown)"
-# What Markdown reads as markup, also where a reader overlooks the sign before a bracket: at a word's edge
-# alone for an underscore, and addresses, which some renderers
-# link.
+# Characters that Markdown reads as markup, even in renderers that ignore an escaped bracket. Underscores
+# count only at the edge of a word. Addresses count because some renderers make them links.
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$@]|!(?=\[)|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE
 )
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
-MAX_LINK = 2000  # characters: a question with many values has no link
-_MOST_GROUPS = 2  # of the page Costs
-_UNKNOWN = "unknown"  # how the console names the value of calls that have none
+MAX_LINK = 2000  # characters; results for longer queries have no link
+_MOST_GROUPS = 2  # maximum groups on the page Costs
+_UNKNOWN = "unknown"  # the console's name for a missing value
 
 
 def clean(name: str) -> str:
-    """A name without control, formatting and bidirectional characters: they could hide what it says."""
+    """Remove control, formatting and bidirectional characters from a name, which could hide its real text."""
     return "".join(each for each in name if unicodedata.category(each) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def clean_text(text: str) -> str:
-    """A text of several lines, each as `clean` leaves it."""
+    """Clean each line of a text."""
     return "\n".join(clean(line) for line in text.splitlines()).strip()
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters, cleaned; what is cut ends with an ellipsis."""
+    """Clean a text and shorten it to `most` characters, with an ellipsis."""
     text = clean(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -58,27 +58,28 @@ def shown(name: str | None) -> str | None:
 
 
 def cell(text: str | None, most: int = _MAX_CELL) -> str:
-    """A name as a cell of a table, which it cannot leave; it is text there, whatever it holds."""
+    """Format a name as a table cell. It stays plain text in the cell, whatever it contains."""
     return UNKNOWN if text is None else as_text(cut(text, most))
 
 
 def as_text(text: str) -> str:
     """
-    A text that Markdown and HTML show as it is: no link, image, code, emphasis or tag comes of it.
+    Escape a text so that Markdown and HTML show it unchanged: no link, image, code, emphasis or tag.
 
-    Underscores and dots within words stay: no renderer reads more into them, and names are full of them.
+    Underscores and dots within words are not escaped, because no renderer interprets them and many
+    names contain them.
     """
     return _ENTITY.sub("&amp;", _MARKUP.sub(r"\\\g<0>", text)).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the cells are written as they are."""
+    """Return a Markdown table. Cells are not escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def money_text(amount: str | None) -> str:
-    """Dollars with two decimals, with four below one dollar."""
+    """Format dollars with two decimals, or four below one dollar."""
     if amount is None:
         return "-"
     value = Decimal(amount)
@@ -88,19 +89,19 @@ def money_text(amount: str | None) -> str:
 
 
 def amount_text(amount: str | None, unit: str) -> str:
-    """An amount for a table: money rounded, counts with separators."""
+    """Format an amount for a table: money rounded, counts with separators."""
     if amount is None:
         return "-"
     return money_text(amount) if unit.startswith(CURRENCY_UNIT) else f"{Decimal(amount):,f}"
 
 
 def percent_of(part: int, whole: int) -> str | None:
-    """With one decimal, rounded down; None of nothing."""
+    """Return a percentage with one decimal, rounded down, or None if the whole is 0."""
     return f"{Decimal(part * 1000 // whole) / 10:.1f}" if whole > 0 else None
 
 
 def nearest(word: str, values: Iterable[str]) -> list[str]:
-    """The values that a wrong word may mean, the likeliest first."""
+    """Return the values that a misspelled word may mean, most likely first."""
     by_folded = {value.casefold(): value for value in values}
     folded = word.casefold()
     containing = [value for each, value in by_folded.items() if folded and folded in each]
@@ -109,26 +110,26 @@ def nearest(word: str, values: Iterable[str]) -> list[str]:
 
 
 def suggestion(word: str, values: Iterable[str]) -> str:
-    """A question that names the nearest values; empty without any."""
+    """Return "; did you mean ...?" with the nearest values, or ""."""
     found = ", ".join(as_text(clean(value)) for value in nearest(word, values))
     return f"; did you mean {found}?" if found else ""
 
 
 def page(asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Empty where the address of the console is not known, or would be too long."""
+    """Return a link to a console page, or "" if the console's address is unknown or the link too long."""
     link = page_link(asking.shared.urls().shared, path, parameters)
     return link if len(link) <= MAX_LINK else ""
 
 
 def opened_row(asking: Asking[Any], path: str, id: str) -> str:
-    """One row of a page."""
+    """Return a link to one row of a page."""
     return page(asking, path, {"open": [id]})
 
 
 def costs_page(
     asking: Asking[Any], posed: CostQuestion, by: Sequence[str], more: Mapping[str, str] | None = None
 ) -> str:
-    """The page Costs with the same time, filters and view."""
+    """Return a link to the page Costs with the same time, filters and view."""
     until = [] if posed.until >= end_of_hour(asking.shared.clock.now()) else [last_day(posed.until)]
     asked: dict[str, Sequence[str]] = {"from": [first_day(posed.since)], "to": until, "by": by[:_MOST_GROUPS]}
     asked |= {name: [value] for name, value in (more or {}).items() if value}
@@ -143,5 +144,5 @@ def first_day(since: datetime) -> str:
 
 
 def last_day(until: datetime) -> str:
-    """The last day of a span that ends before `until`."""
+    """Return the last day of a range that ends before `until`."""
     return (until.astimezone(UTC) - timedelta(microseconds=1)).date().isoformat()

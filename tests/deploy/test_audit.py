@@ -80,7 +80,7 @@ sys.exit(word == "bad")
     [
         ("clean", 0, False, "clean"),
         ("bad", 0, True, "vulnerable: pyo3 1"),
-        ("away", 0, True, "not looked up: cannot reach the list"),
+        ("away", 0, True, "not checked: cannot reach the list"),
         ("bad", 101, False, "left out: cargo audit is not installed"),
     ],
 )

@@ -29,7 +29,7 @@ list_command(
         "platform": "",
         "agent_version": "",
         "user": "",
-        "label": "NAME=VALUE",
+        "label": "Filter by label, written NAME=VALUE; may repeat.",
     },
     help="List the devices. silent: no report for three intervals. mute: heartbeats, but no usual telemetry.",
 )

@@ -44,7 +44,7 @@ list_command(
         "name": "Filter by the exact name.",
         "data_access": "Filter by the calls that the role shows: full, limited or none.",
         "permission_set": "",
-        "member": "EMAIL",
+        "member": "Filter by the e-mail address of a member; may repeat.",
         "group": "",
         "is_builtin": "true: only built-in roles. false: only your own roles.",
     },

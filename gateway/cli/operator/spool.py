@@ -140,7 +140,10 @@ list_command(
     "list",
     root="dead",
     columns=DEAD_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC", "status": "Filter by the destination's HTTP status."},
+    filters={
+        "route": "Filter by route, written DESTINATION/TOPIC; may repeat.",
+        "status": "Filter by the destination's HTTP status.",
+    },
     help="List rejected records with the destination's error message.",
 )
 
@@ -226,7 +229,7 @@ async def _open(config: Config, *, new_registry: bool) -> str:
 
 
 @spool.command()
-@click.option("--route", required=True, help="DESTINATION/TOPIC")
+@click.option("--route", required=True, help="Route to resend, written DESTINATION/TOPIC.")
 @click.option(
     "--since",
     required=True,
@@ -271,7 +274,7 @@ list_command(
     root="routes",
     columns=ROUTE_COLUMNS,
     filters={
-        "route": "DESTINATION/TOPIC",
+        "route": "Filter by route, written DESTINATION/TOPIC; may repeat.",
         "state": "Filter by state: running, parked, refusing or orphaned.",
     },
     help="List the routes with their state and queue.",
@@ -312,7 +315,10 @@ list_command(
     "deliveries",
     root="deliveries",
     columns=DELIVERY_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC", "state": "Filter by state: open or unknown."},
+    filters={
+        "route": "Filter by route, written DESTINATION/TOPIC; may repeat.",
+        "state": "Filter by state: open or unknown.",
+    },
     help="List the deliveries that are not acknowledged, with their attempts and last errors.",
 )
 
@@ -332,7 +338,7 @@ list_command(
     "refused",
     root="partial_refusals",
     columns=REFUSAL_COLUMNS,
-    filters={"route": "DESTINATION/TOPIC"},
+    filters={"route": "Filter by route, written DESTINATION/TOPIC; may repeat."},
     help="List the records that destinations rejected while accepting the rest of the request.",
 )
 

@@ -95,7 +95,9 @@ def example(format: str, call: ExampleCall | None = None) -> bytes:
     type=Choice(FORMAT_NAMES),
     help="Format of the files; default: detected from the content.",
 )
-@click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
+@click.option(
+    "--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="Address of the gateway."
+)
 @click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="File with the key.")
 @click.option(
     "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="Environment variable with the key."

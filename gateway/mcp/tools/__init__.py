@@ -1,1 +1,1 @@
-"""The tools of assistants, one file each; `list` names them all."""
+"""The MCP tools, one per file. `list` contains them all."""

@@ -1,4 +1,6 @@
-"""Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them."""
+"""
+The tool get_allocation_definitions: versions of allocation definitions, and their dimensions with all rules.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from spool.record import moment
 NAME = "get_allocation_definitions"
 MOST = 200
 MOST_VERSIONS = 20
-_MOST_RULE, _MOST_RULE_CELL = 400, 200  # characters of a rule in words
+_MOST_RULE, _MOST_RULE_CELL = 400, 200  # maximum characters of a rule in words
 _MOST_NAME = 100
 _MOST_PROBLEM = 300
 
@@ -28,24 +30,24 @@ _MOST_PROBLEM = 300
 class AllocationQuestion(ToolInput):
     namespace: Annotated[
         str | None,
-        msgspec.Meta(description=f"Only of this namespace, such as {DEFAULT_WORD}; default: all of them"),
+        msgspec.Meta(description=f"Only this namespace, such as {DEFAULT_WORD}; default: all"),
     ] = None
     version: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        msgspec.Meta(description="Number of a version of the namespace; default: the one in force"),
+        msgspec.Meta(description="Version number within the namespace; default: the version in force"),
     ] = None
     dimension: Annotated[
         str | None,
-        msgspec.Meta(description="Only this dimension, by its id, key or name; default: all of them"),
+        msgspec.Meta(description="Only this dimension, by id, key or name; default: all"),
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rules of the answer")] = 40
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rules")] = 40
     cursor: Annotated[
-        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+        str | None, msgspec.Meta(description="next_cursor of an earlier call with the same arguments")
     ] = None
 
 
 class VersionLine(ToolOutput):
-    """`problem` says why the newest version of a namespace is not in force."""
+    """A version. `problem` says why the newest version of a namespace is not in force."""
 
     namespace: str
     version: int
@@ -58,8 +60,10 @@ class VersionLine(ToolOutput):
 
 class DefinedDimension(ToolOutput):
     """
-    The first rule that matches a call gives its element, else `default`; null is unknown. `first_rule` is the
-    place, from 1, of the first rule that is shown.
+    A dimension with its rules, in order.
+
+    The first rule that matches a call gives the value, otherwise `default`; null is unknown. `first_rule` is
+    the number of the first rule shown, from 1.
     """
 
     namespace: str
@@ -74,8 +78,10 @@ class DefinedDimension(ToolOutput):
 
 class AllocationDefinitions(ToolOutput):
     """
-    `versions` are the newest of each namespace, or those of the namespace that is asked for, the newest
-    first. Counts are of everything that was asked for, also of what is not on this page.
+    The result of the tool.
+
+    `versions` are the newest versions of all namespaces, or all versions of the requested namespace, newest
+    first. The counts include everything that matches, also on other pages.
     """
 
     versions: list[VersionLine]
@@ -87,9 +93,7 @@ class AllocationDefinitions(ToolOutput):
     next_cursor: str | None
 
 
-Ruled = tuple[
-    DefinitionVersion, Dimension, int
-]  # a dimension of a version, and the place of one of its rules
+Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and index of a rule in it
 
 
 async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
@@ -129,7 +133,7 @@ async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolA
 
 
 def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
-    """The one that is asked for; None for all. Invalid if there is none of the name."""
+    """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if asked.namespace is None:
         return DEFAULT if asked.version is not None else None
     known = [each.id for each in asking.shared.require_registry().table(AllocationTable).all()]
@@ -145,12 +149,14 @@ def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str 
 async def _definition(
     version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
 ) -> Definition:
-    """Return the definition of a version; an empty one, and one problem more, if the ledger cannot carry it out."""
+    """
+    Return the definition of a version. If it cannot be applied, add a problem and return an empty definition.
+    """
     try:
         return await asking.services.require_publishing().definition_of(version)
     except InvalidDefinition as error:
         name = f"version {version.number} of {_word(version.namespace)}"
-        problems.append(cut(f"The rules of {name} cannot be told: {error}", _MOST_PROBLEM))
+        problems.append(cut(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
         return Definition()
 
 
@@ -186,7 +192,7 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
 
 
 def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
-    """The dimensions of these rules, which follow each other."""
+    """Group consecutive rules by dimension."""
     found: list[DefinedDimension] = []
     for version, each, place in rules:
         if not found or (found[-1].namespace, found[-1].id) != (_word(version.namespace), each.id):
@@ -212,12 +218,12 @@ def _word(namespace: str) -> str:
 
 def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     parts = [
-        f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that matches "
-        "a call "
-        "gives its element. Costs are grouped and filtered by the id of a dimension that is in force."
+        f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that "
+        "matches a call gives its value. To group or filter costs, use the id of a dimension in "
+        "force."
     ]
     if not content.version_count:
-        parts = ["No definition was published: the organization has no dimensions of its own."]
+        parts = ["No definition is published, so the organization has no dimensions of its own."]
     parts += problems
     if content.versions:
         rows = [
@@ -242,12 +248,11 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     if len(rules) > MAX_TABLE_ROWS:
         parts.append(f"{len(rules) - MAX_TABLE_ROWS} more rules are in the structured content.")
     if content.next_cursor is not None:
-        parts.append(
-            "Repeat the arguments with cursor = next_cursor for the next rules, or ask for one dimension."
-        )
+        parts.append("For the next rules, repeat the call with cursor = next_cursor, or name one dimension.")
     if len(content.versions) < content.version_count:
         parts.append(
-            f"{content.version_count - len(content.versions)} versions are left out: ask for one namespace."
+            f"{content.version_count - len(content.versions)} versions are left out; name a namespace "
+            "to see them."
         )
     return "\n\n".join(parts)
 
@@ -256,11 +261,9 @@ TOOL = Tool(
     name=NAME,
     title="Allocation definitions",
     description=(
-        "How the organization's own dimensions (User:Defined:...) come about: the published definitions by "
-        "namespace, "
-        "their versions, and each dimension with its rules in words, in their order. Default: everything in "
-        "force, "
-        "40 rules."
+        "How the organization's own dimensions (User:Defined:...) are defined: published definitions "
+        "by namespace, their versions, and each dimension with its rules in words, in order. "
+        "Default: everything in force, 40 rules."
     ),
     takes=AllocationQuestion,
     gives=AllocationDefinitions,

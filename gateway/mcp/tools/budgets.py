@@ -1,4 +1,4 @@
-"""How budgets stand: spent, planned and forecast in the running period."""
+"""The tool get_budgets: spent, planned and forecast costs of budgets in their current period."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ MOST = 50
 
 
 class BudgetsQuestion(ToolInput):
-    name: Annotated[
-        str | None, msgspec.Meta(description="Id or name of one budget; default: all of them")
-    ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Budgets of the answer")] = 20
+    name: Annotated[str | None, msgspec.Meta(description="Id or name of one budget; default: all")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of budgets")] = 20
 
 
 class BudgetLine(ToolOutput):
     """
-    Exact decimal text in `unit`. With `per`, the amount is for each owner: `planned` and `percent` are null,
-    and owners_past is how many spent it. `problem` says why a budget cannot be asked. `link` is its page of
-    the console, empty where that is not known.
+    A budget. Amounts are exact decimal text in `unit`.
+
+    With `per`, the amount applies to each owner: `planned` and `percent` are null, and owners_past is how
+    many owners spent it. `problem` says why a budget cannot be evaluated. `link` is its console page, or "".
     """
 
     id: str
@@ -144,12 +143,12 @@ def _text(content: BudgetStates, left_out: int) -> str:
         ]
         for each in content.budgets[:MAX_TABLE_ROWS]
     ]
-    parts = [f"{content.budget_count} budgets, in their running periods. As of {content.as_of}."]
+    parts = [f"{content.budget_count} budgets in their current periods. As of {content.as_of}."]
     if rows:
         columns = ["budget", "spent", "planned", "percent", "forecast", "unit", "days left", "note"]
         parts.append(table(columns, rows))
     if left_out:
-        parts.append(f"{left_out} budgets are left out: name one, or raise limit.")
+        parts.append(f"{left_out} budgets are left out; name one, or raise limit.")
     return "\n\n".join(parts)
 
 
@@ -165,9 +164,9 @@ TOOL = Tool(
     name="get_budgets",
     title="Budgets",
     description=(
-        "How each budget stands in its running period: spent, planned, percent, forecast of the whole period "
-        "with its "
-        "bounds, and days left. Answers whether a budget is safe and what the month will end at."
+        "Status of each budget in its current period: spent, planned, percent, forecast for the "
+        "whole period with bounds, and days left. Use it to tell whether a budget is safe and how "
+        "the month will end."
     ),
     takes=BudgetsQuestion,
     gives=BudgetStates,

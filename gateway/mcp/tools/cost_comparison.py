@@ -1,4 +1,4 @@
-"""What changed: two spans of the same question, the change split into its parts, and the groups that drive it."""
+"""The tool compare_costs: two time ranges, the change split into its parts, and the groups that cause it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from spool.ledger.periods import preceding
 from spool.ledger.queries import CostQuery
 from spool.record import moment
 
-_PREVIOUS = "previous"  # the same time before, as the console calls it
+_PREVIOUS = "previous"  # the console's word for the previous period
 
 
 class ComparisonQuestion(ToolInput):
@@ -45,26 +45,30 @@ class ComparisonQuestion(ToolInput):
     baseline: Annotated[
         DateRange | None,
         msgspec.Meta(
-            description="What to compare with; default: the period before, of a month its part so far"
+            description="Range to compare with; default: the previous period, for a month the same part of it"
         ),
     ] = None
     group_by: Annotated[
         list[DimensionName],
-        msgspec.Meta(min_length=1, max_length=3, description="Whose changes are told apart"),
+        msgspec.Meta(min_length=1, max_length=3, description="Dimensions whose groups are compared"),
     ] = msgspec.field(default_factory=lambda: ["model"])
     filters: Filters = msgspec.field(default_factory=dict)
     cost_type: Annotated[
         ComparedType,
         msgspec.Meta(
-            description="real_cost is what was counted; the others are what providers billed, by days that are over"
+            description=(
+                "real_cost is the counted cost; the other types are provider bills, for days that have ended"
+            )
         ),
     ] = "real_cost"
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Drivers of the answer")] = 10
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Maximum number of drivers")] = 10
 
 
 class ChangeLine(ToolOutput):
-    """Exact decimal text: `change` is cost less baseline_cost, and the sum of the six parts."""
+    """
+    A group. Amounts are exact decimal text. `change` is cost minus baseline_cost, and the sum of the six parts.
+    """
 
     group: dict[str, str | None]
     cost: str
@@ -83,7 +87,9 @@ class ChangeLine(ToolOutput):
 
 
 class CostComparison(ToolOutput):
-    """`other` is every group that has no line of its own, so that drivers and other add up to the total."""
+    """
+    The result of the tool. `other` sums all groups that are not listed, so drivers and other equal the total.
+    """
 
     start: str
     end: str
@@ -132,7 +138,7 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
         against = {"against": _PREVIOUS if asked.baseline is None else days}
     else:
         notes.append(billed_note(billed))
-        against = {"cost_type": asked.cost_type}  # the page compares what was counted alone
+        against = {"cost_type": asked.cost_type}  # the console page compares only counted costs
     posed = replace(posed, until=answer.query.until)
     page = _Page(
         asked=asked,
@@ -153,7 +159,7 @@ class _Page:
     link: str
 
     def written(self, count: int) -> ToolAnswer:
-        """With so many drivers."""
+        """Write the result with a number of drivers."""
         query, baseline, found = self.answer.query, self.answer.baseline, self.answer.found
         others = found.drivers[count:]
         content = CostComparison(
@@ -184,12 +190,15 @@ class _Page:
         yield from self.notes
         total = self.answer.found.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
-            yield "no call of either time matches; get_org_context says for which days there is data"
+            yield "no call of either range matches; get_org_context lists the days with data"
         if total.now.unpriced or total.before.unpriced:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
             yield f"{unpriced} have no known cost and count as 0"
         if self.answer.may_lack is not None:
-            yield f"sums of before {self.answer.may_lack} may lack records that were gone before they were counted"
+            yield (
+                f"totals from before {self.answer.may_lack} may be incomplete, because records were "
+                "deleted before they were counted"
+            )
 
     def _text(self, content: CostComparison) -> str:
         query, baseline = self.answer.query, self.answer.baseline
@@ -203,7 +212,7 @@ class _Page:
         )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
-            text += f"; {shares[0]} % of the cost is estimated, of the baseline {shares[1]} %"
+            text += f"; {shares[0]} % of the cost is estimated, and {shares[1]} % of the baseline"
         blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
@@ -251,10 +260,10 @@ TOOL = Tool(
     name="compare_costs",
     title="What changed",
     description=(
-        "Why costs rose or fell, in a sentence: two spans compared, the change of each group split exactly into more "
-        "calls, larger calls, other models or kinds of tokens, prices, new and gone, the largest change first. "
-        "Default: this month so far against the same part of the last, by model. "
-        "Ask again by team, user or api_key to see who drives it."
+        "Why costs rose or fell, in a sentence. Compares two time ranges and splits each group's "
+        "change exactly into more calls, larger calls, other models or token types, prices, new and "
+        "gone; largest change first. Default: this month so far against the same part of last month, "
+        "by model. Call it again by team, user or api_key to see who causes the change."
     ),
     takes=ComparisonQuestion,
     gives=CostComparison,

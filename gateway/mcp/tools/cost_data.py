@@ -1,4 +1,4 @@
-"""What was spent: by up to three dimensions and by period, in money, calls or tokens."""
+"""The tool get_cost_data: costs, calls or tokens by up to three dimensions and by period."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ from spool.record import CURRENCY, moment
 from spool.turns.threads import ordered
 
 NAME = "get_cost_data"
-USAGE = "usage"  # the measure of a meter
+USAGE = "usage"  # the measure for a meter
 MAX_GROUPS = 3
 MAX_PERIODS = 800  # a month of hours
 
 GROUPS = (
-    "0 to 3 dimensions; default: the total. Those of bills (charge, service, ...) take a billed cost_type"
+    "0 to 3 dimensions; default: only the total. Dimensions of bills (charge, service, ...) need a "
+    "billed cost_type"
 )
 Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens", "usage"]
 _UNITS = {
@@ -74,37 +75,42 @@ class CostDataQuestion(ToolInput):
     ] = msgspec.field(default_factory=list)
     filters: Filters = msgspec.field(default_factory=dict)
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
-    measure: Annotated[Measure, msgspec.Meta(description="What rows show and are sorted by")] = "cost"
+    measure: Annotated[Measure, msgspec.Meta(description="Measure to show and to sort by")] = "cost"
     meter: Annotated[
         str | None,
         msgspec.Meta(
-            description="With measure usage: output_images, audio_seconds, input_characters, input_document_pages,"
-            " web_searches, input_audio_tokens, or another meter, in its own unit"
+            description=(
+                "With measure usage: output_images, audio_seconds, input_characters, "
+                "input_document_pages, web_searches, input_audio_tokens, or another meter, in its own "
+                "unit"
+            )
         ),
     ] = None
     cost_type: Annotated[
         ExplainedType,
         msgspec.Meta(
-            description="real_cost is reported by the source, else estimated at list prices; billed_cost is what"
-            " providers billed, discounted_cost the same with discounts and taxes on usage; in amortized types fees"
-            " are on what they cover"
+            description=(
+                "real_cost: reported by the source, otherwise estimated at list prices. billed_cost: "
+                "billed by providers. discounted_cost: billed, with discounts and taxes on usage. "
+                "Amortized types: fees are spread over what they cover"
+            )
         ),
     ] = "real_cost"
     missing: Annotated[
         Literal["counted"] | None,
         msgspec.Meta(
-            description="counted: where a day has no bill yet, billed types show what was counted; its basis is counted"
+            description="counted: on days without a bill, billed types show the counted cost, with basis counted"
         ),
     ] = None
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Rows of the answer")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Maximum number of rows")] = 20
     cursor: Annotated[
-        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+        str | None, msgspec.Meta(description="next_cursor of an earlier call with the same arguments")
     ] = None
 
 
 class CostLine(ToolOutput):
-    """Exact decimal text. `period` is when it begins; `value` is null where nothing can be divided."""
+    """A row. Amounts are exact decimal text. `period` is its start; `value` is null if the divisor is 0."""
 
     period: str | None
     group: dict[str, str | None]
@@ -116,7 +122,7 @@ class CostLine(ToolOutput):
 
 
 class CostData(ToolOutput):
-    """`other` is everything that is not on this page, so that rows and other add up to the total."""
+    """The result of the tool. `other` sums all rows on other pages, so rows and other equal the total."""
 
     start: str
     end: str
@@ -143,13 +149,13 @@ async def run(asked: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAns
         raise Invalid("group_by names a dimension twice")
     is_billed = asked.cost_type in BILLED_TYPES
     if is_billed and asked.measure != "cost":
-        raise Invalid(f"{asked.cost_type} is money alone: ask for measure cost, or for another cost_type")
+        raise Invalid(f"{asked.cost_type} has only costs; use measure cost, or another cost_type")
     if asked.missing and not is_billed:
         raise Invalid(MISSING_IS_OF_BILLS)
     if (asked.measure == USAGE) != (asked.meter is not None):
-        raise Invalid(f"measure {USAGE} is that of a meter, and a meter has no other measure: give both")
+        raise Invalid(f"measure {USAGE} and meter must be given together")
     if asked.meter is not None and asked.meter not in METERS:
-        raise Invalid(f"meter is one of {', '.join(METERS)}")
+        raise Invalid(f"meter must be one of {', '.join(METERS)}")
     posed, notes = await question(
         asking,
         asked.date_range,
@@ -163,7 +169,7 @@ async def run(asked: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAns
     posed.check_span(most=MAX_PERIODS)
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     if asked.meter is not None:
-        shows["measure"] = "cost"  # the page has no meters
+        shows["measure"] = "cost"  # the console page has no meters
     if is_billed:
         shows["cost_type"] = asked.cost_type
     if asked.missing:
@@ -174,7 +180,7 @@ async def run(asked: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAns
         notes.append(billed_note(found.billed))
         if asked.missing:
             counted = f"{money_text(str(found.billed[COUNTED]))} {CURRENCY_UNIT}"
-            notes.append(f"{counted} of it are counted, where a bill is missing")
+            notes.append(f"{counted} of it are counted costs, on days without a bill")
     page = _Page(
         asked=asked,
         found=found,
@@ -196,7 +202,7 @@ class _Page:
     link: str
 
     def answer(self, seal: Callable[[int], str]) -> ToolAnswer:
-        """The page of the rows: by period, then the largest first."""
+        """Write the page of rows: by period, then largest first."""
         rows = ordered(
             self.found.rows,
             key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]),
@@ -274,19 +280,20 @@ class _Page:
     def _notes(self, total: CostRow) -> list[str]:
         notes = list(self.notes)
         if not total.calls and not self.found.query.arranged:
-            notes.append("no call matches; get_org_context says for which days there is data")
+            notes.append("no call matches; get_org_context lists the days with data")
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
         if total.unconverted:
             notes.append(unconverted_words(total.unconverted, CURRENCY))
         if self.found.may_lack is not None:
             border = self.found.may_lack
-            notes.append(f"sums of before {border} may lack records that were gone before they were counted")
+            notes.append(
+                f"totals from before {border} may be incomplete, because records were deleted before they "
+                "were counted"
+            )
         parts = self.found.cut_periods
         if parts:
-            notes.append(
-                f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}"
-            )
+            notes.append(f"these periods are not complete: {', '.join(each.isoformat() for each in parts)}")
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
@@ -311,11 +318,9 @@ class _Page:
                 parts.append(f"{len(content.rows) - len(lines)} more rows are in the structured content.")
             if content.other is not None:
                 cost = money_text(content.other.cost)
-                parts.append(f"Rows that are not on this page: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
+                parts.append(f"Rows on other pages: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
         if content.truncated:
-            parts.append(
-                "Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question."
-            )
+            parts.append("For the next rows, repeat the call with cursor = next_cursor, or narrow the query.")
         return "\n\n".join(parts)
 
     def _columns(self) -> list[str]:
@@ -340,11 +345,10 @@ TOOL = Tool(
     name=NAME,
     title="Cost data",
     description=(
-        "What AI calls cost, by up to three dimensions and by period, with the total. Group before you list: "
-        "start "
-        "with group_by of one dimension, largest first. Default: the last 30 days, real cost, 20 rows. Rows "
-        "and "
-        "`other` add up to `total` exactly. Amounts are US dollars as decimal text."
+        "Costs of AI calls by up to three dimensions and by period, with the total. Group before you "
+        "list: start with one dimension in group_by, largest first. Default: the last 30 days, real "
+        "cost, 20 rows. Rows and `other` add up to `total` exactly. Amounts are US dollars as "
+        "decimal text."
     ),
     takes=CostDataQuestion,
     gives=CostData,

@@ -1,4 +1,4 @@
-"""The values of one dimension, those that cost most first."""
+"""The tool get_dimension_values: the values of one dimension, most expensive first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
 from spool.turns.threads import ordered
 
-BILLED = "billed_cost"  # the money of dimensions that bills alone have
+BILLED = "billed_cost"  # the cost type for dimensions that only bills have
 
 
 class ValuesQuestion(ToolInput):
@@ -38,11 +38,11 @@ class ValuesQuestion(ToolInput):
         str | None, msgspec.Meta(description="Only values that contain this text, in any case")
     ] = None
     date_range: DateRange = "last_30_days"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Values of the answer")] = 25
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Maximum number of values")] = 25
 
 
 class ValueLine(ToolOutput):
-    """`value` null is the unknown one."""
+    """A value; null is unknown."""
 
     value: str | None
     cost: str
@@ -105,7 +105,8 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
         if len(found) > MAX_TABLE_ROWS:
             more = len(found) - MAX_TABLE_ROWS
             parts.append(
-                f"And {more} more; {left_out} of them are not in the structured content either: use match."
+                f"{more} more values are not shown; {left_out} of them are not in the structured "
+                "content either. Use match to find them."
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
@@ -113,7 +114,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
 
 
 def _found(rows: Sequence[CostRow], wanted: Sequence[str]) -> Sequence[CostRow]:
-    """The rows with one of these texts in their value, the most costly first."""
+    """Return the rows whose value contains one of the texts, most expensive first."""
     texts = [each.casefold() for each in wanted]
     values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
@@ -128,9 +129,9 @@ TOOL = Tool(
     name="get_dimension_values",
     title="Values of a dimension",
     description=(
-        "The values of one dimension with what they cost, the most costly first, to find the exact spelling "
-        "for "
-        "filters. Default: the last 30 days, 25 values. Dimensions of bills have what was billed."
+        "The values of one dimension with their costs, most expensive first. Use it to find the "
+        "exact spelling for filters. Default: the last 30 days, 25 values. Dimensions of bills show "
+        "billed costs."
     ),
     takes=ValuesQuestion,
     gives=DimensionValues,

@@ -1,4 +1,4 @@
-"""What costs can be grouped and filtered by."""
+"""The tool get_available_dimensions: names for grouping and filtering costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
 
 _MEANINGS = {**DIMENSIONS, **{name: row.meaning for name, row in BUILT_IN_DIMENSIONS.items()}}
-MAX_TAG = 100  # characters of a name
+MAX_TAG = 100  # maximum characters of a tag name
 MAX_MEANING = 200
 MOST = 200
 
@@ -23,13 +23,13 @@ MOST = 200
 class DimensionsQuestion(ToolInput):
     filter: Annotated[
         str | None,
-        msgspec.Meta(description="Only those whose name or meaning contains this text, in any case"),
+        msgspec.Meta(description="Only dimensions whose name or meaning contains this text, in any case"),
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Dimensions of the answer")] = 100
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of dimensions")] = 100
 
 
 class KnownDimension(ToolOutput):
-    """`value_count` stops at a bound, and is_bound says whether it did."""
+    """A dimension. `value_count` stops at a limit; `is_bound` says whether it did."""
 
     name: str
     meaning: str
@@ -62,11 +62,11 @@ async def run(asked: DimensionsQuestion, asking: Asking[InstallationServices]) -
 def _text(content: DimensionsKnown, hint: str) -> str:
     matching = content.dimensions
     rows = [[cell(each.name), cell(each.meaning, MAX_MEANING), _count(each)] for each in matching]
-    parts = [f"Costs can be grouped and filtered by {content.dimension_count} such dimensions{hint}."]
+    parts = [f"Costs can be grouped and filtered by {content.dimension_count} matching dimensions{hint}."]
     if rows:
         parts.append(table(["dimension", "meaning", "values"], rows))
     if content.truncated:
-        parts.append("There are more: raise limit, or use filter.")
+        parts.append("There are more; raise limit, or use filter.")
     return "\n\n".join(parts)
 
 
@@ -75,7 +75,7 @@ def _count(each: KnownDimension) -> str:
 
 
 async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
-    """Return the meaning of each dimension; names that people and senders chose are cut."""
+    """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own = {
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in asking.ledger.own_dimensions()
@@ -88,7 +88,7 @@ async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
 
 
 async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:
-    """These dimensions, by default all, with the number of their values so far."""
+    """Return these dimensions (default: all) with the number of their values so far."""
     found = await meanings(asking)
     counts = {name: len(await asking.ledger.values(name)) for name in (found if names is None else names)}
     return [
@@ -106,8 +106,8 @@ TOOL = Tool(
     name="get_available_dimensions",
     title="Dimensions",
     description=(
-        "The names that group_by and filters take, what they mean, and how many values each has. Default: "
-        "100 of them."
+        "The dimensions that group_by and filters accept, their meaning, and the number of their "
+        "values. Default: 100 dimensions."
     ),
     takes=DimensionsQuestion,
     gives=DimensionsKnown,

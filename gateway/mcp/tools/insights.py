@@ -1,4 +1,4 @@
-"""Insights: those that were found and what could be saved, in one list; and those that an assistant writes down."""
+"""The tools get_insights, which lists insights and recommendations together, and log_insight."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from spool.registry.recommendations import Recommendation
 from spool.registry.texts import web_link
 
 MOST = 50
-_TEXT = 600  # characters of a description
+_TEXT = 600  # maximum characters of a description
 Kind = Literal["insight", "recommendation"]
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 
 
 class InsightsQuestion(ToolInput):
     kind: Annotated[Kind | None, msgspec.Meta(description="Only insights or only recommendations")] = None
-    status: Annotated[list[Status], msgspec.Meta(description="Any of these; default: what nobody closed")] = (
-        msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
-    )
+    status: Annotated[
+        list[Status], msgspec.Meta(description="Only these statuses; default: all that are not closed")
+    ] = msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
     category: Annotated[
         str | None, msgspec.Meta(description="Category of insights, or type of recommendations")
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 10
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rows")] = 10
 
 
 class InsightLine(ToolOutput):
     """
-    `impact` is in dollars: what an insight is about, or what a recommendation would save in a month. `link`
-    is what the insight itself names, else its page of the console; empty if neither is known. `gone`: it was
-    found once, and is found no more.
+    A finding.
+
+    `impact` is in dollars: the amount that an insight concerns, or the monthly savings of a recommendation.
+    `link` is the insight's own link, or its console page, or "". `gone` is true if it is no longer found.
     """
 
     kind: Kind
@@ -148,11 +149,12 @@ def _text(content: InsightLines) -> str:
     savings = money_text(content.monthly_savings)
     parts = [
         f"{content.insight_count} findings; the recommendations among them would save {savings} "
-        f"{content.currency} a "
-        "month."
+        f"{content.currency} per month."
     ]
     if not content.insight_count and content.categories:
-        parts.append(f"None of that category; there are {', '.join(map(cell, content.categories))}.")
+        parts.append(
+            f"No finding has this category; the categories are {', '.join(map(cell, content.categories))}."
+        )
     rows = [
         [each.kind, cell(each.title), cell(each.category), each.status, money_text(each.impact)]
         for each in content.insights[:MAX_TABLE_ROWS]
@@ -160,7 +162,7 @@ def _text(content: InsightLines) -> str:
     if rows:
         parts.append(table(["kind", "title", "category", "status", f"impact ({content.currency})"], rows))
     if content.truncated:
-        parts.append("There are more: raise limit, or ask for one category.")
+        parts.append("There are more; raise limit, or name one category.")
     return "\n\n".join(parts)
 
 
@@ -168,10 +170,9 @@ TOOL = Tool(
     name="get_insights",
     title="Insights and recommendations",
     description=(
-        "What stands out and what could be saved: insights such as spikes, unpriced models and calls without "
-        "an owner, "
-        "and recommendations with what they would save in a month. The largest first; default: 10 that are "
-        "not closed."
+        "Unusual costs and possible savings: insights such as spikes, unpriced models and calls "
+        "without an owner, and recommendations with their monthly savings. Largest first; default: "
+        "10 that are not closed."
     ),
     takes=InsightsQuestion,
     gives=InsightLines,
@@ -182,9 +183,7 @@ TOOL = Tool(
 
 class InsightWords(ToolInput):
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TITLE, description="One sentence")]
-    text: Annotated[
-        str, msgspec.Meta(max_length=MAX_TEXT, description="What was found, with its numbers")
-    ] = ""
+    text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT, description="The finding, with its numbers")] = ""
     category: Annotated[str, msgspec.Meta(max_length=MAX_CATEGORY, description="A word to group by")] = (
         "assistant"
     )
@@ -206,7 +205,7 @@ async def log(asked: InsightWords, asking: Asking[InstallationServices]) -> Tool
         id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status
     )
     return ToolAnswer(
-        text=f"The insight {cell(kept.title)} is logged; its status is {kept.status}.", content=content
+        text=f"The insight {cell(kept.title)} is stored; its status is {kept.status}.", content=content
     )
 
 
@@ -214,10 +213,9 @@ LOG_TOOL = Tool(
     name="log_insight",
     title="Log an insight",
     description=(
-        "Write down something about AI spend that people should see and follow up: it is listed with the "
-        "insights that "
-        "were found automatically. The same words again change nothing, and are answered with the status by "
-        "then."
+        "Record a finding about AI spend for people to follow up. It is listed with the insights "
+        "that Tollhouse found. Recording the same insight again changes nothing and returns its "
+        "current status."
     ),
     takes=InsightWords,
     gives=LoggedInsight,

@@ -1,4 +1,6 @@
-"""Every tool, in the order in which they are listed: a new one is a file here and a line there."""
+"""
+All tools, in the order in which they are listed. For a new tool, add a file in this folder and a line here.
+"""
 
 from __future__ import annotations
 
@@ -56,16 +58,16 @@ TOOLS: Mapping[str, Tool[Any]] = {
 
 @lru_cache(maxsize=8)
 def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
-    """The tools of these names as they are listed, in JSON: the same for everybody until dimensions change."""
+    """Return the named tools as JSON for the tools list. Cached, as it changes only with the dimensions."""
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 
 def offered(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
     """
-    The tools for who asks: those that are enabled, and that the rights open.
+    Return the tools that are enabled and that the caller's rights allow.
 
-    What writes is among them for a credential that is good for reading alone, too: a client asks for more
-    only when it is told so at the call.
+    Includes tools that write even if the credential only allows reading, because a client requests more
+    access only when a call fails.
     """
     return {
         name: tool
@@ -76,9 +78,9 @@ def offered(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
 
 def is_enabled(services: OperatorServices, name: str) -> bool:
     """
-    True if the organization has a tool enabled: as people decided, else as mcp.tools says.
+    Return whether a tool is enabled: by an operator's decision, or else by mcp.tools.
 
-    Where neither says anything, tools that read are, and those that write follow mcp.writes.
+    If neither decides, tools that read are enabled, and tools that write follow mcp.writes.
     """
     registry = services.installation.registry
     settings = services.assistants.mcp()

@@ -1,7 +1,4 @@
-"""
-What an assistant has to know first: which data there is, in which unit, and what is set up; and the notes on the
-organization that an assistant may set.
-"""
+"""The tools get_org_context, an overview of data and configuration to read first, and set_org_context."""
 
 from __future__ import annotations
 
@@ -32,23 +29,23 @@ from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.registry import Registry
 
 _TOP = 5
-_NAMES = 20  # of views and budgets
+_NAMES = 20  # maximum names of views and budgets
 _TOPS = ("model", "team")
 
 
 class ContextQuestion(ToolInput):
-    """Nothing to ask."""
+    """No arguments."""
 
 
 class Spender(ToolOutput):
-    """`name` null is unknown."""
+    """A group with its cost. `name` is null if unknown."""
 
     name: str | None
     cost: str
 
 
 class OrgNotes(ToolOutput):
-    """What somebody wrote down about the organization."""
+    """Notes about the organization, and who set them."""
 
     text: str
     set_by: str
@@ -56,7 +53,7 @@ class OrgNotes(ToolOutput):
 
 
 class ContextAnswer(ToolOutput):
-    """Figures of `month` are of this month so far; views and budgets are cut after some names."""
+    """The result of the tool. `month` is this month so far. Lists of views and budgets are limited."""
 
     currency: str
     zone: str
@@ -101,9 +98,9 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         else [each.name for each in registry.table(BudgetTable).all() if sees.budget(each)]
     )
     is_complete = await ledger.is_complete()
-    notes = [] if is_complete else ["the sums are being counted anew: they lack calls until that is done"]
+    notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]
     if registry is None:
-        notes.append("the registry cannot be read: views and budgets are not known now")
+        notes.append("the registry cannot be read, so views and budgets are unknown at the moment")
     content = ContextAnswer(
         currency=CURRENCY_UNIT,
         zone=ZONE,
@@ -130,7 +127,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
 
 
 async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
-    """The first and the last day with calls; of who may see some calls alone, those of these calls."""
+    """Return the first and the last day with calls, of the calls that the caller may see."""
     span = await asking.services.ledger.known_span()
     if span is None or asking.ledger.is_whole:
         return span
@@ -161,11 +158,11 @@ def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
 def _text(found: ContextAnswer) -> str:
     days = f"{found.first_day} to {found.last_day}" if found.first_day else "no data yet"
     lines = [
-        f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} calls; "
-        f"{found.estimated_percent or '0.0'} % of the cost is estimated, "
-        f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of "
-        f"{found.as_of}.",
-        f"Data: {days}. Days are those of {found.zone}. List prices: {found.price_book}.",
+        f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} "
+        f"calls; {found.estimated_percent or '0.0'} % of the cost is estimated, "
+        f"{found.unpriced_calls:,} calls have no known cost, {found.unowned_calls:,} have no team. As "
+        f"of {found.as_of}.",
+        f"Data: {days}. Days are in {found.zone}. List prices: {found.price_book}.",
         "Dimensions (values): "
         + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
         *(
@@ -182,7 +179,7 @@ def _text(found: ContextAnswer) -> str:
         *found.notes,
     ]
     if found.org_context is not None:
-        # As JSON text: whatever it says, it cannot look like a line of this answer.
+        # as JSON text, so that notes cannot look like a line of this result
         kept = found.org_context
         noted = json.dumps(kept.text, ensure_ascii=False)
         lines.append(
@@ -200,9 +197,9 @@ TOOL = Tool(
     name="get_org_context",
     title="Context",
     description=(
-        "Call this first: currency, time zone, for which days there is data, this month so far, dimensions, "
-        "the "
-        "largest models and teams, views, budgets, and what is unpriced or unowned."
+        "Call this first. Returns currency, time zone, days with data, costs of this month so far, "
+        "dimensions, the largest models and teams, views, budgets, and calls without a price or an "
+        "owner."
     ),
     takes=ContextQuestion,
     gives=ContextAnswer,
@@ -216,13 +213,16 @@ class NewOrgContext(ToolInput):
         str,
         msgspec.Meta(
             max_length=MAX_TEXT,
-            description=f"All the notes, at most {MAX_TEXT} characters; they replace those before, none removes them",
+            description=(
+                f"All notes, at most {MAX_TEXT} characters. Replaces the earlier notes; an empty text "
+                "removes them"
+            ),
         ),
     ]
 
 
 class OrgContextSet(ToolOutput):
-    """The notes as they are kept."""
+    """The notes as they are now stored."""
 
     text: str
     set_by: str | None
@@ -236,7 +236,7 @@ async def set_notes(asked: NewOrgContext, asking: Asking[InstallationServices]) 
     )
     said = "removed" if kept is None else f"set, {len(kept.text)} characters"
     return ToolAnswer(
-        text=f"The notes on the organization are {said}; get_org_context gives them.", content=content
+        text=f"The notes on the organization are {said}; get_org_context returns them.", content=content
     )
 
 
@@ -244,10 +244,9 @@ SET_TOOL = Tool(
     name="set_org_context",
     title="Set the notes on the organization",
     description=(
-        "Write down what every assistant should know of the organization, such as which team owns which "
-        "service. "
-        "Replaces the notes that get_org_context gives as org_context: read them first, and keep what stays "
-        "true."
+        "Record what every assistant should know about the organization, such as which team owns "
+        "which service. Replaces the notes that get_org_context returns as org_context, so read them "
+        "first and keep what is still true."
     ),
     takes=NewOrgContext,
     gives=OrgContextSet,

@@ -1,4 +1,6 @@
-"""What plans of assistants came to in a month: paid, included and beyond, which are never one sum."""
+"""
+The tool get_plan_costs: costs of assistants' plans in a month. Paid and included amounts are never summed.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,17 @@ MOST = 100
 
 
 class PlanCostsQuestion(ToolInput):
-    month: Annotated[str | None, msgspec.Meta(description="YYYY-MM of UTC; default: this month")] = None
-    currency: Annotated[str, msgspec.Meta(description="Code of ISO 4217")] = CURRENCY
+    month: Annotated[str | None, msgspec.Meta(description="Month, YYYY-MM (UTC); default: this month")] = None
+    currency: Annotated[str, msgspec.Meta(description="ISO 4217 currency code")] = CURRENCY
     limit: Annotated[
-        int, msgspec.Meta(ge=1, le=MOST, description="Number of plans, seats and idle seats")
+        int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of plans, of seats and of idle seats")
     ] = 20
 
 
 class PlanSums(ToolOutput):
-    """`paid` is fees, overage and metered; `included_value` is at list prices, and no part of it."""
+    """
+    Amounts. `paid` is fees, overage and metered cost. `included_value` is at list prices and not part of `paid`.
+    """
 
     paid: str
     fees: str
@@ -41,7 +45,10 @@ class PlanSums(ToolOutput):
 
 
 class PlanLine(ToolOutput):
-    """`used` and `included` are in the unit; `included` null is everything. `source` is plan or statement."""
+    """
+    A plan. `used` and `included` are in the plan's unit; `included` null is unlimited. `source` is
+    plan or statement.
+    """
 
     name: str
     seats: int
@@ -65,7 +72,7 @@ class SeatLine(ToolOutput):
 
 
 class IdleSeatLine(ToolOutput):
-    """A seat without a call in a billing cycle that ended in the month; `fee` is that of the cycle."""
+    """A seat without calls in a billing cycle that ended in the month. `fee` is for this cycle."""
 
     plan: str
     user: str
@@ -75,7 +82,9 @@ class IdleSeatLine(ToolOutput):
 
 
 class PlanCostsOfMonth(ToolOutput):
-    """Totals are of all seats, also of those that are cut: the seats that are shown cost most."""
+    """
+    The result of the tool. Totals include all seats. If seats are left out, the most expensive ones are shown.
+    """
 
     month: str
     zone: str
@@ -178,13 +187,14 @@ def _idle_seat(each: IdleSeat) -> IdleSeatLine:
 def _text(content: PlanCostsOfMonth) -> str:
     total = content.total
     parts = [
-        f"{content.month} ({content.zone}), in {content.currency}: paid {money_text(total.paid)}, of it fees "
-        f"{money_text(total.fees)}, beyond what is included {money_text(total.overage)}, and calls of no plan "
-        f"{money_text(total.metered)}. What plans include was worth {money_text(total.included_value)} at list "
-        "prices: nobody paid that, and it is in no other sum."
+        f"{content.month} ({content.zone}), in {content.currency}: paid {money_text(total.paid)}, "
+        f"which is {money_text(total.fees)} for fees, {money_text(total.overage)} for extra usage, "
+        f"and {money_text(total.metered)} for calls outside of plans. The usage included in plans is "
+        f"worth {money_text(total.included_value)} at list prices; this is not a payment and not part "
+        "of any other sum."
     ]
     if not content.plans:
-        parts.append("No plan of an assistant has a seat in this month.")
+        parts.append("No plan has a seat in this month.")
     else:
         rows = [
             [
@@ -200,10 +210,10 @@ def _text(content: PlanCostsOfMonth) -> str:
             [cell(each.user), cell(each.plan), money_text(each.fee), each.first_day, each.last_day]
             for each in content.idle_seats[:MAX_TABLE_ROWS]
         ]
-        parts.append("Seats without a call in a billing cycle that ended in the month:")
+        parts.append("Seats without calls in a billing cycle that ended in the month:")
         parts.append(table(["user", "plan", "fee", "from", "to"], idle))
     if content.truncated:
-        parts.append(f"There are {content.seat_count} seats: raise limit to see more of them.")
+        parts.append(f"There are {content.seat_count} seats; raise limit to see more.")
     return "\n\n".join(parts)
 
 
@@ -211,8 +221,9 @@ TOOL = Tool(
     name="get_plan_costs",
     title="Plans of assistants",
     description=(
-        "What seats of assistants came to in a month: what was paid (fees, beyond what is included, calls of no plan), "
-        "and apart from it the value of what plans include; the seats, and which of them had no call."
+        "Costs of assistants' seats in a month: what was paid (fees, extra usage, calls outside of "
+        "plans), and separately the value of the included usage; also the seats, and the seats "
+        "without calls."
     ),
     takes=PlanCostsQuestion,
     gives=PlanCostsOfMonth,

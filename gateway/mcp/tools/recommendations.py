@@ -1,4 +1,4 @@
-"""What the same work could cost less: recommendations with the formula behind each, and what they would save."""
+"""The tool get_optimize_recs: recommendations, their savings and the formulas behind them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from spool.registry.recommendations import Processing, Recommendation
 
 NAME = "get_optimize_recs"
 MOST = 50
-_TEXT = 400  # characters of a description, a formula, an assumption
-_MOST_VALUES = 10  # of one dimension
-_MOST_NAME = 100  # characters of a value, a model, an assignee
+_TEXT = 400  # maximum characters of a description, a formula or an assumption
+_MOST_VALUES = 10  # maximum values of a dimension
+_MOST_NAME = 100  # maximum characters of a value, a model or an assignee
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 
 Concerning = Annotated[
     dict[str, list[str]],
     msgspec.Meta(
-        description='Only recommendations about one of these values, by dimension: {"team": ["search"]}',
+        description='Only recommendations about these values, by dimension: {"team": ["search"]}',
     ),
 ]
 
@@ -47,17 +47,19 @@ Concerning = Annotated[
 class RecommendationsQuestion(ToolInput):
     type: Annotated[
         str | None,
-        msgspec.Meta(description="Only this type (get_reference_info recommendation_types); default: all"),
+        msgspec.Meta(
+            description="Only this type (see get_reference_info recommendation_types); default: all"
+        ),
     ] = None
-    status: Annotated[list[Status], msgspec.Meta(description="Any of these; default: what nobody closed")] = (
-        msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
-    )
+    status: Annotated[
+        list[Status], msgspec.Meta(description="Only these statuses; default: all that are not closed")
+    ] = msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
     filters: Concerning = msgspec.field(default_factory=dict)
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 10
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rows")] = 10
 
 
 class ProcessedBy(ToolOutput):
-    """Null is unknown, or any; `mode` "" is the standard one."""
+    """How calls are processed. Null is unknown or any; `mode` "" is standard."""
 
     model: str | None
     provider: str | None
@@ -66,9 +68,11 @@ class ProcessedBy(ToolOutput):
 
 class RecommendationLine(ToolOutput):
     """
-    Exact decimal text in dollars. `spent` is what the work cost from `first_day` to `last_day`,
-    `monthly_savings` what a month would save beside the larger recommendations. `dimensions` are whose work
-    it is about, each with its first values. `link` is its page of the console, empty where that is not known.
+    A recommendation. Amounts are exact decimal text in dollars.
+
+    `spent` is the cost of the calls from `first_day` to `last_day`. `monthly_savings` are in addition to
+    those of larger recommendations. `dimensions` tell whose calls it concerns, with the first values of each.
+    `link` is its console page, or "".
     """
 
     id: str
@@ -94,7 +98,7 @@ class RecommendationLine(ToolOutput):
 
 
 class Recommendations(ToolOutput):
-    """The total is of every recommendation of the question, also of those that are cut."""
+    """The result of the tool. The total includes every recommendation that matches, also those left out."""
 
     currency: str
     recommendations: list[RecommendationLine]
@@ -139,13 +143,13 @@ async def _check(
     asking: Asking[InstallationServices],
     found: Sequence[Recommendation],
 ) -> None:
-    """Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger know."""
+    """Raise Invalid for a dimension that recommendations do not have, or a value that never occurred."""
     ledger = asking.ledger
     known = recommendation_dimensions(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(
-                f"recommendations are not told apart by {clean(name)}{suggestion(name, known)}: "
+                f"recommendations cannot be filtered by {clean(name)}{suggestion(name, known)}: "
                 f"{', '.join(known)}"
             )
         there = {value for each in found for value in each.saving.dimensions.get(name, ())}
@@ -201,15 +205,17 @@ def _named(name: str | None) -> str | None:
 def _text(content: Recommendations) -> str:
     parts = [
         f"{content.recommendation_count} recommendations; together they would save "
-        f"{money_text(content.total_monthly_savings)} {content.currency} a month."
+        f"{money_text(content.total_monthly_savings)} {content.currency} per month."
     ]
     if not content.recommendation_count:
         types = (
-            f"there are {', '.join(map(cell, content.types))}"
+            f"the types are {', '.join(map(cell, content.types))}"
             if content.types
-            else "there is none of this status"
+            else "none has this status"
         )
-        parts.append(f"None matches: {types}. get_realized_savings tells of those that were followed.")
+        parts.append(
+            f"No recommendation matches: {types}. get_realized_savings shows those that were followed."
+        )
     rows = [
         [
             cell(each.title),
@@ -233,7 +239,7 @@ def _text(content: Recommendations) -> str:
         ]
         parts.append(table([*columns, "status"], rows))
     if content.truncated or len(content.recommendations) > MAX_TABLE_ROWS:
-        parts.append("There are more: see the structured content, raise limit, or ask for one type.")
+        parts.append("There are more; see the structured content, raise limit, or name one type.")
     return "\n\n".join(parts)
 
 
@@ -241,11 +247,10 @@ TOOL = Tool(
     name=NAME,
     title="Recommendations",
     description=(
-        "What the same work could cost less: each recommendation with what it would save in a month, the "
-        "formula and "
-        "the assumptions behind that, how sure it is, and whose work it is about. The largest first; "
-        "default: 10 that "
-        "are not closed. What was saved after they were followed is in get_realized_savings."
+        "Possible savings: each recommendation with its monthly savings, the formula and "
+        "assumptions, its confidence, and whose calls it concerns. Largest first; default: 10 that "
+        "are not closed. For savings after people followed a recommendation, use "
+        "get_realized_savings."
     ),
     takes=RecommendationsQuestion,
     gives=Recommendations,

@@ -1,4 +1,4 @@
-"""What providers billed against what was counted, with what explains the difference."""
+"""The tool get_reconciliation: provider bills against counted costs, and the causes of differences."""
 
 from __future__ import annotations
 
@@ -25,19 +25,23 @@ from spool.ledger import money
 from spool.turns.threads import ordered
 
 MOST_PROVIDERS = 5
-MOST_CAUSES = 5  # of one provider
-_TEXT = 200  # characters of evidence and advice
+MOST_CAUSES = 5  # per provider
+_TEXT = 200  # maximum characters of evidence and advice
 
 
 class ReconciliationQuestion(ToolInput):
-    month: Annotated[str | None, msgspec.Meta(description="YYYY-MM of UTC; default: this month")] = None
-    provider: Annotated[str | None, msgspec.Meta(description="Default: all with a statement")] = None
-    by: Annotated[Literal["day", "model", "key"], msgspec.Meta(description="What rows tell apart")] = "model"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=50, description="Rows of each provider")] = 10
+    month: Annotated[str | None, msgspec.Meta(description="Month, YYYY-MM (UTC); default: this month")] = None
+    provider: Annotated[
+        str | None, msgspec.Meta(description="Only this provider; default: all with a bill")
+    ] = None
+    by: Annotated[Literal["day", "model", "key"], msgspec.Meta(description="Dimension of the rows")] = "model"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=50, description="Maximum number of rows per provider")] = 10
 
 
 class BilledLine(ToolOutput):
-    """Exact decimal text: billed is counted, and the parts volume, rate, other and own. `name` null is unknown."""
+    """
+    A row. Amounts are exact decimal text: billed = counted + volume + rate + other + own. `name` null is unknown.
+    """
 
     name: str | None
     billed: str
@@ -53,7 +57,7 @@ class BilledLine(ToolOutput):
 
 
 class ExplainedDifference(ToolOutput):
-    """A cause with its part of the difference."""
+    """A cause and its part of the difference."""
 
     cause: str
     amount: str
@@ -64,8 +68,9 @@ class ExplainedDifference(ToolOutput):
 
 class ReconciledProvider(ToolOutput):
     """
-    `rest` is every row that is not shown, so that rows and rest add up to total. `not_compared` are days that
-    are not settled, or have no statement: they are in no sum.
+    A provider. `rest` sums the rows that are not shown, so rows and rest equal the total.
+
+    `not_compared` counts days that are not final or have no bill; no sum includes them.
     """
 
     provider: str
@@ -78,7 +83,7 @@ class ReconciledProvider(ToolOutput):
 
 
 class ReconciledMonths(ToolOutput):
-    """`without_statement` is what was counted of providers that no statement tells of."""
+    """The result of the tool. `without_statement` is the counted cost of providers without a bill."""
 
     month: str
     zone: str
@@ -102,7 +107,10 @@ async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> T
     if wanted is not None and wanted not in names:
         known = ", ".join(map(clean, names)) or "none"
         hint = suggestion(wanted, names)
-        raise Invalid(f"no statement of {found.month.name} is of {clean(wanted)}{hint}; there are: {known}")
+        raise Invalid(
+            f"{found.month.name} has no bill from {clean(wanted)}{hint}; the providers with bills are: "
+            f"{known}"
+        )
     chosen = [each for each in found.providers if wanted in (None, each.provider)]
     chosen.sort(key=lambda each: (-abs(each.total.difference), each.provider))
 
@@ -129,7 +137,7 @@ def _month(text: str) -> CalendarMonth:
     try:
         return CalendarMonth.of(text)
     except (ValueError, OverflowError):
-        raise Invalid("month must be written as a year and a month, such as 2026-10") from None
+        raise Invalid("month must be a year and a month, such as 2026-10") from None
 
 
 def _provider(found: Reconciliation, by: str, count: int) -> ReconciledProvider:
@@ -157,7 +165,7 @@ def _name(line: Line, by: str) -> str | None:
 
 
 def _line(lines: Sequence[Line], name: str | None) -> BilledLine:
-    """These lines as one."""
+    """Sum these lines into one."""
     return BilledLine(
         name=name,
         billed=money.text(sum(line.billed for line in lines)),
@@ -183,20 +191,20 @@ def _cause(claim: Claim) -> ExplainedDifference:
 def _text(content: ReconciledMonths) -> str:
     if not content.providers:
         return (
-            f"{content.month}: no statement of a provider was imported, so nothing can be compared; "
-            f"{money_text(content.without_statement)} {content.currency} were counted."
+            f"{content.month}: no provider bill was imported, so nothing can be compared; counted "
+            f"costs are {money_text(content.without_statement)} {content.currency}."
         )
     parts = [
-        f"{content.month} ({content.zone}): {content.provider_count} providers with statements, in "
-        f"{content.currency}. "
-        f"Counted without a statement: {money_text(content.without_statement)}."
+        f"{content.month} ({content.zone}): {content.provider_count} providers with bills, in "
+        f"{content.currency}. Counted without a bill: {money_text(content.without_statement)}."
     ]
     for each in content.providers:
         total = each.total
         parts.append(
-            f"{cell(each.provider)}: billed {money_text(total.billed)}, counted {money_text(total.counted)}, "
-            f"difference {money_text(total.difference)}, of it unexplained {money_text(total.unexplained)}; "
-            f"{each.not_compared} days are not compared yet."
+            f"{cell(each.provider)}: billed {money_text(total.billed)}, counted "
+            f"{money_text(total.counted)}, difference {money_text(total.difference)}, of which "
+            f"{money_text(total.unexplained)} is unexplained; {each.not_compared} days are not "
+            "compared yet."
         )
         rows = [
             [
@@ -212,7 +220,7 @@ def _text(content: ReconciledMonths) -> str:
         for claim in each.causes:
             parts.append(f"{claim.cause} ({claim.sure}): {money_text(claim.amount)}. {cell(claim.evidence)}")
     if content.truncated:
-        parts.append("There is more: ask for one provider, or raise limit.")
+        parts.append("There are more; name one provider, or raise limit.")
     return "\n\n".join(parts)
 
 
@@ -220,10 +228,9 @@ TOOL = Tool(
     name="get_reconciliation",
     title="Billed against counted",
     description=(
-        "How what providers billed in a month compares with what was counted: the difference split exactly "
-        "into "
-        "volume, rate, other and own, its causes with evidence, by day, model or key. Default: this month, "
-        "by model."
+        "Provider bills of a month against counted costs: the difference split exactly into volume, "
+        "rate, other and own, and its causes with evidence, by day, model or key. Default: this "
+        "month, by model."
     ),
     takes=ReconciliationQuestion,
     gives=ReconciledMonths,

@@ -1,4 +1,6 @@
-"""What the words of questions and answers mean: costs, measures, ranges, recommendations."""
+"""
+The tool get_reference_info: meanings of the words that other tools use, such as cost types and measures.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,26 @@ ReferenceType = Literal[
 ]
 
 _MEASURES = {
-    "cost": f"{CURRENCY_UNIT}, of the cost_type that is asked for",
-    "calls": "AI calls, failed ones and those that a cache answered, too",
-    "tokens": "input and output that a provider counted",
+    "cost": f"{CURRENCY_UNIT}, of the requested cost_type",
+    "calls": "AI calls, including failed calls and calls answered from a cache",
+    "tokens": "input and output tokens that a provider counted",
     "errors": "calls that failed",
     "cost_per_call": f"{CURRENCY_UNIT} divided by all calls",
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
     "usage": f"the quantity of a meter, in its own unit: {', '.join(METERS)}",
 }
 _CHANGES = {
-    "more_calls": "more or fewer calls of a group, at its old cost of a call",
-    "larger_calls": "more or fewer tokens in each call, at the group's old cost of a token",
-    "other_kinds": "other models or kinds of tokens, such as more output, each at its old price",
-    "prices": "the same kind of token of the same model costs more or less",
-    "new": "groups with calls in the later time alone",
-    "gone": "groups with calls in the earlier time alone",
+    "more_calls": "more or fewer calls of a group, at its earlier cost per call",
+    "larger_calls": "more or fewer tokens per call, at the group's earlier cost per token",
+    "other_kinds": "other models or token types, such as more output, each at its earlier price",
+    "prices": "the same token type of the same model costs more or less",
+    "new": "groups with calls only in the later range",
+    "gone": "groups with calls only in the earlier range",
 }
 
 
 class ReferenceQuestion(ToolInput):
-    reference_type: Annotated[ReferenceType, msgspec.Meta(description="Which words to explain")]
+    reference_type: Annotated[ReferenceType, msgspec.Meta(description="Words to explain")]
 
 
 class Explained(ToolOutput):
@@ -57,7 +59,7 @@ class Reference(ToolOutput):
 
 async def run(asked: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if asked.reference_type == "dimensions":
-        of_bills = {name: f"{what} (billed money alone)" for name, what in BILLED_DIMENSIONS.items()}
+        of_bills = {name: f"{what} (only for billed costs)" for name, what in BILLED_DIMENSIONS.items()}
         meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
         meant = _WORDS[asked.reference_type](asking)
@@ -87,9 +89,9 @@ TOOL = Tool(
     name="get_reference_info",
     title="What words mean",
     description=(
-        "What the words of the other tools mean: cost_types, measures, date_ranges with their days now, "
-        "dimensions, "
-        "recommendation_types, and changes, the parts that compare_costs splits a change into."
+        "Meanings of the words that other tools use: cost_types, measures, date_ranges with their "
+        "current days, dimensions, recommendation_types, and changes (the parts into which "
+        "compare_costs splits a change)."
     ),
     takes=ReferenceQuestion,
     gives=Reference,

@@ -1,6 +1,8 @@
 """
-What is known of devices, clusters, connections, keys and the accounts of statements: names, states, tags and recent
-costs, all as one kind of row. Nothing secret is among it: no secret of a key, no digest, no address of a device.
+The tool get_resource_metadata: devices, clusters, connections, keys and billed accounts, as rows of one kind.
+
+Rows have names, states, tags and recent costs. They contain no secret or digest of a key, and no address
+of a device.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.threads import ordered
 
 DAYS = 30
-# By kind the dimension of the ledger by which its rows have costs.
+# by kind: the dimension of costs that names its rows
 COSTED_BY: Mapping[str, str] = {"device": "device", "key": "sender"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRow:
-    """Times are epoch seconds. `calls` and `cost` (units of money) are of the last 30 days, None if not known."""
+    """
+    A row. Times are epoch seconds. `calls` and `cost` (in money units) are of the last 30 days; None if unknown.
+    """
 
     kind: str
     id: str
@@ -52,7 +56,7 @@ class ResourceRow:
     cost: int | None = None
 
     def value(self, name: str) -> str:
-        """Return the value under the name of a filter; "" if there is none."""
+        """Return the value for a filter name, or ""."""
         match name:
             case "state" | "provider" | "account":
                 return str(getattr(self, name))
@@ -135,7 +139,7 @@ async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
 
 
 async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
-    """An account has a row for each source and provider that tells of it."""
+    """Return a row for each account, source and provider of the imported bills."""
     found: dict[str, ResourceRow] = {}
     for each in await services.require_registry().statements.statements():
         id = f"{each.source}/{each.provider}/{each.account}"
@@ -164,7 +168,7 @@ KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]
 
 
 async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, int]]:
-    """Calls and cost of the last 30 days by the id of a row; empty where a kind has none."""
+    """Return calls and cost of the last 30 days by row id; empty for a kind without costs."""
     dimension = COSTED_BY.get(kind)
     if dimension is None:
         return {}
@@ -180,7 +184,7 @@ def _calls_and_cost(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
 
 
 def _shown_host(name: str) -> str:
-    """A host name; empty for an address."""
+    """Return a host name, or "" for an IP address, which must not be shown."""
     try:
         ip_address(name)
     except ValueError:
@@ -190,7 +194,7 @@ def _shown_host(name: str) -> str:
 
 NAME = "get_resource_metadata"
 MOST = 100
-MOST_TAGS = 8  # of a row in a list; one row that is asked by its id has all
+MOST_TAGS = 8  # per row of a list; a row requested by id has all its tags
 MOST_FACETS = 10
 _MOST_NAME = 200
 _FIELDS = ("state", "provider", "service", "region", "account", "team", "user")
@@ -201,23 +205,28 @@ Kind = Literal["device", "cluster", "connection", "key", "account"]
 
 
 class ResourceQuestion(ToolInput):
-    kind: Annotated[
-        Kind | None, msgspec.Meta(description="What to list; default: how many there are of each")
-    ] = None
+    kind: Annotated[Kind | None, msgspec.Meta(description="Kind to list; default: counts of every kind")] = (
+        None
+    )
     match: Annotated[
         str | None, msgspec.Meta(description="Only ids and names that contain this text, in any case")
     ] = None
     filters: Annotated[
         dict[str, list[str]],
         msgspec.Meta(
-            description=f"Values by {', '.join(_FIELDS)} or tag:NAME; ! before a name excludes, an empty text is none"
+            description=(
+                f"Values by {', '.join(_FIELDS)} or tag:NAME; ! before a name excludes, an empty text "
+                "means no value"
+            )
         ),
     ] = msgspec.field(default_factory=dict)
-    id: Annotated[str | None, msgspec.Meta(description="One of them, by its id, with all its tags")] = None
-    sort: Annotated[Sorted, msgspec.Meta(description="The largest, the first or the newest first")] = "cost"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 25
+    id: Annotated[str | None, msgspec.Meta(description="Id of one row, to see all its tags")] = None
+    sort: Annotated[
+        Sorted, msgspec.Meta(description="Order: largest cost first, by name, or newest first")
+    ] = "cost"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rows")] = 25
     cursor: Annotated[
-        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+        str | None, msgspec.Meta(description="next_cursor of an earlier call with the same arguments")
     ] = None
 
 
@@ -228,8 +237,10 @@ class ResourceOwner(ToolOutput):
 
 class ResourceLine(ToolOutput):
     """
-    `cost_30d` is exact decimal text in dollars, null for a kind that no call names. Of many tags the first by
-    name are shown; `tag_count` is how many there are.
+    A row.
+
+    `cost_30d` is exact decimal text in dollars, null for kinds that calls do not name. A row in a list shows
+    its first tags by name; `tag_count` is their number.
     """
 
     kind: str
@@ -252,7 +263,7 @@ class ResourceLine(ToolOutput):
 
 
 class Facet(ToolOutput):
-    """How many rows of the question have a value; null is none."""
+    """The number of matching rows with a value; null is no value."""
 
     value: str | None
     rows: int
@@ -260,8 +271,10 @@ class Facet(ToolOutput):
 
 class ResourceMetadata(ToolOutput):
     """
-    `total` counts the rows of the question, also of those that are not on this page; `untagged` those of
-    them that lack a chosen tag. Without a kind there are `counts` alone.
+    The result of the tool.
+
+    `total` counts all matching rows, including other pages. `untagged` counts those without a configured tag.
+    Without a kind, the result has only `counts`.
     """
 
     counts: dict[str, int]
@@ -307,7 +320,7 @@ class _Page:
     first: int
     now: str
     link: str
-    tags: Sequence[str]  # those that the ledger keeps apart
+    tags: Sequence[str]  # the tags by which costs can be grouped
     people: People
 
     def answer(
@@ -340,7 +353,7 @@ class _Page:
 
 
 def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
-    """The rows of a question. Invalid for a filter or a value that none of them has."""
+    """Return the matching rows. Raises Invalid for an unknown filter, or a value that no row has."""
     if asked.id is not None:
         found = [each for each in known if each.id == asked.id]
         if not found:
@@ -419,9 +432,7 @@ def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
 
 def _counts_text(content: ResourceMetadata) -> str:
     rows = [[kind, f"{count:,}"] for kind, count in content.counts.items()]
-    return (
-        f"{content.total:,} resources are known. As of {content.as_of}.\n\n{table(['kind', 'number'], rows)}"
-    )
+    return f"{content.total:,} resources. As of {content.as_of}.\n\n{table(['kind', 'number'], rows)}"
 
 
 def _cells(line: ResourceLine) -> list[str]:
@@ -432,10 +443,11 @@ def _cells(line: ResourceLine) -> list[str]:
 
 def _text(content: ResourceMetadata, asked: ResourceQuestion) -> str:
     parts = [
-        f"{content.total:,} of the kind {asked.kind}; costs are those of the last {DAYS} days. As of {content.as_of}."
+        f"{content.total:,} rows of kind {asked.kind}; costs are of the last {DAYS} days. As of "
+        f"{content.as_of}."
     ]
     if asked.kind not in COSTED_BY:
-        parts.append(f"No call names a {asked.kind}, so its costs are not known here.")
+        parts.append(f"Calls do not name a {asked.kind}, so its costs are unknown.")
     rows = [_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
     if rows:
         parts.append(
@@ -444,9 +456,7 @@ def _text(content: ResourceMetadata, asked: ResourceQuestion) -> str:
     if len(content.rows) > MAX_TABLE_ROWS:
         parts.append(f"{len(content.rows) - MAX_TABLE_ROWS} more rows are in the structured content.")
     if content.truncated:
-        parts.append(
-            "Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question."
-        )
+        parts.append("For the next rows, repeat the call with cursor = next_cursor, or narrow the query.")
     return "\n\n".join(parts)
 
 
@@ -454,9 +464,9 @@ TOOL = Tool(
     name=NAME,
     title="Resource metadata",
     description=(
-        "What is known of devices, clusters, billing connections, keys and accounts of statements: state, owner, "
-        "region, tags, when each was seen, and what its calls cost in the last 30 days. Default: how many there are "
-        "of each kind."
+        "Devices, clusters, billing connections, keys and billed accounts: state, owner, region, "
+        "tags, when each was last seen, and the cost of its calls in the last 30 days. Default: the "
+        "number of each kind."
     ),
     takes=ResourceQuestion,
     gives=ResourceMetadata,

@@ -1,4 +1,4 @@
-"""What recommendations saved after they were followed."""
+"""The tool get_realized_savings: savings after recommendations were followed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class SavingsQuestion(ToolInput):
     type: Annotated[
         str | None, msgspec.Meta(description="Only recommendations of this type; default: all")
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rows")] = 20
 
 
 class SavingLine(ToolOutput):
     """
-    `realized` is what was saved on the days from `since` until before `until`, null while that is not known;
-    `promised` is what a month was expected to save when it was addressed.
+    A recommendation that was addressed.
+
+    `realized` is the amount saved from `since` until before `until`, null if not known yet. `promised` is the
+    monthly saving expected when it was addressed.
     """
 
     id: str
@@ -44,7 +46,9 @@ class SavingLine(ToolOutput):
 
 
 class RealizedSavings(ToolOutput):
-    """Totals are of every addressed recommendation of the question, also of those that are cut."""
+    """
+    The result of the tool. Totals include every addressed recommendation that matches, also those left out.
+    """
 
     currency: str
     savings: list[SavingLine]
@@ -102,15 +106,17 @@ def _line(each: Recommendation) -> SavingLine:
 
 def _text(content: RealizedSavings) -> str:
     parts = [
-        f"{content.saving_count} recommendations were addressed; they saved "
-        f"{money_text(content.total_realized)} "
-        f"{content.currency} so far, and were expected to save {money_text(content.total_promised)} a month."
+        f"{content.saving_count} recommendations were addressed; they have saved "
+        f"{money_text(content.total_realized)} {content.currency} so far, and were expected to save "
+        f"{money_text(content.total_promised)} per month."
     ]
     if not content.saving_count:
         types = (
-            f"there are {', '.join(map(cell, content.types))}" if content.types else "none was addressed yet"
+            f"the types are {', '.join(map(cell, content.types))}"
+            if content.types
+            else "none has been addressed yet"
         )
-        parts.append(f"None matches: {types}. get_optimize_recs lists what could be saved.")
+        parts.append(f"No recommendation matches: {types}. get_optimize_recs lists possible savings.")
     rows = [
         [
             cell(each.title),
@@ -125,7 +131,7 @@ def _text(content: RealizedSavings) -> str:
         columns = ["recommendation", "type", f"saved ({content.currency})", "days", "promised a month"]
         parts.append(table(columns, rows))
     if content.truncated or len(content.savings) > MAX_TABLE_ROWS:
-        parts.append("There are more: see the structured content, raise limit, or ask for one type.")
+        parts.append("There are more; see the structured content, raise limit, or name one type.")
     return "\n\n".join(parts)
 
 
@@ -133,9 +139,8 @@ TOOL = Tool(
     name="get_realized_savings",
     title="Realized savings",
     description=(
-        "What recommendations saved after people followed them, beside what they had promised. The largest "
-        "first; "
-        "default: 20. What could be saved and was not yet is in get_optimize_recs."
+        "Savings after people followed recommendations, next to the expected savings. Largest first; "
+        "default: 20. For savings that are still possible, use get_optimize_recs."
     ),
     takes=SavingsQuestion,
     gives=RealizedSavings,

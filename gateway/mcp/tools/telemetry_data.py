@@ -1,4 +1,4 @@
-"""The records of one unit-cost stream, each with its present total."""
+"""The tool get_telemetry_data: the records of one unit-cost stream, each with its current total."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from spool.streams import Stream, Total, TotalsPart
 from spool.turns.threads import ordered
 
 NAME = "get_telemetry_data"
-_MOST_VALUES = 5  # of one dimension of a record
+_MOST_VALUES = 5  # maximum values of a dimension per record
 _EXACT = Context(prec=100)
 
 
 class TelemetryQuestion(ToolInput):
-    stream: Annotated[str, msgspec.Meta(description="Name of a stream, as get_telemetry_streams gives it")]
+    stream: Annotated[str, msgspec.Meta(description="Name of a stream, from get_telemetry_streams")]
     date_range: DateRange = "last_30_days"
     dimensions: Annotated[
         dict[str, list[str]],
         msgspec.Meta(description='Values by dimension of the stream, such as {"customer": ["acme"]}'),
     ] = msgspec.field(default_factory=dict)
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Records of the answer")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Maximum number of records")] = 20
     cursor: Annotated[
-        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+        str | None, msgspec.Meta(description="next_cursor of an earlier call with the same arguments")
     ] = None
 
 
 class TelemetryLine(ToolOutput):
-    """`value` is exact decimal text; of a dimension with many values some are shown."""
+    """A record. `value` is exact decimal text. Only the first values of a dimension are shown."""
 
     start: str
     element_name: str | None
@@ -50,7 +50,9 @@ class TelemetryLine(ToolOutput):
 
 
 class TelemetryData(ToolOutput):
-    """`total` is the sum of the records on this page and of `other`, which are all that are not on it."""
+    """
+    The result of the tool. `total` is the sum of the records on this page and of `other`, which are on other pages.
+    """
 
     stream: str
     type: str
@@ -90,7 +92,7 @@ def _named(streams: Sequence[Stream], name: str) -> Stream:
             return stream
     names = [stream.name for stream in streams]
     raise Invalid(
-        f"there is no stream {clean(name)}{suggestion(name, names)}; get_telemetry_streams lists them"
+        f"there is no stream {clean(name)}{suggestion(name, names)}; list them with get_telemetry_streams"
     )
 
 
@@ -107,7 +109,7 @@ class _Page:
     now: float
 
     def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
-        """The page of what is in this part, the newest first."""
+        """Write the page of records, newest first."""
         found = ordered(
             filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
         )
@@ -144,7 +146,7 @@ class _Page:
             f"{content.total}. As of {content.as_of}."
         ]
         if not content.record_count:
-            parts.append("No record matches: try a longer date_range, or leave dimensions out.")
+            parts.append("No record matches; try a longer date_range, or omit dimensions.")
         rows = [
             [each.start[:16], cell(each.element_name or "-"), _dimensions_text(each.dimensions), each.value]
             for each in content.records[:MAX_TABLE_ROWS]
@@ -157,7 +159,7 @@ class _Page:
             )
         if content.truncated:
             parts.append(
-                "Repeat the arguments with cursor = next_cursor for the next records, or narrow the question."
+                "For the next records, repeat the call with cursor = next_cursor, or narrow the query."
             )
         return "\n\n".join(parts)
 
@@ -192,9 +194,9 @@ TOOL = Tool(
     name=NAME,
     title="Records of a unit-cost stream",
     description=(
-        "The records of one unit-cost stream in a time, the newest first, each with its present total, and "
-        "their sum. "
-        "With get_cost_data of the same time it tells a cost per unit. Default: the last 30 days, 20 records."
+        "The records of one unit-cost stream in a time range, newest first, each with its current "
+        "total, and their sum. Together with get_cost_data for the same range it gives a cost per "
+        "unit. Default: the last 30 days, 20 records."
     ),
     takes=TelemetryQuestion,
     gives=TelemetryData,

@@ -1,4 +1,4 @@
-"""Which unit-cost streams there are: figures of the business beside which costs can be set."""
+"""The tool get_telemetry_streams: unit-cost streams, which are business numbers to relate costs to."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, page, suggestion, tab
 from spool.streams import Stream
 
 MOST = 100
-MAX_SHOWN = 200  # characters of a name
+MAX_SHOWN = 200  # maximum characters of a name
 
 
 class StreamsQuestion(ToolInput):
     match: Annotated[
         str | None, msgspec.Meta(description="Only names that contain this text, in any case")
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Streams of the answer")] = 50
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of streams")] = 50
 
 
 class StreamLine(ToolOutput):
-    """`granularity` and `dimensions` are null while no record was sent that fixes them."""
+    """A stream. `granularity` and `dimensions` are null until the first record defines them."""
 
     name: str
     type: str
@@ -62,7 +62,9 @@ def _line(stream: Stream) -> StreamLine:
 
 
 def _text(content: Streams, hint: str) -> str:
-    parts = [f"{content.stream_count} unit-cost streams{hint}. get_telemetry_data gives the records of one."]
+    parts = [
+        f"{content.stream_count} unit-cost streams{hint}. Use get_telemetry_data for the records of one."
+    ]
     rows = [
         [cell(each.name), each.type, (each.granularity or "-").lower(), _names(each.dimensions)]
         for each in content.streams[:MAX_TABLE_ROWS]
@@ -70,7 +72,7 @@ def _text(content: Streams, hint: str) -> str:
     if rows:
         parts.append(table(["stream", "type", "granularity", "dimensions"], rows))
     if content.truncated or len(content.streams) > MAX_TABLE_ROWS:
-        parts.append("There are more: see the structured content, raise limit, or use match.")
+        parts.append("There are more; see the structured content, raise limit, or use match.")
     return "\n\n".join(parts)
 
 
@@ -82,9 +84,8 @@ TOOL = Tool(
     name="get_telemetry_streams",
     title="Unit-cost streams",
     description=(
-        "Which unit-cost streams there are: telemetry by which costs are allocated, and metrics such as "
-        "customers or "
-        "orders, beside which a cost per unit can be told. By name; default: 50."
+        "The unit-cost streams: telemetry by which costs are allocated, and metrics such as "
+        "customers or orders for a cost per unit. Ordered by name; default: 50."
     ),
     takes=StreamsQuestion,
     gives=Streams,

@@ -40,7 +40,7 @@ async def two_namespaces(assistant: Assistant) -> None:
 async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> None:
     """Of every namespace, or of one; an earlier version by its number."""
     nothing = await assistant.call(TOOL)
-    assert "No definition was published" in nothing["content"][0]["text"]
+    assert "No definition is published" in nothing["content"][0]["text"]
     await two_namespaces(assistant)
     found = await assistant.content(TOOL)
     versions = [(each["namespace"], each["version"], each["is_in_force"]) for each in found["versions"]]
@@ -71,7 +71,7 @@ async def test_wrong_names_are_told_with_the_nearest(assistant: Assistant) -> No
     assert "did you mean Who pays" in await assistant.mistake(TOOL, dimension="who pay")
     assert "no such version" in await assistant.mistake(TOOL, version=3)
     assert ">= 1" in await assistant.mistake(TOOL, version=0)
-    assert "not one of ours" in await assistant.mistake(TOOL, cursor="x")
+    assert "cursor is invalid" in await assistant.mistake(TOOL, cursor="x")
 
 
 async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> None:

@@ -26,7 +26,7 @@ async def filtered(assistant: Assistant, asked: dict[str, Any]) -> None:
     for tool in ("get_cost_data", "compare_costs"):
         wrong = await assistant.mistake(tool, **asked, filters={"charge": ["usages"]})
         assert (
-            "no billed money of this time has the charge usages" in wrong and "did you mean usage" in wrong
+            "no billed costs in this time have the charge usages" in wrong and "did you mean usage" in wrong
         ), wrong
     counted = {**asked, "cost_type": "real_cost"}
     assert "no dimension charge" in await assistant.mistake(
@@ -69,7 +69,7 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     assert {("usage", "gpt-4o"): "0.25", ("usage", "o3"): "1.5"} == lines
     assert "no dimension charge" in await assistant.mistake("get_cost_data", group_by=["charge"])
     await filtered(assistant, asked)
-    assert "money alone" in await assistant.mistake("get_cost_data", **asked, measure="calls")
+    assert "has only costs" in await assistant.mistake("get_cost_data", **asked, measure="calls")
     filled = await assistant.content("get_cost_data", **{**asked, "group_by": ["basis"]}, missing="counted")
     assert {"value"} == {line["group"]["basis"] for line in filled["rows"]}  # every call has a bill
     assert any("where a bill is missing" in note for note in filled["notes"])

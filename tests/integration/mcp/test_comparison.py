@@ -45,4 +45,4 @@ async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
     assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
     wrong = {"start": "2026-02-02", "end": "2026-02-01"}
-    assert "begin before it ends" in await assistant.mistake("compare_costs", baseline=wrong)
+    assert "must be before its end" in await assistant.mistake("compare_costs", baseline=wrong)

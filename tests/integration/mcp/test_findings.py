@@ -86,7 +86,10 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     assert [spike.id] == await ids(category="spike")
     assert [spike.id] == await ids(limit=1)
     none = await assistant.call("get_insights", category="spikes")
-    assert f"None of that category; there are {SAVING.type}, spike." in none["content"][0]["text"]
+    assert (
+        f"No finding has this category; the categories are {SAVING.type}, spike."
+        in none["content"][0]["text"]
+    )
 
 
 async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
@@ -119,7 +122,7 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     assert "did you mean search" in await assistant.mistake("get_optimize_recs", filters={"team": ["serach"]})
     assert "did you mean team" in await assistant.mistake("get_optimize_recs", filters={"teams": ["search"]})
     none = await assistant.call("get_optimize_recs", type="batches")
-    assert f"None matches: there are batch, {SAVING.type}." in none["content"][0]["text"]
+    assert f"No recommendation matches: the types are batch, {SAVING.type}." in none["content"][0]["text"]
 
 
 async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:

@@ -351,7 +351,7 @@ async def test_writing_takes_a_scope_and_a_role(serve: Serve, tmp_path: Path) ->
         assert answer.status == 403
         assert 'scope="tollhouse.read tollhouse.write"' in challenge
         assert 'error="insufficient_scope"' in challenge and METADATA in challenge
-        assert "reading alone" in json.loads(answer.body)["error"]["message"]
+        assert "allows only reading" in json.loads(answer.body)["error"]["message"]
         answer = await door.ask(token(scope="other"))
         assert answer.status == 403
         assert 'scope="tollhouse.read"' in answer.headers["WWW-Authenticate"]

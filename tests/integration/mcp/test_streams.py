@@ -46,7 +46,7 @@ async def test_records_and_the_rest_add_up_to_the_total(assistant: Assistant) ->
     other = await assistant.mistake(
         "get_telemetry_data", stream="api-calls", date_range="today", cursor="2.00"
     )
-    assert "belongs to another question" in other
+    assert "belongs to other arguments" in other
 
 
 async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> None:

@@ -105,7 +105,7 @@ async def test_rows_and_the_rest_add_up_to_the_total(assistant: Assistant) -> No
     assert len(seen) == page["row_count"] == len({(line["period"], line["group"]["model"]) for line in seen})
     assert Decimal(total["cost"]) == sum(Decimal(line["cost"]) for line in seen)
     wrong = await assistant.mistake("get_cost_data", group_by=["team"], cursor="4.00")
-    assert "belongs to another question" in wrong
+    assert "belongs to other arguments" in wrong
 
 
 async def test_many_long_values_stay_within_the_bound(assistant: Assistant) -> None:
@@ -165,7 +165,7 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     assert 2 == await count(**{"&model": ["gpt", "o3"], "!model": ["gpt-4o"]})
     assert 1 == await count(**{"!&model": ["mini"], "!model": ["gpt-4o"], "&model": ["o"]})
     assert 1 == await count(**{"&model": ["gpt"], "model": ["gpt-4o-mini"]})
-    assert "no value in common" in await assistant.mistake(
+    assert "no value passes both filters" in await assistant.mistake(
         "get_cost_data", filters={"&model": ["mini"], "model": ["gpt-4o"]}
     )
     assert "no model contains claude" in await assistant.mistake(
@@ -178,7 +178,7 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     assert "did you mean team" in await assistant.mistake("get_dimension_values", dimension="teem")
     assert "view" in await assistant.mistake("get_cost_data", view="none of that name")
     late = await assistant.content("get_cost_data", date_range="last_7_days", filters={"model": ["o3"]})
-    assert ["no call of this time has the model o3", True] == [
+    assert ["no call in this time has the model o3", True] == [
         late["notes"][0],
         "get_org_context" in late["notes"][1],
     ]
@@ -189,14 +189,14 @@ async def test_wrong_questions_say_how_to_mend_them(assistant: Assistant) -> Non
     for asked, words in (
         ({"date_range": "last_year"}, "date_range"),
         ({"date_range": {"start": "November"}}, "must be a day such as"),
-        ({"date_range": {"start": "2026-11-02", "end": "2026-11-01"}}, "must begin before it ends"),
+        ({"date_range": {"start": "2026-11-02", "end": "2026-11-01"}}, "must be before its end"),
         ({"date_range": {"start": "2026-01-01", "end": "2026-06-01"}, "granularity": "hourly"}, "more than"),
         ({"group_by": ["model", "team", "user", "source"]}, "length <= 3"),
         ({"group_by": ["model", "model"]}, "twice"),
         ({"limit": 101}, "<= 100"),
         ({"limit": 0}, ">= 1"),
         ({"measure": "money"}, "money"),
-        ({"cursor": "x"}, "not one of ours"),
+        ({"cursor": "x"}, "cursor is invalid"),
     ):
         assert words in await assistant.mistake("get_cost_data", **asked)
 
@@ -291,8 +291,8 @@ async def test_usage_of_a_meter(assistant: Assistant) -> None:
     text = result["content"][0]["text"]
     assert "audio_seconds: 1,212.5 seconds" in text and "| audio_seconds (seconds) |" in text
     assert "$" not in found["unit"] and found["total"]["cost"]
-    assert "give both" in await assistant.mistake("get_cost_data", measure="usage")
-    assert "give both" in await assistant.mistake("get_cost_data", meter="web_searches")
+    assert "must be given together" in await assistant.mistake("get_cost_data", measure="usage")
+    assert "must be given together" in await assistant.mistake("get_cost_data", meter="web_searches")
     wrong = await assistant.mistake("get_cost_data", measure="usage", meter="guesses")
     assert "web_searches" in wrong and "output_images" in wrong
 

@@ -105,7 +105,7 @@ async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], n
         called = await ask("tools/call", name=name, arguments={})
         error = called["error"]
         assert error["code"] == -32602, way
-        assert "not enabled for this organization" in error["message"], way
+        assert "not enabled in this organization" in error["message"], way
         has_context = CONTEXT_URI in await listed(ask, "resources", "uri")
         read = await ask("resources/read", uri=CONTEXT_URI)
         assert (name != "get_org_context") == has_context == ("result" in read), way

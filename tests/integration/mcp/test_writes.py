@@ -114,7 +114,7 @@ async def test_the_organization_says_which_tools_there_are(open_assistant: OpenA
     asked = await assistant.ask("tools/call", {"name": "get_cost_data", "arguments": {}})
     error = json.loads(asked.body)["error"]
     assert error["code"] == -32602
-    assert "not enabled for this organization" in error["message"]
+    assert "not enabled in this organization" in error["message"]
     await table.decide("get_org_context", enabled=False, actor=ACTOR)
     await table.decide("set_org_context", enabled=True, actor=ACTOR)
     legacy = (await assistant.ask_legacy("tools/list"))["result"]["tools"]

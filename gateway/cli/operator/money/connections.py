@@ -114,7 +114,7 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 
 @connections.command()
 @click.argument("id")
-@click.option("--month", multiple=True, metavar="YYYY-MM", help="May repeat.")
+@click.option("--month", multiple=True, metavar="YYYY-MM", help="Filter by month; may repeat.")
 @paged
 @with_client
 def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:

@@ -35,7 +35,7 @@ list_command(
         "type": "Filter by type; `tollhouse recommendations types` lists them.",
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "open": "true: only recommendations that the last check found again. false: only closed ones.",
-        "confidence": f"{', '.join(CONFIDENCES)}.",
+        "confidence": f"Filter by confidence: {', '.join(CONFIDENCES)}.",
         "assignee": "",
         **dict.fromkeys(DIMENSIONS, ""),
     },
@@ -75,7 +75,7 @@ list_command(
 
 @recommendations.command("set")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--status", type=click.Choice(STATUSES))
+@click.option("--status", type=click.Choice(STATUSES), help="New status.")
 @click.option("--assignee", help="Person who works on it; an empty text removes the person.")
 @as_json
 @with_client
@@ -123,7 +123,7 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
     default=None,
     help="Enable the type, or disable it and close its recommendations.",
 )
-@click.option("--least-savings", help="Dollars a month.")
+@click.option("--least-savings", help="Minimum savings in US dollars per month.")
 @click.option("--least-share", help="Minimum savings in percent of all spending.")
 @as_json
 @with_client

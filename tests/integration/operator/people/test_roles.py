@@ -355,7 +355,7 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
     (("update", "member", "--nobody"), "built in"),
     (("update", "member", "--nobody", "--member", BOB), "either --nobody"),
     (("preview",), "name a person"),
-    (("preview", BOB, "--member", BOB), "as an argument"),
+    (("preview", BOB, "--member", BOB), "use the argument EMAIL"),
 ]
 
 
