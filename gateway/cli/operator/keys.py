@@ -211,7 +211,8 @@ add_commands(
     command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show),
     command("edit NAME", "PATCH /keys/{name}",
             "Change a key. New scopes, use cases or labels replace all the old ones.",
-            click.option("--name", "new_name", help="New name."), click.option("--description", help="New purpose of the key."),
+            click.option("--name", "new_name", help="New name."),
+            click.option("--description", help="New purpose of the key."),
             scope, use_case, label, click.option("--no-labels", is_flag=True, help="Remove all labels."),
             expires_at, expires_in,
             click.option("--no-expiry", is_flag=True, help=("Remove the expiry, so that the key is valid "

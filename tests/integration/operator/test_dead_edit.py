@@ -114,7 +114,7 @@ async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path:
     assert "is not JSON" in done[1]
     assert (done := await edit('{"cost": 1}'))[0] == 2
     assert "cost is decimal text" in done[1]
-    assert (0, f"dead letter {dead['id']} will be sent again, with another provider\n") == await edit(
+    assert (0, f"rejected record {dead['id']} will be sent again, with another provider\n") == await edit(
         json.dumps({**dead["record"], "provider": "openai"})
     )
 
