@@ -1,4 +1,4 @@
-"""The spool on SQLite: `open_spool` gives the log and the deliveries of one data directory."""
+"""The spool on SQLite. `open_spool` opens the log and the deliveries of a data directory."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ NO_OTHER_LIMITS = ContainerSettings()
 @dataclass(frozen=True, kw_only=True)
 class SqliteSpool:
     """
-    What is kept in spool.sqlite. Holds the lock of its data directory until `close`.
+    The contents of spool.sqlite. It holds the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one
-    means nothing here.
+    `incarnation` changes when a damaged file was replaced. Progress noted for another incarnation is invalid.
     """
 
     directory: Path
@@ -77,7 +76,9 @@ class SqliteSpool:
         registry_problem: str = "",
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
-        """Return the storage of this spool with its ledger and registry. Only files can be copied and be damaged."""
+        """
+        Return the storage of this spool with its ledger and registry, without the functions that need files.
+        """
         return Storage(
             log=self.log,
             deliveries=self.deliveries,
@@ -98,7 +99,10 @@ class SqliteSpool:
         )
 
     async def close(self) -> None:
-        """Finish the running commits, close the file and release the directory, whatever of it fails."""
+        """
+        Finish running commits, close the file and release the directory. Every step runs, even if
+        another one fails.
+        """
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)
@@ -116,7 +120,10 @@ async def open_spool(
     container: ContainerSettings = NO_OTHER_LIMITS,
     native: Native | None = None,
 ) -> SqliteSpool:
-    """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
+    """
+    Open the spool. Raises SpoolLocked if another process holds the directory, SpoolFromTheFuture if a newer
+    version wrote it.
+    """
     lock = lock_directory(directory)
     reserve = Reserve(directory, clock)
     try:
@@ -144,7 +151,7 @@ async def open_spool(
 
         try:
             return await read()
-        except SpoolDamaged:  # it is marked now, and opening again salvages
+        except SpoolDamaged:  # the damage is marked now, so the second opening salvages
             return await read()
     except BaseException:
         lock.release()
@@ -163,8 +170,9 @@ async def read_spool(
     secret: bytes,
 ) -> SqliteSpool:
     """
-    Read what a start needs of an open database, which is closed if that fails. SpoolDamaged if damage is met that
-    opening again salvages.
+    Read everything that a start needs from an open database. If that fails, the database is closed.
+
+    Raises SpoolDamaged for damage that the next opening salvages.
     """
     try:
         devices = await DeviceTable.open(SqliteDevices(database))

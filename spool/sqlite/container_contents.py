@@ -1,4 +1,4 @@
-"""The bytes of container metrics: one file for each id, in a directory beside the databases."""
+"""Container metrics files on disk, named by their ids, in a directory next to the databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 
 
 class DiskContents:
-    """The directory is made with the first file."""
+    """Container metrics files in a data directory. The first file creates their directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
@@ -55,7 +55,7 @@ class DiskContents:
             await asyncio.to_thread(work)
 
     async def heads(self) -> Mapping[str, bytes]:
-        """Removes the drafts of a process that was killed."""
+        """Return the first line of each file, and delete the drafts of a killed process."""
 
         def work() -> dict[str, bytes]:
             found = {}
@@ -71,7 +71,10 @@ class DiskContents:
 
 
 def copy_contents(directory: Path, into: Path) -> None:
-    """Copy the files of a data directory into another, flushed. A file that goes meanwhile has left."""
+    """
+    Copy and flush the files into another data directory. Files deleted meanwhile were already sent, so
+    they are skipped.
+    """
     source = directory / DIRECTORY
     target = into / DIRECTORY
     if not source.exists():

@@ -1,4 +1,4 @@
-"""Copies of the files of a data directory, each of one moment, while they are written."""
+"""Copies of the files of a data directory while they are in use. Each copy is a consistent snapshot."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# The ledger and the registry before the log: what they have counted or noted of it is in its copy, too.
+# Ledger and registry come before the log, so that the log's copy has everything that they refer to.
 FILES = (LEDGER, REGISTRY, SPOOL)
 
 
 def copy_files(directory: Path, into: Path) -> None:
     """
-    Copy everything that must be kept into an empty directory, flushed. Blocks for as long as it takes.
+    Copy everything that must be kept into an empty directory, and flush it. This blocks until it is done.
 
-    Each copy is read through before it counts: SpoolDamaged if a file is not whole.
+    Each copy is checked. Raises SpoolDamaged if a file is damaged.
     """
     for name in FILES:
         if (directory / name).exists():
             _copy(directory / name, into / name)
-    # Behind their rows: what is uploaded meanwhile has none in the copy, and what has one is there until it
-    # left.
+    # Container files come after their rows. Files uploaded meanwhile have no row in the copy; files with a
+    # row exist until they are sent.
     copy_contents(directory, into)
     with new_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
@@ -38,10 +38,8 @@ def _copy(file: Path, to: Path) -> None:
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
-        source.backup(target)  # in one step: in several it would begin again whenever somebody writes
+        source.backup(target)  # in one step, because several steps would start over after each write
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise SpoolDamaged(
-                f"{file.name} is damaged and was not copied: restart Tollhouse, which salvages it"
-            )
+            raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse to salvage it")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     flush_file(to)

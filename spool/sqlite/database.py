@@ -1,7 +1,7 @@
 """
-One SQLite file: the only connection that may write, on a thread of its own, and one that can only read.
+One SQLite file with its only writing connection, on its own thread, and one read-only connection.
 
-Everything that is kept on disk goes through here; no other module imports aiosqlite.
+All data on disk goes through this module. No other module imports aiosqlite.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from spool.turns.threads import lower_priority
 T = TypeVar("T")
 WAL_BYTES = (
     64 << 20
-)  # a log that stays larger than this is one that something keeps from being moved into the file
-CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
+)  # if the write-ahead log stays larger, something keeps SQLite from moving it into the file
+CHECKPOINT_EVERY_S = 60.0  # in addition to SQLite's own checkpoints, which do not report their errors
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
 
@@ -40,34 +40,34 @@ _log = logging.getLogger(__name__)
 
 Watch = Callable[
     [str, Callable[[], bool]], None
-]  # is told a file's name, and what says whether it is in its place
+]  # gets a file's name, and a function that returns whether the file is in its place
 
-# The space of deleted entries goes back to the disk in steps. It only takes hold before the first table, and where
-# it has, saying so again is a commit of its own: before a start has looked at what a power cut left of the log.
+# Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
+# exists. Repeating it on an existing file would be a commit before the start has checked the log for damage.
 IN_STEPS = 2
 GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
-# Every setting with the promise it buys. page_size, too, only takes hold before the first table.
+# Each setting with its reason. page_size also works only before the first table exists.
 SETTINGS = (
-    # entries are tens of kilobytes: half the overflow pages and index levels of 4096
+    # entries are tens of kilobytes; this halves the overflow pages and index levels compared with 4096
     "PRAGMA page_size = 8192",
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
-    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
-    # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
+    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns, so a 2xx means that the data is on disk
+    # 16 MiB of log before a checkpoint: fewer, longer checkpoints at high rates
     "PRAGMA wal_autocheckpoint = 2000",
-    f"PRAGMA journal_size_limit = {WAL_BYTES}",  # a burst does not leave a large log file behind for ever
-    "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever holds the file
-    "PRAGMA cell_size_check = ON",  # damage is found where it is, not where it leads
-    "PRAGMA trusted_schema = OFF",  # a prepared file runs no code
-    "PRAGMA mmap_size = 0",  # a torn page is an error to handle, not a signal
+    f"PRAGMA journal_size_limit = {WAL_BYTES}",  # a burst does not leave a large log file behind
+    "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever locks the file
+    "PRAGMA cell_size_check = ON",  # finds damage where it is, not where it leads
+    "PRAGMA trusted_schema = OFF",  # a manipulated file cannot run code
+    "PRAGMA mmap_size = 0",  # a torn page causes an error that can be handled, not a signal
 )
 
 
 def _end_statements(error: BaseException | None) -> None:
     """
-    End what the frames of an error have left unread.
+    End the unfinished statements in the frames of an error.
 
-    A statement that was not read to its end keeps the connection at the state of that moment, for all that is
-    asked of it next; and an error lives on until its answer is sent, or until the collector runs.
+    An unfinished statement keeps its connection on an old snapshot for all later reads. The error may live
+    until its response is sent, or until the garbage collector runs.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -75,24 +75,23 @@ def _end_statements(error: BaseException | None) -> None:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """True if the file itself is wrong, as opposed to the disk under it or a lock of another process."""
+    """Return True if the file itself is damaged, not the disk below it, and it is not just locked."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A header that names a format from the future, text that is none, and what the version says is there and
-    # is not have no code of their own.
+    # Some damage has no error code of its own: a header with an unknown format, invalid text, and missing
+    # tables or columns.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
 def damage(why: str) -> sqlite3.DatabaseError:
-    """The error with which SQLite would have found it, had it looked."""
+    """Return the error that SQLite would raise for this damage."""
     error = sqlite3.DatabaseError(why)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
 
 
 PAGE = 8192
-# What the header of every file says, by its place there: the size of pages, that the log is a write-ahead
-# log, how full pages are, the form of the tables, text in UTF-8, and that empty pages go back to the disk in
-# steps.
+# Fixed values in the header of every file, by offset: page size, write-ahead log, page fill, schema format,
+# UTF-8, and incremental vacuum.
 HEADER = {
     16: (">H", (PAGE,)),
     18: (">5B", (2, 2, 0, 64, 32)),
@@ -103,13 +102,15 @@ HEADER = {
 
 
 class _Connection(aiosqlite.Connection):
-    """Runs a whole function on the connection's thread, so that a transaction costs one thread hop."""
+    """
+    A connection that runs a whole function on its thread, so that a transaction costs one thread switch.
+    """
 
     path = Path()
     flush_seconds = 0.0
     checkpoint_problem = ""
     _checkpoint_at = 0.0
-    began: float | None = None  # what runs on the thread now; None when nothing does
+    began: float | None = None  # start of the work on the thread; None when idle
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -127,7 +128,7 @@ class _Connection(aiosqlite.Connection):
         except BaseException as error:
             _end_statements(error)
             if isinstance(error, UnicodeDecodeError):
-                found = damage("a text in the file is none")
+                found = damage("a text in the file is not valid UTF-8")
                 self.met_damage(found)
                 raise found from error
             if isinstance(error, sqlite3.Error) and is_corrupt(error):
@@ -145,8 +146,7 @@ class _Connection(aiosqlite.Connection):
             connection.execute("COMMIT")
             self.flush_seconds = time.perf_counter() - began
         except BaseException:
-            # SQLite has already rolled back after some errors (disk full); then there is nothing left to
-            # undo.
+            # After some errors (disk full) SQLite has already rolled back.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -155,7 +155,7 @@ class _Connection(aiosqlite.Connection):
         return result
 
     def _try_checkpoint(self) -> None:
-        """Move the log into the file, which SQLite does by itself, to learn whether it can be moved."""
+        """Run a checkpoint. SQLite does this itself, but does not report whether it works."""
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
@@ -167,17 +167,17 @@ class _Connection(aiosqlite.Connection):
                 problem = "grows, because another process reads an old state of the file (a backup, a shell)"
         if problem and problem != self.checkpoint_problem:
             extra = {"action": "checkpoint_failed", "file": self.path.name}
-            _log.error("the log of %s %s", self.path.name, problem, extra=extra)
+            _log.error("the write-ahead log of %s %s", self.path.name, problem, extra=extra)
         self.checkpoint_problem = problem
 
 
 class Database:
     """
-    One file with one writing connection (SQLite before 3.51.3 can corrupt a WAL that two connections write).
+    One file with a single writing connection. SQLite before 3.51.3 can corrupt a WAL that two connections write.
 
-    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT: either everything it did is on disk when
-    it returns, or nothing is. `read` runs a function on the second connection, which cannot write and never
-    checkpoints. Both run on threads, so the functions must not touch what belongs to the event loop.
+    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT. When it returns, everything is on disk;
+    if it raises, nothing is. `read` runs a function on the second connection, which cannot write and never
+    checkpoints. Both run on threads, so the functions must not touch objects of the event loop.
     """
 
     def __init__(self, path: Path, writer: _Connection, reader: _Connection) -> None:
@@ -192,14 +192,14 @@ class Database:
     async def open(
         cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True
     ) -> Database:
-        """Open or create the file (mode 0600) and run `prepare`, the migrations, before it is used."""
+        """Open or create the file (mode 0600), and run the migrations in `prepare` before first use."""
         _check_header(path)
         _create(path)
         writer = await _opened(lambda: _connect(path, durable=durable))
         writer.path = path
         try:
             await writer.run(prepare)
-            # A start looks at pages that no commit needs: they go out of memory.
+            # A start reads pages that no commit needs, so release their memory.
             await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
             reader = await _opened(lambda: _connect_to_read(path))
         except BaseException:
@@ -208,19 +208,19 @@ class Database:
         return cls(path, writer, reader)
 
     def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
-        """Tell of all damage that is met from now on, whoever reads or writes."""
+        """Call `met` for all damage found from now on by either connection."""
         self._writer.met_damage = self._reader.met_damage = met
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """Run `work` in one transaction; its error, or the error of the commit, leaves the file as it was."""
+        """Run `work` in one transaction. If `work` or the commit raises, the file is unchanged."""
         return self._writer.transaction(work)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """Run `work` beside the writer: it sees every transaction that had returned."""
+        """Run `work` concurrently with the writer. It sees every transaction that has returned."""
         return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` beside the writer: all that it reads is of one moment."""
+        """Run `work` concurrently with the writer, on one consistent snapshot."""
 
         def within(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN")
@@ -232,16 +232,19 @@ class Database:
         return await self._reader.run(within)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` on the writing connection outside any transaction (vacuum, checkpoint, backup)."""
+        """Run `work` on the writing connection outside a transaction (vacuum, checkpoint, backup)."""
         return await self._writer.run(work)
 
     @property
     def flush_seconds(self) -> float:
-        """Return the duration of the last COMMIT: the write of the log and its flush."""
+        """Return the duration of the last COMMIT: writing and flushing the log."""
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
-        """False when the file or its log was removed or replaced: what is written now is gone after the process."""
+        """
+        Return False if the file or its log was deleted or replaced. New data would then be lost when
+        the process ends.
+        """
         try:
             self._wal.stat()
             status = self.path.stat()
@@ -250,22 +253,24 @@ class Database:
             return False
 
     def wal_bytes(self) -> int:
-        """The size of the log beside the file; 0 where it cannot be read."""
+        """Return the size of the write-ahead log, or 0 if it cannot be read."""
         return _size(self._wal)
 
     @property
     def checkpoint_problem(self) -> str:
-        """Why the log cannot be moved into the file; empty while it can."""
+        """Return why the log cannot be moved into the file, or ""."""
         return self._writer.checkpoint_problem
 
     @property
     def busy_s(self) -> float:
-        """Return how long the writing connection has been at its present work; 0 when it is idle."""
+        """Return the seconds for which the writing connection has been busy; 0 when it is idle."""
         began = self._writer.began
         return 0.0 if began is None else time.monotonic() - began
 
     async def close(self) -> None:
-        """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
+        """
+        Close both connections. The writer must be last, because the last connection moves the log into the file.
+        """
         try:
             await self._reader.close()
         finally:
@@ -273,7 +278,7 @@ class Database:
 
 
 async def passes_quick_check(database: Database) -> bool:
-    """True if SQLite finds the file whole; it reads all of it."""
+    """Return True if SQLite finds no damage. Reads the whole file."""
 
     def check(connection: sqlite3.Connection) -> bool:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
@@ -286,12 +291,12 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    # a connection that a failure left open must not keep the process from ending
+    # a connection left open after a failure must not keep the process from ending
     connection._thread.daemon = True
     try:
         await connection
     except BaseException:
-        # aiosqlite asks its thread to end but does not wait: its last callback would reach a closed loop.
+        # aiosqlite does not wait for its thread, and its last callback would reach a closed event loop.
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
@@ -309,7 +314,7 @@ def _size(path: Path) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """Damage if the header says what SETTINGS never let one say: SQLite would believe it."""
+    """Raise damage if the header differs from what SETTINGS produce, because SQLite would trust it."""
     if not path.exists() or path.stat().st_size <= PAGE:  # all but the first page may still be in the log
         return
     with path.open("rb") as file:
@@ -319,12 +324,14 @@ def _check_header(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """SQLite gives its log files the mode of the database, and the database the mode of the umask."""
+    """
+    Create the file with mode 0600. SQLite would use the umask for it, and copies its mode to the log files.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add what statements call and SQLite does not have: `folded`, for texts that are not of ASCII alone."""
+    """Add the function `folded`, which folds texts with characters outside ASCII."""
     connection.create_function("folded", 1, folded, deterministic=True)
 
 
@@ -340,7 +347,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")
         add_functions(connection)
-    except UnicodeDecodeError as error:  # SQLite names a damaged table as it is written
+    except UnicodeDecodeError as error:  # SQLite returned the damaged name of a table
         connection.close()
         raise damage("the list of tables is damaged") from error
     except BaseException:
@@ -350,7 +357,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Connect on the reading thread, at a low priority: questions wait behind commits."""
+    """Connect on the reading thread, which gets a low priority so that queries do not delay commits."""
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
@@ -367,8 +374,6 @@ _LIST = re.compile(r"\bIN :(\w+)")
 
 
 class SqliteConnection:
-    """See `spool.sql.connection.SqlConnection`."""
-
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
@@ -393,7 +398,7 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """See `spool.sql.connection.SqlTransactions`. Errors say what is kept: "billing hours"."""
+    """See `spool.sql.connection.SqlTransactions`. Errors name `what`, such as "billing hours"."""
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -422,14 +427,16 @@ class SqliteTransactions:
 
 @cache
 def _text(statement: str) -> tuple[str, Sequence[str]]:
-    """A text of `spool/sql` as SQLite takes it, and which of its parameters are lists."""
+    """Translate a statement of `spool/sql` for SQLite, and return the names of its list parameters."""
     plain = statement.replace("{schema}.", "").replace("{for_update}", "")
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", plain), _LIST.findall(plain)
 
 
 @cache
 def _of_rows(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
-    """The text with places, which are bound faster than names, and what orders a row's values."""
+    """
+    Return the statement with positional parameters, which bind faster, and a function that orders a row's values.
+    """
     text, _ = _text(statement)
     names = _PARAMETER.findall(text)
     places = _PARAMETER.sub("?", text)

@@ -1,4 +1,4 @@
-"""Devices in the spool's own file, in transactions of their own."""
+"""Devices in spool.sqlite. Each method has its own transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = tuple(each.name for each in fields(Device))
 _JSON = ("labels", "operator_labels")
 _FLAGS = ("has_key", "key_used")
 
-# The newest row of a device takes the place of the one before.
+# A new row replaces the previous row of the device.
 _PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 _ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"
@@ -61,11 +61,11 @@ class SqliteDevices:
         try:
             await self._database.transaction(work)
         except sqlite3.Error as error:
-            raise SpoolUnavailable(f"devices cannot be written: {error}") from error
+            raise SpoolUnavailable(f"the devices cannot be written: {error}") from error
         return {}
 
     async def outlast_commits(self) -> None:
-        """Do nothing: no other process writes."""
+        """Do nothing, because no other process writes."""
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS

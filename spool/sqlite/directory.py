@@ -1,4 +1,4 @@
-"""The data directory: made private, and held by one process at a time."""
+"""The data directory: it is private, and only one process at a time may hold it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """Held until `release` or the end of the process: the kernel releases it however the process ends."""
+    """
+    A lock that is held until `release`. The kernel also releases it when the process ends for any reason.
+    """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -35,7 +37,10 @@ class DirectoryLock:
 
 
 def lock_directory(directory: Path) -> DirectoryLock:
-    """Create the directory (mode 0700) if it is missing and hold it; SpoolLocked when another process does."""
+    """
+    Create the directory (mode 0700) if it is missing, and lock it. Raises SpoolLocked if another
+    process holds it.
+    """
     try:
         _make_private(directory)
         descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -47,16 +52,16 @@ def lock_directory(directory: Path) -> DirectoryLock:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         os.close(descriptor)
         who = f"process {holder}" if holder else "another process"
-        message = f"{directory} is in use by {who}: stop it, or give this one its own data directory"
+        message = f"{directory} is in use by {who}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
-    with suppress(OSError):  # the holder's id is a convenience, which a full disk may cost
+    with suppress(OSError):  # the process id in the file is only informative, and the disk may be full
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory of ours private (made here, empty, or locked before); warn about any other."""
+    """Make the directory private if it is new, empty, or was locked before. Warn about any other one."""
     make_directory(directory, 0o700)
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:
@@ -65,19 +70,21 @@ def _make_private(directory: Path) -> None:
         directory.chmod(0o700)
     else:
         _log.warning(
-            "the data directory can be read by others: chmod 700 it",
+            "other users can read the data directory: run chmod 700 on it",
             extra={"action": "directory_not_private", "directory": str(directory), "mode": f"{mode:o}"},
         )
 
 
-# -- the mark of a directory that is being made as a copy of another storage: until it goes, nobody may use it
+# -- the mark of an unfinished copy of another storage: while it exists, nobody may use the directory -----------
 
 
 MARK = "unfinished-copy"
 
 
 def check_finished(directory: Path) -> None:
-    """UnfinishedCopy where a copy has not come to its end, SpoolUnavailable where nobody may look."""
+    """
+    Raise UnfinishedCopy if the directory is an unfinished copy, SpoolUnavailable if it cannot be accessed.
+    """
     try:
         is_marked = (directory / MARK).exists()
     except OSError as error:
@@ -87,7 +94,7 @@ def check_finished(directory: Path) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """NotAllowed where the directory holds anything but an unfinished copy."""
+    """Raise NotAllowed if the directory contains anything but an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
     if any(path.name != LOCK_FILE for path in directory.iterdir()):
@@ -95,7 +102,7 @@ def check_free(directory: Path) -> None:
 
 
 def begin_copy(directory: Path) -> None:
-    """Empty the directory but for the mark of an unfinished copy. The caller holds the lock of the directory."""
+    """Mark the directory as an unfinished copy and empty it. The caller holds its lock."""
     check_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
@@ -103,14 +110,15 @@ def begin_copy(directory: Path) -> None:
 
 
 def finish_copy(directory: Path) -> None:
-    """Make the copy valid by removing the mark."""
     flush_directory(directory)
     (directory / MARK).unlink()
     flush_directory(directory)
 
 
 def discard_copy(directory: Path) -> None:
-    """The mark goes last: what a kill leaves of the directory is not used either."""
+    """
+    Delete an unfinished copy. The mark is deleted last, so a killed process leaves nothing that could be used.
+    """
     _remove(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)
     directory.rmdir()

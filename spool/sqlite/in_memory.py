@@ -1,4 +1,6 @@
-"""SQLite without files: the same tables and rules in the memory of the process, and nothing kept after it."""
+"""
+SQLite without files: the same tables and rules in the memory of the process. All data is lost when it ends.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from spool.sqlite.reserve import Reserve
 from spool.storage import Engine, Storage, StorageOptions
 
 T = TypeVar("T")
-NOWHERE = Path("/dev/null")  # no file of a directory with this name can be written
+NOWHERE = Path("/dev/null")  # no file can be created in a directory with this name
 
 
 class MemoryDatabase(Database):
@@ -69,7 +71,7 @@ class MemoryDatabase(Database):
         return 0
 
     async def close(self) -> None:
-        """Do nothing: the rows stay for the next opening, and go with this object."""
+        """Do nothing: the rows stay for the next opening, and are freed with this object."""
 
 
 def _connected() -> sqlite3.Connection:
@@ -80,14 +82,14 @@ def _connected() -> sqlite3.Connection:
 
 @cache
 def _prepared(file: str) -> bytes:
-    """The tables of a file, which are made once in a process."""
+    """Return the empty tables of a file, created once per process."""
     with closing(_connected()) as connection:
         migrate(connection, statements(file))
         return connection.serialize()
 
 
 class _NoReserve(Reserve):
-    """There is no disk to keep free."""
+    """A reserve that does nothing, because there is no disk."""
 
     def restore(self) -> bool:
         return True
@@ -100,7 +102,7 @@ class _NoReserve(Reserve):
 
 
 class _NoRest(Rest):
-    """There is no file that a note could tell about."""
+    """A `Rest` that does nothing, because there is no file to protect."""
 
     def begin(self) -> None:
         return
@@ -110,7 +112,7 @@ class _NoRest(Rest):
 
 
 class MemoryContents:
-    """The bytes of container metrics. See `spool.container_files.container_rows.ContainerContents`."""
+    """Container metrics files in memory. See `spool.container_files.container_rows.ContainerContents`."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -142,7 +144,7 @@ class MemoryDraft:
         self._data += data
 
     async def flush(self) -> None:
-        """Do nothing: there is no disk."""
+        """Do nothing, because there is no disk."""
 
     async def keep(self) -> None:
         self._contents.kept[self._id] = bytes(self._data)
@@ -159,7 +161,6 @@ async def open_spool(
     container: ContainerSettings = NO_OTHER_LIMITS,
     native: Native | None = None,
 ) -> SqliteSpool:
-    """Open a spool of its own."""
     secret = secrets.token_bytes(32)
     database = MemoryDatabase(SPOOL)
     await database.run(recovery.migrate_spool)
@@ -182,17 +183,15 @@ async def open_spool(
 
 
 def new_ledger() -> SqliteLedger:
-    """Return the store of a ledger of its own."""
     return SqliteLedger(MemoryDatabase(LEDGER), SystemClock())
 
 
 def new_registry() -> SqliteRegistry:
-    """Return the store of a registry of its own."""
     return SqliteRegistry(MemoryDatabase(REGISTRY))
 
 
 async def open_storage(options: StorageOptions) -> Storage:
-    """See `spool.engines.open_storage`. The data directory is neither read nor written."""
+    """Open a storage in memory. The data directory is neither read nor written."""
     spool = await open_spool(
         settings=options.settings,
         clock=options.clock,

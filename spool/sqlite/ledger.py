@@ -1,4 +1,4 @@
-"""The columns of a sum: measures, of which money has three limbs."""
+"""The ledger on SQLite. A sum is a row of measures; each amount of money is stored in three limbs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
-# Of a row, as MONEY.
+# positions of the amounts in a row, as in MONEY
 _REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 
 
 class AskedSums:
-    """The sums of a question for some measures, and the measures of what they give."""
+    """The columns that a query needs for some measures, and the conversion of their sums to measures."""
 
     def __init__(self, measures: Sequence[str]) -> None:
         needed = needed_sums(measures)
@@ -60,13 +60,13 @@ class AskedSums:
 
 
 def joined(values: Sequence[int]) -> Measures:
-    """Return the measures that the first columns have, money joined."""
+    """Return measures from columns, with the limbs of money joined."""
     reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
 def columns_of(measures: Measures) -> Iterator[int]:
-    """Yield what is kept of measures, by COLUMNS."""
+    """Yield the stored values of measures, in the order of COLUMNS."""
     counts = len(COUNTS)
     yield from measures[:counts]
     for units in measures[counts : counts + len(MONEY)]:
@@ -77,11 +77,13 @@ def columns_of(measures: Measures) -> Iterator[int]:
 # -- dimensions in statements --------------------------------------------------------------------------------
 
 
-FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
+FUNCTION = (
+    "derived"  # SQL function; its arguments are the name of a derived dimension and the values of its sources
+)
 
 
 def where(query: CostQuery) -> tuple[str, list[str]]:
-    """Return what a question includes and excludes as the end of a condition, with its parameters."""
+    """Return the filters of a query as the end of a condition, with its parameters."""
     terms = ""
     values = list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
@@ -99,12 +101,12 @@ def where(query: CostQuery) -> tuple[str, list[str]]:
 
 
 def shown_as(dimension: str | Derived) -> str:
-    """Return SQL for a dimension in an answer, where the unknown is NULL."""
+    """Return SQL for a dimension in a result, where unknown values are NULL."""
     return f"NULLIF({expression(dimension)}, '')"
 
 
 def expression(dimension: str | Derived) -> str:
-    """SQL for a dimension. A tag's name is a part of it."""
+    """Return SQL for a dimension. The name of a tag becomes part of the SQL."""
     if isinstance(dimension, Derived):
         name = dimension.name.replace("'", "''")
         return f"{FUNCTION}('{name}'{''.join(f', {expression(source)}' for source in dimension.sources)})"
@@ -116,16 +118,16 @@ def expression(dimension: str | Derived) -> str:
         return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
         return expression(TAG + ROW_TAG + dimension)
-    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+    if dimension == "corrects":  # the part of a provider's key after the separator
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
     name = dimension.removeprefix(TAG).replace("'", "''")
-    # A path has no escapes: a name with these characters is looked for among all tags.
+    # A JSON path has no escapes, so a name with these characters is searched among all tags.
     found = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
         found = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
-    # Without tags the text is empty, which is no JSON.
+    # Without tags the text is empty, which is not valid JSON.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {found} END, '')"
 
 
@@ -138,35 +140,33 @@ _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-_FEW = 3  # starts of sums: of more, sums of one number are added up before their dimensions are looked up
-_LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
-_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest
-# What counts of a sum.
+_FEW = 3  # with more starts than this, sums are added up by number before their dimensions are looked up
+_LOOKED_UP = 20_000  # with more sums than this, a scan of the whole time range is faster than lookups
+_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest limb
+# The limbs of the cost that counts.
 _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
     f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END"
     for limb in (1, 2, 3)
 ]
-# Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
+# Limbs are added as integers. Doubles that cancel each other would add a larger error.
 _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
-# The status and the cost source that most of the newest dimensions have.
+# The most frequent status and cost source among the newest dimensions.
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
-# A filter, at most so many numbers, and these.
+# A filter, the maximum number of its results, and the results.
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Bring the file to the newest version."""
+    """Migrate the file to the newest version."""
     migrate(connection, statements(LEDGER))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
-    """See `spool.ledger.ledger_rows.LedgerRows`."""
-
-    # Without tags the text is empty, which is no JSON.
+    # Without tags the text is empty, which is not valid JSON.
     each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
@@ -198,7 +198,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums = sorted(sums)  # in the order of the table: neighbours are on one page
+        sums = sorted(sums)  # in table order, so that neighbours are on one page
         self._unmark_changed(width, {start for start, _, _ in sums})
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
@@ -226,10 +226,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *asked.sums]
         )
-        # Names first: most rows have one status and one cost source, so these tell few of them apart.
+        # Group by names first. Most rows share one status and cost source, which therefore separate few rows.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
-        # Looking up the dimensions of every row takes longer than adding it up, but for a few days.
+        # Looking up the dimensions of each row costs more than adding it up, except for a few days.
         if by_number:
             named = ", ".join(f"SUM({name}) AS {name}" for name in asked.wanted)
             summed = f"(SELECT key, {named} FROM {within} GROUP BY key)"
@@ -248,8 +248,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, within: str, values: Sequence[int | str], asked: AskedSums, *, by_start: bool
     ) -> Iterator[GroupSum]:
         """
-        Return the sums by status and cost source alone: those that most calls have are what the others leave of all.
-        So most rows are added up in the order of their table, and are neither sorted nor looked up.
+        Return the sums by status and cost source only.
+
+        The sums of the most frequent pair are the total minus all other pairs. Most rows are therefore added
+        in table order, without sorting or lookups.
         """
         start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
         sums = ", ".join(asked.sums)
@@ -313,9 +315,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        The sums of a question, with their parameters; `of` is a table and the begin of a condition, `terms` is the
-        end of one with its `values`. The numbers that a filter lets through are chosen first: where they are few,
-        their sums are looked up one by one.
+        Return the sums of a query as SQL, with parameters. `of` is a table and the start of a condition,
+        `terms` its end.
+
+        The numbers that pass a filter are selected first. If they are few, their sums are looked up one by one.
         """
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
@@ -332,8 +335,10 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _numbers(self, chosen: str, values: Sequence[str], most: int) -> Sequence[int] | None:
         """
-        The numbers that a filter lets through; None if there are more than `most`. Those of the filter before are kept:
-        one question asks for several stretches of sums, and goes through all dimensions once.
+        Return the numbers that pass a filter, or None if there are more than `most`.
+
+        The result of the last filter is cached, because one query reads several time ranges and should scan
+        the dimensions once.
         """
         asked = (chosen, *values)
         known, limit, numbers = self._chosen
@@ -378,7 +383,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        from spool.sql import billed  # only where bills are asked for
+        from spool.sql import billed  # imported only where billed money is used
 
         names = [expression(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.of(query)
@@ -389,10 +394,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         if "key" in apart or of_keys or rollup:
             of = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._within(of, width, since, until, of_keys, keys)
-        else:  # days have their sums of these
+        else:  # days have stored sums for these columns
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
-        # Looking up the dimensions of every row takes longer than adding it up.
+        # Looking up the dimensions of each row costs more than adding it up.
         limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
         kept = f" GROUP BY {', '.join(apart)}" if apart else ""
         joined = " JOIN keys k ON k.id = h.key" if "key" in apart else ""
@@ -426,7 +431,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return joined(values)
 
     def _derive(self, derived: DerivedDimensions) -> None:
-        """Let statements of this transaction call the dimensions' functions, by their names."""
+        """Make derived dimensions available as an SQL function, by their names."""
         known = self._functions
         added = {name: each.value for name, each in derived.items() if known.get(name) is not each.value}
         if not added:
@@ -442,14 +447,12 @@ class SqliteLedgerRows(SqlLedgerRows):
 
 
 T = TypeVar("T")
-VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # of a value that nobody wrote
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # raised by damaged values
 
 _log = logging.getLogger(__name__)
 
 
 class SqliteLedger:
-    """See `spool.ledger.ledger_rows.LedgerStore`."""
-
     shares_log = False
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -492,7 +495,7 @@ class SqliteLedger:
             raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
-        """Replace a damaged file by a new one; False when another caller who met the damage has done so."""
+        """Replace a damaged file by a new one. Return False if another caller already did so."""
         async with self._repair:
             if self._database is not damaged:
                 return False
@@ -511,7 +514,7 @@ async def open_ledger(
     packed: Native | None = None,
     watch: Watch | None = None,
 ) -> Ledger:
-    """The ledger of a data directory whose lock the caller holds."""
+    """Open the ledger of a data directory. The caller holds the lock of the directory."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
@@ -529,16 +532,19 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Every sum is flushed, as the log's records are: a full log lets entries go as soon as they are counted."""
+    """
+    Migrate the file and check its state. Commits are flushed, because log entries may be deleted once
+    they are counted.
+    """
     prepare(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
-        raise damage("a value of its state has another type")  # found now and not later
+        raise damage("a value of the ledger's state has another type")  # find it at the start, not later
 
 
 def _move_aside(path: Path, clock: Clock) -> None:
     aside = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
     _log.error(
-        "the ledger is damaged: it is moved aside and made again from the log",
+        "the ledger is damaged: it was moved aside and is rebuilt from the log",
         extra={"action": "ledger_damaged", "file": str(aside)},
     )
     for ending in ("", "-wal", "-shm"):

@@ -1,4 +1,6 @@
-"""Waiting partial reports in the spool's own file, written in the commit of the submission that changes them."""
+"""
+Waiting partial reports in spool.sqlite. The commit of a submission also writes its changes of partial reports.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from spool.log.planning.plan import Plan
 from spool.shares import Holdings
 from spool.sqlite.database import Database
 
-# A later report replaces the one before under its key.
+# A later report replaces the earlier one with the same key.
 _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
 
 _FORGET = "DELETE FROM pending WHERE key = ?"
 
-# In the order in which their time runs out.
+# In the order in which their waiting time ends.
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _ONE = "SELECT key, at, body FROM pending WHERE key = ?"
@@ -28,7 +30,7 @@ _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?)
 
 
 class SqlitePartialReports:
-    """One process writes the file: what it has in its memory is what is kept."""
+    """The partial reports of a single writing process."""
 
     is_shared = False
 
@@ -57,22 +59,22 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`."""
+    """Return the reports stored under these keys, and under keys that start with a prefix in `under`."""
     rows = [row for key in keys for row in connection.execute(_ONE, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
 def follow(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """Write what a commit says of partial reports; None: it waits no more."""
+    """Write a commit's changes of partial reports. None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
 
 
-# -- who was heard -------------------------------------------------------------------------------------------
+# -- which senders reported calls ----------------------------------------------------------------------------
 
 
-STEP = 500  # rows that are deleted in one transaction
+STEP = 500  # rows deleted per transaction
 
 _ADD = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
 _SINCE = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
@@ -85,7 +87,9 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteHeard:
-    """See `spool.log.heard.Heard`. Of more than `max_senders` the oldest go of the key that has the most."""
+    """
+    The senders that reported calls. Above `max_senders`, the oldest ones of the key with the most are deleted.
+    """
 
     is_shared = False
 
@@ -93,11 +97,13 @@ class SqliteHeard:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}  # from before the start
+        self._of_callers: dict[
+            bytes, list[tuple[bytes, float]]
+        ] = {}  # senders stored before this process started
         self._newest = 0.0
 
     async def open(self) -> None:
-        """Read what was kept before the process began."""
+        """Read the senders stored by earlier processes."""
         await self._database.read(self._load)
 
     def _load(self, connection: sqlite3.Connection) -> None:
@@ -110,7 +116,11 @@ class SqliteHeard:
                 damaged += 1
             self._newest = max(self._newest, at)
         if damaged:
-            _log.error("%d groups of senders cannot be read", damaged, extra={"action": "senders_damaged"})
+            _log.error(
+                "%d unreadable groups of senders are ignored",
+                damaged,
+                extra={"action": "senders_damaged"},
+            )
 
     @property
     def knows_any(self) -> bool:
@@ -139,7 +149,7 @@ class SqliteHeard:
 
 
 def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Inside an append: add who told calls in a commit."""
+    """Add the senders that reported calls in a commit, in its transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]
@@ -147,7 +157,7 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _forget(connection: sqlite3.Connection, before: float) -> int:
-    """Delete some of the oldest rows, those that are too old; how many."""
+    """Delete some of the rows that are too old, and return their number."""
     oldest = connection.execute(_OLDEST, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
     connection.executemany(_REMOVE, old)
@@ -155,7 +165,9 @@ def _forget(connection: sqlite3.Connection, before: float) -> int:
 
 
 def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
-    """Delete some of the oldest rows of a key; how many senders these have, some more than `count` at most."""
+    """
+    Delete some of the oldest rows of a key. Return the number of senders in them, which may exceed `count`.
+    """
     removed = 0
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
         if removed >= count:

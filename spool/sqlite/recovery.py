@@ -1,7 +1,7 @@
 """
-Opening spool.sqlite whatever state it is in: the log always starts.
+Opening spool.sqlite in any state, so that the log always starts.
 
-A damaged file is moved aside, whole, and what can be read of it goes into a fresh one.
+A damaged file is moved aside as a whole, and its readable rows are copied into a new file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spool.sqlite.migrations import migrate, statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
-SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
+SALVAGED = "salvaged"  # fact with the name of the damaged file that these rows come from
 SMALL_TABLES = (
     "facts",
     "books",
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 
 class _NothingRead(Exception):
-    """A damaged file of which not one row can be read, or one that is gone."""
+    """Raised if a damaged file has no readable row or is missing."""
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
-    """The spool's file at today's version, salvaged first when it is damaged."""
+    """Open spool.sqlite at the current version. If it is damaged, salvage it first."""
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
@@ -70,7 +70,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
         if not name or not path.with_name(name).exists():
             _keep_log(path, kept_log)
         if notes.is_marked(directory):
-            raise SpoolDamaged("damage was met before")
+            raise SpoolDamaged("damage was found earlier")
         database = await Database.open(path, partial(_prepare, path=path, kept_log=kept_log))
         _forget_log(kept_log)
         database.watch_damage(partial(notes.mark, directory))
@@ -86,16 +86,17 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def incarnation(connection: sqlite3.Connection) -> str:
-    """Another one for every log that was begun: progress through a log of another incarnation means nothing."""
+    """Return the id of this log. Progress noted for a log with another id is invalid."""
     name: bytes = connection.execute(queries.FACT, (INCARNATION,)).fetchone()[0]
     return name.decode()
 
 
 async def is_damage(database: Database, error: BaseException | None) -> bool:
     """
-    True if an error came from damage of the file, which is marked then: opening again salvages.
+    Return True if an error was caused by damage of the file, and mark the file so that the next
+    opening salvages it.
 
-    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the program.
+    An unexpected value counts as damage only if SQLite also finds damage. Otherwise it is an error of the program.
     """
     directory = database.path.parent
     while error is not None and not notes.is_marked(directory):
@@ -108,7 +109,7 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
 
 @contextmanager
 def damage_remembered(directory: Path) -> Iterator[None]:
-    """Turn an error of damage into SpoolDamaged and set the marker, so that the next start salvages."""
+    """Mark damage for the next start, and raise it as SpoolDamaged."""
     try:
         yield
     except sqlite3.Error as error:
@@ -122,10 +123,10 @@ def damage_remembered(directory: Path) -> Iterator[None]:
 
 def _keep_log(path: Path, kept_log: Path) -> None:
     """
-    A copy of the log from before SQLite opens it.
+    Copy the write-ahead log before SQLite opens and shortens it.
 
-    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was.
-    So it is whole and on disk before it has its name: a salvage believes it.
+    If the last start crashed, a copy may exist next to an empty log; then the copy is the truth. A salvage
+    trusts the copy, so it gets its name only when it is complete and on disk.
     """
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
@@ -142,7 +143,8 @@ def _keep_log(path: Path, kept_log: Path) -> None:
 
 def _forget_log(kept_log: Path) -> None:
     """
-    Delete the copy of the log for good: after a power cut it would come back with commits that the file has outgrown.
+    Delete the copy of the log durably. After a power cut it could otherwise reappear and bring
+    back outdated commits.
     """
     if kept_log.exists():
         kept_log.unlink()
@@ -150,13 +152,13 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """Migrate, and try everything that a start reads or a commit touches: damage there is found now and not later."""
+    """Migrate, and read and write everything that a start or a commit needs, so that damage is found now."""
     with damage_remembered(path.parent):
         seen = _commits_seen(connection, path, kept_log)
         known = notes.read_note(path.parent)
         if version(connection) == 0 and known.kept:
             _log.error(
-                "the spool begins empty although records were kept here before",
+                "the spool starts empty, although records were stored here before",
                 extra={"action": "spool_lost", "records": sum(known.kept.values())},
             )
             known = notes.Note()
@@ -174,7 +176,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
 
 
 def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
-    """True if SQLite took all that the log holds; damage if it dropped commits that were on disk."""
+    """Return True if SQLite read the whole log. Raises damage if it dropped commits that were on disk."""
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not kept_log.exists():
         return True
@@ -184,9 +186,9 @@ def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
         return True
     frames = write_ahead_log.frames(kept_log, PAGE)
     if frames and not version(connection):
-        raise damage("the log holds commits and the file next to it is empty")
+        raise damage("the write-ahead log has commits, but the file next to it is empty")
     if write_ahead_log.has_hidden_commits(frames, seen):
-        raise damage("commits in the log lie behind a damaged one")
+        raise damage("the write-ahead log has commits after a damaged one")
     return False
 
 
@@ -194,17 +196,17 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
     try:
         problem = numbers.do_not_meet(connection)
     except VALUE_ERRORS as error:
-        raise damage(f"a value is not of its column ({type(error).__name__})") from error
+        raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error
     if problem:
         raise damage(problem)
     missing = numbers.behind(connection, known.accepted)
     if missing and not seen_all:
-        raise damage("commits in the log that were acknowledged cannot be read")
+        raise damage("acknowledged commits in the write-ahead log cannot be read")
     if missing:
         lost = numbers.settle(connection, known)
         forget_whole(connection)
         _log.error(
-            "the file ends before what was acknowledged: its last commits are lost, and count as damaged",
+            "the last acknowledged commits are missing from the file: their records are counted as damaged",
             extra={"action": "commits_lost", "records_lost": sum(lost.values())},
         )
     else:
@@ -214,9 +216,10 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
-    if done is not None and done[0] == aside.name.encode():  # killed before the marker was removed
+    # an earlier process was killed before it removed the marker
+    if done is not None and done[0] == aside.name.encode():
         return
-    from spool.sqlite.damage.salvage import resize  # a sound file needs none of what salvages
+    from spool.sqlite.damage.salvage import resize  # imported only for damaged files
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
@@ -230,7 +233,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
         connection.execute("ROLLBACK")
         notes.write_note(aside.parent, notes.Note())
         _log.error(
-            "nothing could be read of the damaged file: an empty one is begun (%s)",
+            "nothing in the damaged file can be read: starting with an empty one (%s)",
             error,
             extra={"action": "spool_lost", "records": sum(note.kept.values()) or "unknown"},
         )
@@ -253,12 +256,14 @@ def _salvaged(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> 
                 raise
             raise _NothingRead(str(error)) from error
     if not salvaged.read:
-        raise _NothingRead("no row of it can be read")
+        raise _NothingRead("it has no readable row")
     return salvaged
 
 
 def empty_database() -> sqlite3.Connection:
-    """An empty spool.sqlite of this version in memory: its tables, at the pages where every file has them."""
+    """
+    Return an empty spool.sqlite of this version in memory. Its tables start at the same pages as in every file.
+    """
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -267,7 +272,6 @@ def empty_database() -> sqlite3.Connection:
 
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
-    """Bring the file to this version."""
     migrate(connection, statements(SPOOL))
     _remember_incarnation(connection)
 
@@ -278,22 +282,20 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Damage if a table is not as this version has it: the list of tables is damaged."""
+    """Raise damage if a table differs from this version, because then the list of tables is damaged."""
     for table, columns in _made().columns.items():
         if _columns(connection, table) != columns:
-            raise damage(f"the table {table} is not as it was made")
+            raise damage(f"the definition of the table {table} is damaged")
 
 
 class _Made(NamedTuple):
-    """The tables of this version."""
-
     check: RowCheck
     columns: Mapping[str, Sequence[tuple[object, ...]]]
 
 
 @cache
 def _made() -> _Made:
-    """Read the tables of an empty file, once in a process: to make one takes a fifth of a start."""
+    """Return the tables of an empty file. Cached, because creating the file takes a fifth of a start."""
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
         return _Made(check, {table: _columns(fresh, table) for table in check.tables})
@@ -306,10 +308,10 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, .
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:
-    """Read the small tables whole and write where the next commit will write, then take it back."""
+    """Read the small tables completely, write where the next commit will write, and roll back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _made().check  # _check_tables found no others
+        check = _made().check  # _check_tables has verified the tables
         for table in SMALL_TABLES:
             for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.problem(table, row)
@@ -321,10 +323,10 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
-    except sqlite3.IntegrityError as error:  # a number that is given twice: the tables do not belong together
+    except sqlite3.IntegrityError as error:  # a number was assigned twice, so the tables are inconsistent
         raise damage(str(error)) from error
     except VALUE_ERRORS as error:
-        raise damage(f"a value is not of its column ({type(error).__name__})") from error
+        raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -332,10 +334,10 @@ def _try_everything(connection: sqlite3.Connection) -> None:
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
     """
-    A crash in between is found by the marker, which names where the rest belongs.
+    Move the damaged file and its logs aside. After a crash, the marker names where the remaining files belong.
 
-    The file itself goes last. Once it is there, what has its old name is what a salvage has made so far: its
-    log must not come beside the damaged file.
+    The file itself is moved last. Once it is moved, a file with the old name is the result of a salvage, and
+    its log must not be moved next to the damaged file.
     """
     name = notes.choose_name_aside(path.parent, clock.now())
     if path.with_name(name).exists():
@@ -347,7 +349,7 @@ def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> P
             source.rename(path.with_name(target))
     flush_directory(path.parent)
     _log.error(
-        "spool.sqlite is damaged: it is moved aside",
+        "spool.sqlite is damaged and was moved aside",
         extra={"action": "spool_moved_aside", "moved_to": name, "reason": str(error)},
     )
     return path.with_name(name)

@@ -1,4 +1,4 @@
-"""registry.sqlite itself: opened, checked for damage, and changed in transactions."""
+"""registry.sqlite: opening, damage checks and transactions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ from spool.sqlite.log import queries
 from spool.sqlite.migrations import migrate, statements
 
 T = TypeVar("T")
-# What a read raises if a row is damaged. A change also runs rules, and a mistake in a rule is no damage.
+# Errors of reading a damaged row. Changes also run rules, and an error in a rule is not damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 BEGIN_ANEW = (
-    "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "
-    "recover "
-    "--new-registry`: keys and operators must then be created anew"
+    "The spool is not affected. Restore this file from a backup, or start a new one with `tollhouse "
+    "spool recover --new-registry`; then create all keys and operators again"
 )
 
 
 class SqliteRegistry:
-    """See `spool.registry.registry_rows.RegistryStore`."""
-
     is_shared = ends_keys = False
 
     def __init__(self, database: Database) -> None:
@@ -39,7 +36,7 @@ class SqliteRegistry:
 
     @classmethod
     async def open(cls, directory: Path) -> SqliteRegistry:
-        """Open or create the file; RegistryDamaged when it is there and cannot be read."""
+        """Open or create the file. Raises RegistryDamaged if an existing file cannot be read."""
         path = directory / REGISTRY
         try:
             return cls(await Database.open(path, prepare))
@@ -57,10 +54,10 @@ class SqliteRegistry:
         )
 
     async def outlast_commits(self) -> None:
-        """Do nothing: no other process writes."""
+        """Do nothing, because no other process writes."""
 
     async def confirm(self) -> None:
-        """Do nothing: every write of this engine was flushed before it returned."""
+        """Do nothing, because every write is flushed before it returns."""
 
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS
@@ -87,7 +84,9 @@ async def open_registry(
     declared: Iterable[type[DeclaredTable]] = (),
     watch: Watch | None = None,
 ) -> Registry:
-    """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
+    """
+    Open the registry of a data directory; the caller holds its lock. Raises RegistryDamaged if it cannot be read.
+    """
     store = await SqliteRegistry.open(directory)
     if watch is not None:
         watch(REGISTRY, store.is_in_place)
@@ -96,7 +95,7 @@ async def open_registry(
 
 def prepare(connection: sqlite3.Connection) -> None:
     migrate(connection, statements(REGISTRY))
-    # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
+    # The file is small, so checking all of it at the start is better than finding damage during a change.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
@@ -107,20 +106,20 @@ def _rows(connection: sqlite3.Connection) -> RegistryRows:
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
-    # disk full, no permission: the file itself is whole
+    # disk full or no permission: the file itself is not damaged
     if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
     return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")
 
 
-# -- whether a registry was here before: one that is gone is damage, not a first start -----------------------
+# -- whether a registry existed before: if it is missing now, that is damage, not a first start -----------------
 
 
 FACT = "registry"
 
 
 async def check_expected(spool: Database, directory: Path) -> None:
-    """RegistryDamaged if there was one and its file is gone or empty."""
+    """Raise RegistryDamaged if a registry existed and its file is now missing or empty."""
     path = directory / REGISTRY
     if path.exists() and path.stat().st_size:
         return
@@ -129,7 +128,7 @@ async def check_expected(spool: Database, directory: Path) -> None:
 
 
 async def remember_registry(spool: Database) -> None:
-    """The first time only: on a full disk a later start does it."""
+    """Remember that a registry exists, once. If the disk is full, a later start does it."""
     if await spool.read(_is_remembered):
         return
     try:
@@ -140,7 +139,7 @@ async def remember_registry(spool: Database) -> None:
 
 
 def move_aside(directory: Path, clock: Clock) -> None:
-    """A damaged one is kept under another name."""
+    """Rename a damaged registry so that it is preserved."""
     path = directory / REGISTRY
     aside = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
     for suffix in ("", "-wal", "-shm"):

@@ -1,8 +1,8 @@
 """
-The reserve: space on the disk that is given up when the disk is full, because deleting needs space too.
+Reserved disk space that is freed when the disk is full, because deleting also needs space.
 
-A second, small file is given up by a start alone: the files that SQLite keeps beside a database need space
-before it can even be read, and the reserve itself may be gone by then.
+Only a start frees the second, small file. SQLite needs files next to a database even to read it, and the main
+reserve may already be freed by then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FILE = "reserve"
 START_SIZE = 1 << 20
 START_FILE = "reserve.start"
 MOST_WAIT_S = 60.0
-CALM_S = 3 * MOST_WAIT_S  # given up again within this time, it is restored later each time
+CALM_S = 3 * MOST_WAIT_S  # if the reserve is freed again within this time, the next restore waits longer
 
 _log = logging.getLogger(__name__)
 
 
 class Reserve:
-    """Files of zeros in the data directory. OSError where the directory cannot be looked at."""
+    """Files of zeros in the data directory. Methods raise OSError if the directory is inaccessible."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
@@ -36,10 +36,10 @@ class Reserve:
 
     def restore(self) -> bool:
         """
-        Allocate it again once twice as much is free; False while it is not.
+        Allocate the reserve again when twice its size is free. Return False until then.
 
-        A quota of which the file system says nothing leaves space that cannot be used: then the reserve is
-        given up and restored in turns, and each turn takes twice as long as the one before.
+        A quota may make free space unusable without the file system reporting it. The reserve would then be
+        freed and restored repeatedly, so each wait is twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
         if self._held(FILE, SIZE):
@@ -49,7 +49,7 @@ class Reserve:
         return self._allocate(FILE, SIZE)
 
     def give_up(self) -> None:
-        """Free the space, so that deleting can use it."""
+        """Free the reserve so that deleting has space."""
         if self._release(FILE):
             now = self._clock.monotonic()
             again = now < self._given_up_at + CALM_S
@@ -58,7 +58,7 @@ class Reserve:
 
     def give_up_when_full(self) -> None:
         """
-        Give up the reserve at a start on a full disk: SQLite needs space for the files beside the database,
+        Free the reserve at a start on a full disk, because SQLite needs space for files next to the database
         even to read.
         """
         for name in (FILE, START_FILE):
@@ -66,7 +66,7 @@ class Reserve:
                 self._release(name)
 
     def disk_is_full(self) -> bool:
-        """True if an input or output error may really be a full disk or quota."""
+        """Return True if an I/O error may in fact be caused by a full disk or quota."""
         return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
@@ -81,7 +81,7 @@ class Reserve:
                 os.posix_fallocate(descriptor, 0, size)
             finally:
                 os.close(descriptor)
-        except OSError as error:  # no space, no inode, or over a quota
+        except OSError as error:  # no space, no inode, or over quota
             path.unlink(missing_ok=True)
             if error.errno not in disks.FULL:
                 raise
@@ -89,13 +89,13 @@ class Reserve:
         return True
 
     def _release(self, name: str) -> bool:
-        """False when it was given up before."""
+        """Delete a reserve file. Return False if it was already deleted."""
         path = self._directory / name
         if not path.exists():
             return False
         path.unlink(missing_ok=True)
         _log.warning(
-            "the disk is full: the reserve is given up", extra={"action": "reserve_given_up", "file": name}
+            "the disk is full: freed the reserved space", extra={"action": "reserve_given_up", "file": name}
         )
         return True
 

@@ -1,4 +1,4 @@
-"""Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory."""
+"""Opening of all SQLite files of a data directory: spool.sqlite, ledger.sqlite and registry.sqlite."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 
 async def open_storage(options: StorageOptions) -> Storage:
-    """Open the storage in a data directory, as `spool.engines.open_storage` describes."""
     try:
         return await _open(options)
     except sqlite3.Error as error:
-        # a full disk or an error of the device; damage was handled where it was met
+        # a full disk or a device error; damage was already handled
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 
@@ -82,7 +81,9 @@ async def _open(options: StorageOptions) -> Storage:
 
 
 def _check_not_newer(directory: Path) -> None:
-    """SpoolFromTheFuture if a newer release has the directory. Nothing in it has been written by then."""
+    """
+    Raise SpoolFromTheFuture if a newer release wrote the directory. Must run before anything is written.
+    """
     for file, versions in VERSIONS.items():
         check_not_newer(directory / file, len(versions))
 
@@ -118,7 +119,7 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
 
 
 async def _tables(options: StorageOptions) -> OpenTables:
-    from spool.sqlite.transfer import tables  # no start of a server needs it
+    from spool.sqlite.transfer import tables  # imported only for copies, never by a server
 
     return await tables(options)
 
@@ -133,8 +134,8 @@ def _known_faults() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
     return [
-        f"SQLite {sqlite3.sqlite_version} is fine as it is; do not open the files with other programs while "
-        "Tollhouse runs (before 3.51.3 two that write at once can damage them)"
+        f"SQLite {sqlite3.sqlite_version} works. Do not open the files with other programs while "
+        "Tollhouse runs (before 3.51.3, two concurrent writers can damage them)"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Streams and totals in the spool's own file, so that they move with the log."""
+"""Streams and totals in spool.sqlite. A commit to the log updates them in its transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SINCE = "streams since"
 
 
 async def open_streams(database: Database, clock: Clock) -> SqlStreams:
-    """Notes when totals began, the first time."""
+    """Open the streams. The first call stores the time when totals began."""
 
     def begin(connection: sqlite3.Connection) -> None:
         if connection.execute(queries.FACT, (SINCE,)).fetchone() is None:
@@ -30,14 +30,14 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     try:
         await database.transaction(begin)
     except sqlite3.Error as error:
-        # a full disk: what is there can still be read, and no total counts as whole
+        # on a full disk, existing data stays readable and no total counts as complete
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
-            raise SpoolUnavailable(f"streams cannot be read: {error}") from error
+            raise SpoolUnavailable(f"the streams cannot be read: {error}") from error
     return SqlStreams(SqliteTransactions(database, "streams"))
 
 
 def follow(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Apply the cost-stream operations of a commit to the totals, in its transaction."""
+    """Apply the unit-cost operations of a commit to the totals, in its transaction."""
     records = plan.records.get(UNIT_COST)
     if not records:
         return
@@ -51,9 +51,10 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
 
 def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
     """
-    Remove some of the oldest totals that may go; False when none went.
+    Delete some of the oldest totals that may be deleted. Return False if none was deleted.
 
-    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's.
+    Later operations on such a record start a new total, which is incomplete and therefore never replaces
+    the service's total.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.trim(
@@ -68,7 +69,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
 
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
-    """Treat totals that start at `start_time` or before as parts of longer histories from now on."""
+    """From now on, treat totals that start at or before `start_time` as incomplete."""
     row = connection.execute(queries.FACT, (SINCE,)).fetchone()
     since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
     connection.execute(queries.KEEP_FACT, (SINCE, repr(since).encode()))
@@ -76,9 +77,9 @@ def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
 
 def forget_whole(connection: sqlite3.Connection) -> None:
     """
-    The file was salvaged: what was lost of it may be part of any total, so none may replace the service's.
+    Mark all totals as incomplete after a salvage, because lost rows may belong to any of them.
 
-    Sizes are counted again, because rows of either table may be lost.
+    Sizes are recounted, because rows of both tables may be lost.
     """
     connection.execute("UPDATE stream_totals SET whole = 0")
     connection.execute(queries.FORGET_FACT, (SINCE,))

@@ -1,4 +1,4 @@
-"""The files of a data directory as tables, for another storage to take over. Nobody else has them open."""
+"""The files of a data directory as tables, for copies and archives. No other process has the files open."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from spool.transfer.tables import (
 FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
 COUNTED = frozenset(
     {"sizes", "rollups", "rolled", "billed_rollups"}
-)  # from the others, at the end or in the background
+)  # derived from other tables, at the end or in the background
 _NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
 _HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteTables:
-    """See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their ids."""
+    """The tables of a data directory. Use them on the thread that opened them. Rows are ordered by row id."""
 
     def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
         self.secret = installation.installation_secret(directory)
@@ -102,15 +102,15 @@ def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """Return the opener of a data directory's tables. NotAllowed if the directory has no storage."""
+    """Return the opener of a data directory's tables. Raises NotAllowed if the directory has no storage."""
     if not await asyncio.to_thread((options.directory / SPOOL).exists):
-        raise NotAllowed(f"there is no storage in {options.directory} to copy")
+        raise NotAllowed(f"{options.directory} contains no storage to copy")
     return partial(_open_tables, options.directory)
 
 
 @contextmanager
 def _open_tables(directory: Path) -> Iterator[SqliteTables]:
-    """SpoolLocked while a process has the directory."""
+    """Open the tables. Raises SpoolLocked while a process uses the directory."""
     lock = lock_directory(directory)
     try:
         with ExitStack() as stack:
@@ -123,23 +123,23 @@ def _open_tables(directory: Path) -> Iterator[SqliteTables]:
         lock.release()
 
 
-# -- taking over what another storage kept -------------------------------------------------------------------
+# -- filling a directory from another storage ----------------------------------------------------------------
 
 
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
-_ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
-_BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
+_ID = re.compile(r"[0-9A-Za-z_-]+")  # a valid file name
+_BEGUN = frozenset({"facts", "state"})  # tables in which a new file already has rows
 
 _log = logging.getLogger(__name__)
 
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill a new directory, marked as unfinished from its first moment.
+    Fill a new directory. It is marked as unfinished from the start.
 
-    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody
-    makes one there.
+    Raises NotAllowed if the directory contains anything but an unfinished copy, SpoolLocked while another
+    process fills it.
     """
     directory = options.directory
     check_free(directory)
@@ -170,7 +170,8 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
+                # the complete file is flushed before the copy becomes valid
+                connection.execute("PRAGMA synchronous = OFF")
                 known |= _fill_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             flush_file(path)
@@ -179,14 +180,17 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
 
 
 def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
-    """Files keep no settings: those of the configuration count from now on."""
+    """
+    Warn about settings that differ. A data directory stores no settings, so the configuration applies
+    from now on.
+    """
     for fact in facts.rows:
         told = dict(zip(facts.columns, fact, strict=True))
         if told["name"] == SETTINGS:
             for name, value in json.loads(told["value"]).items():
                 if value != getattr(settings, name):
                     _log.warning(
-                        "spool.%s was %s in the storage that is copied; %s in the configuration counts now",
+                        "spool.%s was %s in the copied storage; now %s from the configuration applies",
                         name,
                         value,
                         getattr(settings, name),
@@ -195,7 +199,7 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 
 
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
-    """Returns the names of what was filled from, or would have been."""
+    """Fill a file and return the names of all its tables."""
     made = dict(connection.execute(TABLES).fetchall())
     for name in sorted(made.keys() - COUNTED):
         if kept_name(file, name) in tables.names:
@@ -232,12 +236,12 @@ def _fill_table(
 
 
 def _value(value: object, kind: str) -> object:
-    """Decode bytes for a text column: some texts are bytes in another engine."""
+    """Decode bytes for a text column, because another engine may store text as bytes."""
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows in their own transaction, so that no log grows to the size of all."""
+    """Write rows in their own transaction, so that the write-ahead log stays small."""
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(statement, rows)
     connection.execute("COMMIT")
@@ -246,7 +250,7 @@ def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequen
 def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
     for done, content in enumerate(contents, start=1):
         if not _ID.fullmatch(content.id):
-            raise SpoolDamaged(f"{content.id!r} is not an id of a container file")
+            raise SpoolDamaged(f"{content.id!r} is not a valid container file id")
         make_directory(directory, 0o700)
         with new_file(directory / content.id) as file:
             file.write(content.head)

@@ -52,7 +52,7 @@ async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str
     async with serving.client.get(f"{serving.url}/readyz") as ready:
         (reason,) = (await ready.json())["reasons"]
     assert ready.status == 503
-    assert reason.startswith(f"{name} was removed or replaced")
+    assert reason.startswith(f"{name} was deleted or replaced")
 
 
 async def test_files_that_come_back_are_used_again(serve: Serve) -> None:

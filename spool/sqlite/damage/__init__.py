@@ -1,1 +1,3 @@
-"""What is done about a damaged spool.sqlite: noticed, remembered over a restart, and read as far as it goes."""
+"""
+Handling of a damaged spool.sqlite: detection, a marker that survives restarts, and reading of what is left.
+"""

@@ -1,8 +1,8 @@
 """
-Small files beside the database that outlive its damage: the marker and the note. Both are on disk when written.
+Small files next to the database that survive its damage: the marker and the note. Writes are flushed to disk.
 
-The marker says that the next opening must salvage, and under which name the damaged file is moved aside. The
-note holds how many records of each topic are kept, and the highest number that was acknowledged.
+The marker makes the next opening salvage, and names the file under which the damaged one is moved aside. The
+note has the number of stored records per topic and the highest acknowledged number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spool.disks import flush_directory
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
-ASIDE = "spool.sqlite.damaged-"  # and when
+ASIDE = "spool.sqlite.damaged-"  # followed by a timestamp
 
 _log = logging.getLogger(__name__)
 
@@ -27,9 +27,10 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    When it was written: by topic the records that were kept and the highest number given, by route its progress.
+    The stored numbers when the note was written.
 
-    The progress of a route is the lowest number that was not settled.
+    `kept` has the stored records by topic, `accepted` the highest assigned number by topic. `progress` has
+    the lowest unsettled number by route.
     """
 
     kept: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +43,7 @@ def is_marked(directory: Path) -> bool:
 
 
 def mark(directory: Path, error: BaseException) -> None:
-    """Remember over the restart that the file must be salvaged."""
+    """Mark the file as damaged, so that the next start salvages it."""
     if not is_marked(directory):
         write_durably(directory / MARKER, "")
         message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
@@ -55,7 +56,7 @@ def unmark(directory: Path) -> None:
 
 
 def name_aside(directory: Path) -> str:
-    """The name under which the damaged file is moved aside; "" while none is chosen."""
+    """Return the name under which the damaged file is moved aside, or "" if none is chosen."""
     try:
         name = (directory / MARKER).read_text()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -64,7 +65,10 @@ def name_aside(directory: Path) -> str:
 
 
 def choose_name_aside(directory: Path, at: float) -> str:
-    """The same for every attempt; on disk before a file moves."""
+    """
+    Choose a name for the damaged file and store it before any file is moved, so that every attempt uses
+    the same name.
+    """
     name = name_aside(directory)
     if not name:
         taken = {path.name for path in directory.iterdir()}
@@ -83,7 +87,7 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """Read the last note about this directory; an empty one if there is none that can be read."""
+    """Read the last note, or return an empty one if there is no readable note."""
     try:
         found = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):
@@ -102,7 +106,10 @@ def _counts(found: object) -> dict[str, int]:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a draft, flush it and rename it, so that a crash or a power cut leaves the old content or the new one."""
+    """
+    Write a draft, flush it and rename it. After a crash or a power cut, the file has either the old or
+    the new content.
+    """
     draft = path.with_name(f"{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,8 +1,8 @@
 """
-Numbers, books and routes of a log of which something was lost, made to agree again.
+Repair of numbers, accounting and routes after some data of the log was lost.
 
-Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
-damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
+Retention deletes only the oldest entries, so the accounting shows which numbers must exist. Missing numbers
+become damaged entries, which readers skip and count. All functions run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
-MOST_UNKNOWN = 1 << 24  # numbers above all that are known of: a counter that says more is itself damaged
+MOST_UNKNOWN = 1 << 24  # a counter that exceeds all known numbers by more is itself damaged
 
 _log = logging.getLogger(__name__)
 
@@ -34,34 +34,36 @@ _Terms = Counter[tuple[str, str]]
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
     """
-    Return a sentence about the first contradiction: an unknown counter, counters that disagree with the
-    entries of their topic, or an impossible size. "" if all agree.
+    Return a sentence about the first contradiction, or "" if there is none.
+
+    Contradictions are an unknown counter, counters that disagree with the entries of their topic, or
+    an impossible size.
     """
     counters = _counters(connection)
     for topic, term in counters:
         if topic not in TOPICS or not books.is_term(term):
-            return f"the counter {term!r} of {topic!r} is none that is known"
+            return f"the counter {term!r} of {topic!r} is unknown"
     for topic in TOPICS:
         gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
         given = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
         if oldest(connection, topic) != gone + 1 or (end is not None and end[0] != given + 1):
-            return f"the counters of {topic} and its entries do not belong together"
+            return f"the counters of {topic} contradict its entries"
     if connection.execute(queries.ODD_SIZES).fetchone() is not None:
-        return "a number of entries is none"
+        return "a stored number of entries is invalid"
     return ""
 
 
 def behind(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    """Count the numbers that were acknowledged according to the note and are missing from the log."""
+    """Return how many acknowledged numbers, according to the note, are missing from the log."""
     return sum(max(0, noted.get(topic, 0) - accepted(connection, topic)) for topic in TOPICS)
 
 
 def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     """
-    Damaged entries for what is lost, counters and routes that balance; returns the numbers lost by topic.
+    Add damaged entries for lost numbers and balance counters and routes. Return the lost numbers by topic.
 
-    Every entry that is not marked as damaged must be whole.
+    Every entry without a damage mark must be intact.
     """
     explained = _explained(connection)
     highest = _highest_numbers(connection)
@@ -80,9 +82,9 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     """
-    Routes whose rows are lost, or older than the note, go on from their noted progress.
+    Restore lost or outdated routes from their noted progress. Deliveries settled after the note may be sent again.
 
-    Begun anew they would send everything again. What was settled behind the note may be sent again.
+    Without this, a lost route would send everything again.
     """
     for name, noted in note.progress.items():
         topic = books.topic_of(name)
@@ -104,9 +106,10 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
     """
-    Mend the terms of the routes; True if any had to be. Numbers of deliveries that are lost are sent again.
+    Balance the terms of the routes. Return True if any term had to change. Numbers of lost deliveries
+    are sent again.
 
-    Deliveries are cut in the order of the numbers: those that are missing are the newest below `next`.
+    Deliveries are cut in the order of numbers, so the missing ones are the newest below `next`.
     """
     mended = False
     for name, terms in route_terms(connection).items():
@@ -121,7 +124,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
         connection.execute("DELETE FROM deliveries WHERE route = ? AND last >= ?", (name, upto))
         missing = last_number - sum(route_terms(connection)[name].values())
         _log.error(
-            "%s: what became of some records is not known",
+            "%s: the state of some records is unknown, so they may be sent again",
             name,
             extra={"action": "route_mended", "route": name, "records": missing},
         )
@@ -136,7 +139,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
 
 
 def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
-    """Open deliveries for the highest numbers that no delivery holds; how many they are."""
+    """Open deliveries for the highest numbers that no delivery has. Return how many numbers these are."""
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     taken: list[tuple[int, int]] = [
         (upto, upto),
@@ -157,7 +160,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
 
 
 def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
-    """Damaged entries for the numbers that are gone; returns how many are newly lost."""
+    """Add damaged entries for missing numbers, and return the number of newly lost ones."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
@@ -186,10 +189,10 @@ def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) ->
 
 def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -> tuple[int, int]:
     """
-    The highest number that retention took, and the highest that was given; `first` is the lowest kept, or 0.
+    Return the highest number deleted by retention and the highest number assigned. `first` is the lowest
+    stored one, or 0.
 
-    What came before is not known where the counters are lost: then the note tells how many were kept,
-    if anything does.
+    If the counters are lost, the first number is derived from the note, which has the number of stored records.
     """
     gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     given = counters[topic, books.ACCEPTED]
@@ -208,7 +211,7 @@ def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
-    """Return the highest number of each topic that a whole entry or a commit row names."""
+    """Return the highest number of each topic in intact entries and commit rows."""
     highest: Counter[str] = Counter()
     ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
     for topic, last in connection.execute(ends):
@@ -221,7 +224,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 
 
 def _explained(connection: sqlite3.Connection) -> _Terms:
-    """Sum the counters from the rows of commits."""
+    """Sum the terms of all commit rows."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         explained.update(books.totals(books.check_terms(packed, checksum) or ()))
@@ -230,9 +233,9 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
 
 def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
     """
-    Carry forward what the counters hold and no commit row explains any more, so that the books balance.
+    Carry forward the part of counters that no commit row explains, so that the accounting balances.
 
-    A counter that is lost, or lower than its rows say, is what they say.
+    A counter that is lost, or lower than its commit rows, is set to their sum.
     """
     found = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
     for topic, term in {**found, **explained}:
@@ -244,14 +247,16 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
             _count(connection, topic, term, -missing)
         elif missing:
             _log.warning(
-                "commit rows are lost, their counts are carried forward",
+                "commit rows are lost; their counts are carried forward",
                 extra={"action": "commits_lost", "topic": topic, "term": term, "count": missing},
             )
             connection.execute(queries.CARRY, {"topic": topic, "term": term, "n": missing})
 
 
 def _balance(connection: sqlite3.Connection, topic: str) -> None:
-    """Set `received` of a topic to the sum of what became of its records: its own counter may be lost."""
+    """
+    Set `received` of a topic to the sum of what became of its records, because its own counter may be lost.
+    """
     terms = {term: n for (of, term), n in _counters(connection).items() if of == topic}
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))

@@ -1,8 +1,8 @@
 """
-Records of a file that was moved aside, or of another damaged one, brought into the log of a data directory.
+Recovery of records from a damaged file into the log of a data directory.
 
-What was brought is noted in the commit that brings it, by the incarnation of the log that the file held and
-the numbers that its records had there: however often it is run or killed, no record comes into the log twice.
+Each commit stores which records it brought, by the incarnation of the damaged log and their numbers there.
+Repeated or killed runs therefore never add a record twice.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from spool.sqlite.log.entries import accepted, oldest, read_entries
 from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"
-STEP = 500  # records in one commit
+STEP = 500  # records per commit
 
 
 async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
     """
-    Bring every record of the file that the log does not have.
+    Add every record of the file that the log does not have.
 
-    NotAllowed for the log's own file and for one of which nothing can be read, SpoolFull when there is no
-    room: what came so far stays, and the next run goes on.
+    Raises NotAllowed for the log's own file or for a file without readable rows. Raises SpoolFull without
+    space; records added so far stay, and the next run continues.
     """
     _check(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)
@@ -62,13 +62,13 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
 
 def _check(file: Path, directory: Path) -> None:
     if not file.is_file():
-        raise NotAllowed(f"{file} is not there")
+        raise NotAllowed(f"{file} does not exist")
     if file.resolve() == (directory / SPOOL).resolve():
-        raise NotAllowed(f"{file} is the log itself: what is damaged of it is salvaged when it is opened")
+        raise NotAllowed(f"{file} is the current log, which is salvaged automatically when it is opened")
 
 
 async def _read(scratch: Path, file: Path) -> Database:
-    """The rows of the damaged file in a whole one."""
+    """Salvage the damaged file into a new one."""
 
     def prepare(connection: sqlite3.Connection) -> None:
         recovery.migrate_spool(connection)
@@ -77,12 +77,12 @@ async def _read(scratch: Path, file: Path) -> Database:
             found = salvage(connection, file, fresh, Note())
         connection.execute("COMMIT")
         if not found.read:
-            raise damage("no row of it can be read")
+            raise damage("it has no readable row")
 
     try:
         return await Database.open(scratch, prepare, durable=False)
     except sqlite3.DatabaseError as error:
-        raise NotAllowed(f"nothing of {file} can be read: {error}") from error
+        raise NotAllowed(f"nothing in {file} can be read: {error}") from error
 
 
 class _Recovery:
@@ -121,7 +121,7 @@ class _Recovery:
     async def _bring(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        """Bring some records in one commit; return the numbers that are in the log now."""
+        """Add some records in one commit. Return the ranges of numbers that are now in the log."""
         there = set(_numbers(ranges.clipped(done, (begin, end))))
         if is_own:
             there |= set(dict(await self._records(self._spool.database, topic, begin, end)))
@@ -134,7 +134,7 @@ class _Recovery:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
         before = await self._accepted(topic)
-        # The log's own ids are known, though the record is damaged; what it has of them was looked up.
+        # The log knows its own ids even if the record is damaged; existing records were already excluded.
         records = list(new.values())
         submission = bring(topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own)
         await self._spool.log.append(submission)
@@ -144,7 +144,7 @@ class _Recovery:
         return done
 
     async def _ids_there(self, topic: str) -> array[int]:
-        """Sorted short ids of every record in the log that can be read."""
+        """Return the sorted short ids of every readable record in the log."""
         ids = array("Q")
         last = await self._accepted(topic)
         for begin in range(await self._spool.database.read(partial(oldest, topic=topic)), last + 1, STEP):
@@ -172,7 +172,7 @@ def _short(record: Record) -> int:
 
 
 def _settled(connection: sqlite3.Connection, topic: str) -> int:
-    """The numbers up to which no route of the file's log had anything left to do; 0 without routes."""
+    """Return the number up to which no route of the damaged log had work left; 0 without routes."""
     needed = needed_from(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 

@@ -1,4 +1,4 @@
-"""From a damaged file into a fresh one: every row that can still be read, at the numbers it had."""
+"""Copying of every readable row from a damaged file into a new one. Records keep their numbers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.soundness import RowCheck, with_an_end
 from spool.sqlite.database import PAGE, damage, is_corrupt
 
-# -- a damaged file, opened so that all that is readable of it can be read -----------------------------------
+# -- opening a damaged file so that everything readable can be read -------------------------------------------
 
 
-INTERIOR = 5  # the kind of a page whose cells lead to others
+INTERIOR = 5  # page type whose cells lead to other pages
 COPY = "spool.sqlite.copy"
-# the log as it was before SQLite opened it and dropped what it took for its end
+# copy of the damaged file with its write-ahead log applied
 
 
 @contextmanager
 def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """`fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read."""
+    """
+    Open a damaged file. `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if
+    it is unreadable.
+    """
     copy = damaged.with_name(COPY)
     try:
         with _connected(damaged, copy, fresh) as connection:
@@ -62,20 +65,22 @@ def _log_of(damaged: Path) -> Path:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)  # writable, or its log could not be read
+    connection = sqlite3.connect(
+        path, isolation_level=None
+    )  # writable, because otherwise its log cannot be read
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute(
         "PRAGMA writable_schema = ON"
-    )  # a wrong page count or one damaged table hides no other
+    )  # a wrong page count or one damaged table must not hide other tables
     connection.execute("PRAGMA cell_size_check = OFF")
     connection.execute("PRAGMA mmap_size = 0")
     return connection
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """True if the file has its first tables."""
+    """Return True if the file has the tables of the first version."""
     try:
         return all(
             _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []
@@ -102,10 +107,10 @@ def _copy(damaged: Path, copy: Path, log: Path) -> None:
 
 def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
     """
-    The first page of a fresh file, which leads to every table.
+    Replace the first page by that of a new file, which leads to every table.
 
-    A table is made at the same page in every file of one version: see `spool.sqlite.migrations`. Where the
-    list of the tables needs further pages, they are added at the end.
+    Tables start at the same pages in every file of one version; see `spool.sqlite.migrations`. If the list of
+    tables needs more pages, they are appended.
     """
     data = fresh.serialize()
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
@@ -130,14 +135,14 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
 # -- salvaging -----------------------------------------------------------------------------------------------
 
 
-FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
+FARTHEST = 1 << 40  # number of row ids to skip at once before the rest of a table is given up
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Salvaged:
-    """Rows read by table, rows that nobody can have written by table, and numbers lost by topic."""
+    """Rows read and rows left out as invalid, both by table, and numbers lost by topic."""
 
     read: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -146,9 +151,9 @@ class Salvaged:
 
 def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
     """
-    Copy from the damaged file within the caller's transaction.
+    Copy everything readable from the damaged file, within the caller's transaction.
 
-    `fresh` is an empty database of this version. sqlite3.DatabaseError when nothing at all can be read.
+    `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if nothing can be read.
     """
     salvaged = Salvaged()
     check = RowCheck(fresh)
@@ -163,14 +168,14 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
                     salvaged.read[table] += 1
     for table, count in salvaged.left_out.items():
         _log.warning(
-            "damaged rows are left out", extra={"action": "rows_lost", "table": table, "rows": count}
+            "damaged rows were left out", extra={"action": "rows_lost", "table": table, "rows": count}
         )
     salvaged.lost.update(numbers.settle(connection, note))
     return salvaged
 
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
-    """Why it could not be written, or ""."""
+    """Copy a row. Return why it could not be written, or ""."""
     columns = f" ({', '.join(check.names(table, len(row)))})" if table in check.tables else ""
     marks = ", ".join("?" * len(row))
     try:
@@ -183,7 +188,7 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
 
 
 def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    """Tables that others keep in the file, beside those of this version."""
+    """Create tables of the damaged file that this version does not know."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _until_damaged(old, schema):
@@ -192,7 +197,7 @@ def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> Non
                 connection.execute(statement)
             except (sqlite3.DatabaseError, sqlite3.Warning, TypeError):
                 _log.warning(
-                    "a table cannot be made again", extra={"action": "table_lost", "table": str(name)}
+                    "a table could not be created again", extra={"action": "table_lost", "table": str(name)}
                 )
 
 
@@ -203,9 +208,9 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Rows from the front, leaping over what is damaged; without row ids from both ends.
+    Yield rows from the start, skipping damage. Tables without row ids are read from both ends.
 
-    None of a table that the damaged file does not have, because its line is lost.
+    Yields nothing for a table that the damaged file does not have.
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
@@ -235,9 +240,9 @@ def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, .
 
 def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Rows in their order, but for those between some damage and where the leap over it ended, which come backwards.
+    Yield rows in order. After a skip over damage, rows between the damage and the end of the skip come backwards.
 
-    The row before a damaged one is read on its own: reading on, Python would drop it for the error behind it.
+    The row before a damaged one is read separately, because Python would drop it when the next row raises.
     """
     upwards = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"
     downwards = (
@@ -249,7 +254,7 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         try:
             for number, *row in old.execute(upwards, (last,)):
                 if number <= last:
-                    raise damage("a page leads back to those before it")
+                    raise damage("a page leads back to an earlier one")
                 above = number
                 while (
                     leap > 1 and (found_row := _one(old, downwards, (begin, above))) and found_row[0] < above
@@ -283,7 +288,7 @@ def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[
 
 
 def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
-    """Raise an error of the disk again; a fault inside the file is salvaged and passes."""
+    """Raise disk errors again. Damage inside the file is ignored, because it is being salvaged."""
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
@@ -301,7 +306,7 @@ _RESIZE = """
 
 
 def resize(connection: sqlite3.Connection) -> None:
-    """Count months again from the rows that are left; a drop without any is listed no more."""
+    """Recount months from the remaining rows. Hourly files without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")
     connection.execute(_RESIZE)

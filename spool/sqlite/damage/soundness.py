@@ -1,7 +1,7 @@
 """
-Whether a row is one that Tollhouse wrote: the types of its columns, its sums, and what can be decoded of it.
+Checks whether Tollhouse can have written a row: column types, checksums and decodable values.
 
-A damaged page can yield rows that nobody wrote, and SQLite looks at the types of a table only when it writes.
+A damaged page can yield rows that nobody wrote, and SQLite checks column types only when it writes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
 from spool.sqlite.database import damage
 
-MOST_REPEATS = 10_000  # a damaged page can lead back to those before it, and no end comes
+MOST_REPEATS = 10_000  # a damaged page can lead back to earlier pages, so that reading never ends
 
-# What reading a value raises that is not what it was written as.
+# Errors of decoding a damaged value.
 VALUE_ERRORS = (
     TypeError,
     ValueError,
@@ -52,7 +52,7 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """Rows of the tables of this version, as `fresh` has them; tables of others pass unseen."""
+    """Checks of rows by table. Tables unknown to this version are not checked."""
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
@@ -70,11 +70,11 @@ class RowCheck:
         return list(self._columns)
 
     def names(self, table: str, width: int) -> list[str]:
-        """The first columns of a table: earlier versions had fewer."""
+        """Return the names of the first columns; files of earlier versions have fewer."""
         return [name for name, _, _ in self._columns[table]][:width]
 
     def problem(self, table: str, row: Sequence[Any]) -> str:
-        """Why nobody can have written this row; "" for one that is sound."""
+        """Return why nobody can have written this row, or ""."""
         columns = self._columns.get(table)
         if columns is None:
             return ""
@@ -87,7 +87,7 @@ class RowCheck:
         named = {name: value for value, (name, _, _) in zip(row, columns, strict=False)}
         check = _CHECKS.get(table)
         try:
-            return "" if check is None or check(named) else "its values do not belong together"
+            return "" if check is None or check(named) else "its values contradict each other"
         except VALUE_ERRORS as error:
             return f"it cannot be decoded ({type(error).__name__})"
 
@@ -228,7 +228,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
 
 
 def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table; an error of the file when they begin again and again."""
+    """Yield rows. Raises damage if they repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
     for row in rows:
@@ -236,5 +236,5 @@ def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         repeats += known_as in seen
         seen.add(known_as)
         if repeats > MOST_REPEATS:
-            raise damage("a page leads back to those before it")
+            raise damage("a page leads back to an earlier one")
         yield row

@@ -1,9 +1,9 @@
 """
-The write-ahead log of a database as SQLite's file format describes it, read without SQLite.
+SQLite's write-ahead log, read without SQLite, according to its file format.
 
-SQLite takes the first frame whose checksum is wrong for the end of the log, and drops every commit behind it.
-After a power cut that is right: only the last transaction was not flushed. Whole commits behind a wrong frame
-are damage, and their pages can still be read.
+SQLite takes the first frame with a wrong checksum for the end of the log and drops all commits after it.
+After a power cut that is correct, because only the last transaction was not flushed. Complete commits after a
+wrong frame mean damage, and their pages can still be read.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from typing import NamedTuple
 
 KEPT_LOG = "spool.sqlite-wal.kept"
 
-HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two sums
-FRAME = struct.Struct(">6I")  # page, pages after a commit or 0, two salts, two sums
-SHARED = struct.Struct("=16xI")  # of the index beside the log: the last frame of a whole transaction
-LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the sums
+HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two checksums
+FRAME = struct.Struct(">6I")  # page, pages after a commit or 0, two salts, two checksums
+SHARED = struct.Struct("=16xI")  # in the shared index file: the last frame of a complete transaction
+LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the checksums
 WORD = 0xFFFFFFFF
 
 _Sums = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """One page in the log. Unsound: its sum is wrong, so that the page or what is said of it may be."""
+    """
+    One page in the log. If it is not sound, its checksum is wrong, so its content or header may be damaged.
+    """
 
     page: int
-    pages_after: int  # of a commit: how many pages the database has; else 0
-    at: int  # where its page begins in the file
+    pages_after: int  # number of database pages if the frame ends a commit, else 0
+    at: int  # offset of its page in the file
     is_sound: bool
 
 
 def frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """The frames of the newest generation, up to the last that its own salts still mark; none without a log."""
+    """Return the frames of the newest generation, up to the last one with its salts. Empty without a log."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -61,7 +63,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_whole(path: Path, page_size: int) -> bool:
-    """True if SQLite reads the whole write-ahead log, or there is none."""
+    """Return True if SQLite can read the whole write-ahead log, or if there is none."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -73,7 +75,9 @@ def is_whole(path: Path, page_size: int) -> bool:
 
 
 def count_marked(path: Path, page_size: int) -> int:
-    """Count the frames that carry the salts of the newest generation, by their headers alone."""
+    """
+    Return the position of the last frame with the salts of the newest generation, from frame headers only.
+    """
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:
@@ -90,7 +94,9 @@ def count_marked(path: Path, page_size: int) -> int:
 
 
 def newest_page(path: Path, page_size: int, number: int) -> bytes:
-    """Read a page as the newest commit in the log has it, by the headers of the frames; empty if none has it."""
+    """
+    Return a page as of the newest commit in the log, from frame headers only, or b"" if the log does not have it.
+    """
     step = FRAME.size + page_size
     if not path.exists():
         return b""
@@ -124,14 +130,19 @@ def count_seen(shared: Path) -> int:
 
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
-    """True if flushed commits lie behind the frames that SQLite has seen; a single one may be torn."""
+    """
+    Return True if flushed commits follow the frames that SQLite read. A single one may be an incomplete write.
+    """
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
 def lay_over(log: Path, database: Path, page_size: int) -> None:
-    """Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their own."""
+    """
+    Write the pages of every commit in the log into the database, including unsound ones, because
+    rows have checksums.
+    """
     found = list(frames(log, page_size))
     while found and not found[-1].pages_after:  # a transaction without its end was never committed
         found.pop()
@@ -148,7 +159,9 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
 
 
 def _begin(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
-    """Byte order, salts and sums of the header; if that is damaged, of the first frame."""
+    """
+    Return byte order, salts and checksums from the header, or from the first frame if the header is damaged.
+    """
     magic, *_, one, two, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _add((0, 0), data[:24], order)

@@ -1,8 +1,8 @@
 """
-The routes' side of the log on SQLite: numbered requests, stored before they are first sent.
+The deliveries on SQLite: numbered requests, stored before they are first sent.
 
-Every verb is one transaction. Which deliveries are being sent belongs to the process alone: after a crash
-they are due.
+Every method is one transaction. Only memory knows which deliveries are being sent, so after a crash all of
+them are due.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._noted = log.settled
         self._database = database
-        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
-        # One worker of a route chooses at a time, so that two do not take the same delivery.
+        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(
+            dict
+        )  # deliveries being sent: id -> fence
+        # Workers of a route choose one at a time, so that two never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Routes that had nothing due: the end of the log then, and until when that holds unless something
-        # changes. Idle workers ask often, and the thread that they would ask is the one that commits.
+        # Routes without due deliveries: the end of the log then, and until when that holds without changes.
+        # Idle workers ask often, and their queries would use the thread that commits.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._changes = 0
 
@@ -131,7 +133,7 @@ class SqliteDeliveries(SentDeliveries):
         where = _where(route, self._in_hand[route].keys(), now=0.0)
         return await self._read(lambda connection: _next_due_at(connection, where))
 
-    # -- what became of it -----------------------------------------------------------------------------------
+    # -- results of sending ----------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         values = (mark, delivery.id, delivery.fence)
@@ -164,7 +166,7 @@ class SqliteDeliveries(SentDeliveries):
         def work(connection: sqlite3.Connection) -> StoredDelivery:
             found = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if found is None:
-                raise NotThere("there is no delivery with this id that waits to be settled by hand")
+                raise NotThere("no delivery with this id waits to be settled by hand")
             delivery_rows.write(connection, transitions.resolve(found, sent=sent))
             return found
 
@@ -212,7 +214,7 @@ class SqliteDeliveries(SentDeliveries):
 
         return await self._change(work)
 
-    # -- what destinations refused ---------------------------------------------------------------------------
+    # -- rejected records ------------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
@@ -261,10 +263,10 @@ class SqliteDeliveries(SentDeliveries):
         self.dead_version += 1
         return discarded
 
-    # -- the parts -------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write in one transaction. SpoolUnavailable if the file cannot be written now."""
+        """Write in one transaction. Raises SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
             self.version += 1
@@ -307,7 +309,7 @@ class SqliteDeliveries(SentDeliveries):
             self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """A transaction that may make deliveries due."""
+        """Write in one transaction that may make deliveries due."""
         try:
             return await self._write(work)
         finally:
@@ -319,7 +321,9 @@ class SqliteDeliveries(SentDeliveries):
 
 
 def _where(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
-    """The route and its deliveries being sent, as the statements of `queries` want them."""
+    """
+    Return the parameters for statements in `queries`: the route, the time, and the deliveries being sent.
+    """
     return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
 
 
@@ -331,7 +335,7 @@ def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """The oldest delivery of the backlog that may be sent now, else a new one; either is taken."""
+    """Take the oldest delivery of the backlog that may be sent now, or cut and take a new one."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:
@@ -349,7 +353,9 @@ def _due_or_cut(
 def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
-    """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
+    """
+    Take a single record that was never refused alone. If necessary, split it from a batch or cut it from the log.
+    """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
         return delivery_rows.take(connection, single)
@@ -361,6 +367,6 @@ def _fresh_single(
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Read the dead letters that exist, each once."""
+    """Read the existing rejected records, each once."""
     found = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
     return [delivery_rows.dead_letter(row) for row in found if row is not None]

@@ -1,4 +1,6 @@
-"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
+"""
+Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions take a connection.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from spool.sqlite.log.entries import accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
-# By place: SQLite looks for each name of a statement among all that it has.
+# Positional parameters, because SQLite searches each named parameter among all names.
 _columns = attrgetter(*queries.INSERTED)
 _changed = attrgetter(*queries.CHANGED, "id")
 
@@ -37,7 +39,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """Read deliveries by a statement that selects the columns of `queries.ONE`."""
+    """Read deliveries with a statement that selects the columns of `queries.ONE`."""
     return map(_delivery, connection.execute(statement, values))
 
 
@@ -105,7 +107,7 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
 
 
 def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
-    """Note on disk that it is about to be sent, in the transaction that chose it."""
+    """Store that a delivery is about to be sent, in the transaction that chose it."""
     if delivery is None:
         return None
     change = transitions.take(delivery)
@@ -116,7 +118,7 @@ def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> Sto
 
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:
-    """NotThere when it was never declared."""
+    """Return a route. Raises NotThere if it was never declared."""
     return routes.known(find_route(connection, name), name)
 
 
@@ -126,7 +128,6 @@ def find_route(connection: sqlite3.Connection, name: str) -> StoredRoute | None:
 
 
 def route(row: tuple[Any, ...]) -> StoredRoute:
-    """Make a route from the columns that `queries.ROUTE` selects."""
     name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
@@ -163,7 +164,7 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """Carry out a change in the caller's transaction; return the added deliveries with their ids."""
+    """Write a change in the caller's transaction. Return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
@@ -198,11 +199,11 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
     return replace(delivery, id=inserted)
 
 
-# -- what retention and the books ask of routes --------------------------------------------------------------
+# -- what retention and the accounting need from routes --------------------------------------------------------
 
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """The terms of every route, `queued` among them; replays stand apart."""
+    """Return the terms of every route, including `queued`. Replays are not part of them."""
     return {
         route.name: routes.terms(route, backlog, accepted=accepted(connection, route.topic))
         for route, backlog in _with_backlog(connection)
@@ -210,7 +211,6 @@ def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
 
 
 def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteState]:
-    """Every route as the operator sees it."""
     return [
         routes.state(
             route,
@@ -225,9 +225,9 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
 
 def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
     """
-    The lowest number that a required route still has to read; None when no route is on the topic.
+    Return the lowest number that a required route still has to read, or None if the topic has no route.
 
-    NOBODY_NEEDS when all of them may be skipped.
+    Return NOBODY_NEEDS if all routes of the topic are optional.
     """
     on_topic, uncut, cut = connection.execute(queries.NEEDED, {"topic": topic}).fetchone()
     if not on_topic:
@@ -237,13 +237,17 @@ def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
 
 
 def cut_below(connection: sqlite3.Connection, topic: str) -> int:
-    """The number below which some route has cut deliveries: what these hold never changes."""
+    """
+    Return the number below which some route has cut deliveries. The records of these deliveries never change.
+    """
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
-    """Give up what optional routes have not delivered below a number; returns the records, summed over the routes."""
+    """
+    Skip the undelivered records of optional routes below a number. Return their number, summed over the routes.
+    """
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = route(row)

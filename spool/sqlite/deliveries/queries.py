@@ -1,4 +1,4 @@
-"""Every statement of the deliveries, named, with a sentence about what it is for."""
+"""SQL statements of the deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
 from spool.deliveries.values import RUNNING
 
-# What a transition may change of a delivery.
+# The columns that a transition may change.
 CHANGED = (
     "state",
     "not_before",
@@ -34,7 +34,7 @@ INSERTED = (
     "replay",
     "fence",
     *CHANGED,
-)  # and the two of the record that it brings along
+)  # plus the two columns of the record that the delivery carries itself
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
@@ -53,7 +53,7 @@ def _insert(table: str, columns: Iterable[str]) -> str:
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# A delivery, the topic of its route and how many deliveries the route had accepted so far.
+# A delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
@@ -62,10 +62,10 @@ _DELIVERY = f"""
 _FREE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# The open deliveries of a route beside its replays, oldest first, with whether each is one of
-# `StoredDelivery.waits_apart`. Those being sent are among them: leaving them out costs less than handing over
-# their ids. A route stopped half way finds the same row again, so a crash needs no repair step, and the
-# repeat carries the same records under the same key.
+# The open deliveries of a route without replays, oldest first, and whether each is in
+# `StoredDelivery.waits_apart`. Deliveries being sent are included, because excluding them by id costs
+# more. After a crash a route finds the same row again, so no repair is needed and the retry has the same
+# records and key.
 BACKLOG = f"""
     SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
      WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
@@ -78,23 +78,20 @@ FRESH_SINGLE = f"""{_FREE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes
-# whole.
+# The oldest single record that may be retried, refused or not. An ambiguous delivery must not be split, so it
+# is retried as a whole.
 SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
-# The newest delivery of several records: its last one is as far from the refused ones as can be had.
+# The newest delivery of several records. Its last record is farthest from the refused ones.
 NEWEST_BATCH = f"{_FREE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 
-# One delivery in some state.
 ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
 
-# All that are open.
 EVERY_OPEN = f"{_DELIVERY} WHERE d.state = 'open' ORDER BY d.id"
 
-# All whose outcome is unknown, oldest first.
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
-# What the operator sees of every delivery; the records that some bring along stay where they are.
+# Columns for the operator, without the record that some deliveries carry.
 UNSETTLED_COLUMNS = (
     "id",
     "route",
@@ -112,15 +109,14 @@ EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER 
 BELOW = f"""{_DELIVERY}
      WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# How many single records of a route were refused alone.
+# The number of single records that were refused alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
 
-# When the earliest waiting delivery may be sent again.
 NEXT_DUE_AT = """
     SELECT min(not_before) FROM deliveries
      WHERE route = :route AND state = 'open' AND id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# Numbers of a route that a replay leaves alone.
+# Numbers of a route that a replay skips.
 UNSETTLED = """
     SELECT first, last FROM deliveries WHERE route = :route
      UNION ALL
@@ -140,12 +136,11 @@ INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 
 # -- routes --------------------------------------------------------------------------------------------------
 
-# One route, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes"
 
-# The lowest number of every route that is not settled.
+# The lowest unsettled number of every route.
 PROGRESS = """
     SELECT name, min(next, coalesce((SELECT min(d.first) FROM deliveries d
                                       WHERE d.route = name AND NOT d.replay AND d.state = 'open' AND d.kept IS NULL),
@@ -153,7 +148,7 @@ PROGRESS = """
       FROM routes"""
 OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND NOT required"
 
-# Every route with its `Backlog`: replays stand apart from its progress and its terms.
+# Every route with its `Backlog`. Replays are not part of its progress and terms.
 ROUTES = f"""
     SELECT {_of("r", ROUTE_COLUMNS)},
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
@@ -165,15 +160,15 @@ ROUTES = f"""
       FROM routes r LEFT JOIN deliveries d ON d.route = r.name AND d.state = 'open'
   GROUP BY r.name ORDER BY r.name"""
 
-# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with
-# it.
+# The lowest number that routes of a topic still have to read. Retried rejected records carry their own data,
+# so they need no entry.
 NEEDED = """
     SELECT count(*), min(iif(r.required, r.next, NULL)),
            (SELECT min(d.first) FROM deliveries d JOIN routes q ON q.name = d.route
              WHERE q.topic = :topic AND q.required AND d.kept IS NULL)
       FROM routes r WHERE r.topic = :topic"""
 
-# The number from which on no route on a topic has cut deliveries.
+# The first number of a topic from which no route has cut deliveries.
 CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
 
 DECLARE = _insert("routes", ROUTE_COLUMNS)
@@ -185,7 +180,7 @@ SET_STATE = f"""
            state_since = CASE :state WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE :now END
      WHERE name = :route"""
 
-# A route that was dropped leaves its dead letters.
+# Deleting a route keeps its rejected records.
 FORGET = (
     "DELETE FROM deliveries WHERE route = ?",
     "DELETE FROM refusals WHERE route = ?",
@@ -196,11 +191,13 @@ FORGET = (
 
 @cache
 def count(counts: tuple[str, ...]) -> str:
-    """Add to counts of a route; the values come in the order of the names, then the route."""
+    """
+    Return the statement that adds to counts of a route. Its parameters are the amounts in order, then the route.
+    """
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 
 
-# -- what destinations refused -------------------------------------------------------------------------------
+# -- rejected records ----------------------------------------------------------------------------------------
 
 SET_ASIDE = _insert("dead", DEAD_COLUMNS[1:])
 DEAD = f"SELECT {', '.join(DEAD_COLUMNS)} FROM dead WHERE route = coalesce(?, route) ORDER BY id"
@@ -211,11 +208,11 @@ REFUSED = _insert("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
 
-# A delivery that is in a lake, and whether those of a route are.
+# Add a delivery that is in a lake; check whether a route delivers to a lake.
 LANDED = _insert("lake_files", LANDING_COLUMNS)
 LANDS = "SELECT 1 FROM lake_editions WHERE route = ? LIMIT 1"
 
-# The newest partial refusals of a route stay.
+# Delete all but the newest partial refusals of a route.
 PRUNE_REFUSALS = """
     DELETE FROM refusals
      WHERE route = :route
@@ -223,10 +220,9 @@ PRUNE_REFUSALS = """
 
 # -- the log -------------------------------------------------------------------------------------------------
 
-# When the entry that holds a number was committed.
 COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? AND first <= ? ORDER BY first DESC LIMIT 1"
 
-# Numbers committed in a span of time.
+# Numbers committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM entries
      WHERE topic = ? AND committed_at >= ? AND committed_at < ? ORDER BY first"""

@@ -1,7 +1,7 @@
 """
-Entries on disk as readers see them: closed records, amended, damaged ones set aside as None.
+Entries on disk as readers see them: closed and merged with their added reports. Damaged records are None.
 
-Functions of a connection, so that they work inside a transaction as well as on the reading connection.
+These are functions of a connection. They work inside a transaction and on the reading connection.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _NUMBERS = {int, float}
 
 
 class EntryRow(NamedTuple):
-    """An entry without its body."""
-
     rowid: int
     first: int
     records: int
@@ -51,11 +49,11 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Every kept number from first to last, cut to that range, amended, in order.
+    Return the stored entries from number first to last, cut to that range, merged with added reports, in order.
 
-    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. A
-    damaged page that leads to entries is an error of the file: what it hides is whole, and a salvage finds
-    it. With `packed` plain records stay packed.
+    The records of a damaged entry are None; newly found damage is added to `damage`, so that the caller can
+    mark it. A damaged page that leads to entries raises an error, because the entries behind it may be intact
+    and a salvage can find them. With `packed`, plain records stay packed.
     """
     if first > last:
         return []
@@ -75,7 +73,7 @@ def read_entries(
 
 
 def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    """The entries that hold any number from first to last, without their bodies."""
+    """Return the entries that contain any number from first to last, without their bodies."""
     found = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, found))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
@@ -87,10 +85,9 @@ def read_record(
     connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
 ) -> Record | None:
     """
-    Read one record with its amendment, closed or open; None if it is gone or damaged.
+    Return a record, closed or open, merged with its added reports, or None if it is deleted or damaged.
 
-    `last_rows` holds, by topic, the entry that the caller's transaction read last: repeats of a request are
-    beside each other.
+    `last_rows` caches the last entry read per topic within a transaction, because duplicates are usually adjacent.
     """
     try:
         row = last_rows.get(topic)
@@ -113,26 +110,26 @@ def read_record(
 
 
 def accepted(connection: sqlite3.Connection, topic: str) -> int:
-    """The highest number given in a topic; 0 before the first."""
+    """Return the highest number assigned in a topic, or 0."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
 def oldest(connection: sqlite3.Connection, topic: str) -> int:
-    """The lowest number that is kept, or the next one to be given."""
+    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
     return accepted(connection, topic) + 1 if row[0] is None else row[0]
 
 
 def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
-    """Let go of the entries that are no longer in the log."""
+    """Remove deleted entries from the cache."""
     cache.forget_below({topic: oldest(connection, topic) for topic in TOPICS})
 
 
 def _cached_entry(
     connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
 ) -> CachedEntry:
-    """EntryUnreadable when the entry is damaged."""
+    """Return an entry from the cache or the disk. Raises EntryUnreadable if it is damaged."""
     return cache.find(topic, row.first) or cache.put(topic, row.first, *_raws(connection, topic, row))
 
 
@@ -158,8 +155,10 @@ def _packed_entry(
     native: Native,
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
-    """None if its records are to be decoded, also to find what is damaged."""
-    from spool.packed.records import packed_records  # only where the compiled module is
+    """
+    Return an entry with packed records, or None if the records must be decoded, for example to locate damage.
+    """
+    from spool.packed.records import packed_records  # imported only with the compiled module
 
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
@@ -198,7 +197,7 @@ def _entry(
 def _amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """Return the amended fields by number. A damaged amendment is left out, so its record stands as it first came."""
+    """Return the added fields by number. Damaged ones are skipped, so their record stays as first stored."""
     found = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

@@ -1,6 +1,4 @@
-"""
-Whether the log can keep what it is given: known from the last commit, and after a failed one from a test commit.
-"""
+"""Whether the log can store records, according to the last commit or to a test commit after a failed one."""
 
 from __future__ import annotations
 
@@ -23,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 class LogHealth:
     """
-    Taken from the last real write.
+    The health of the log after its last write.
 
-    After a failed flush nothing is acknowledged until a test commit has passed. SQLite writes the frames of a
-    failed commit again in the same place, so a page that the kernel dropped after the error does not stay lost.
+    After a failed flush, nothing is acknowledged until a test commit succeeds. SQLite writes the frames of the
+    failed commit again at the same place, so pages that the kernel dropped after the error are written again.
     """
 
     def __init__(
@@ -37,7 +35,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self.files_gone = ""  # those that the last check missed
+        self.files_gone = ""  # names of the files missing in the last check
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
@@ -47,22 +45,25 @@ class LogHealth:
 
     def check_files(self) -> None:
         """
-        SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a restart.
+        Raise SpoolUnavailable if one of the files was moved or deleted, because new data would be lost
+        at a restart.
         """
         gone = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if gone != self.files_gone:
             self.files_gone = gone
             if gone:
-                _log.critical("%s: removed or replaced; restart", gone, extra={"action": "files_gone"})
+                _log.critical(
+                    "%s: deleted or replaced; restart Tollhouse", gone, extra={"action": "files_gone"}
+                )
             else:
-                _log.warning("the files are in their place again", extra={"action": "files_back"})
+                _log.warning("the files are back in their place", extra={"action": "files_back"})
         if gone:
             raise SpoolUnavailable(
-                f"{gone} was removed or replaced while Tollhouse runs: put it back, or restart"
+                f"{gone} was deleted or replaced while Tollhouse runs: restore it, or restart Tollhouse"
             )
 
     def begin(self) -> None:
-        """A start on a full disk is a start: reading and deleting work, keeping has to wait."""
+        """Start even if the disk is full. Then reading and deleting work, but nothing is stored."""
         try:
             if self._reserve.restore():
                 return
@@ -71,17 +72,17 @@ class LogHealth:
             return
         self._disk_full = True
         self.last_error = DISK_FULL
-        _log.error("there is no room for the reserve: nothing is kept for now", extra={"action": "disk_full"})
+        _log.error("no space for the reserve: nothing is stored for now", extra={"action": "disk_full"})
 
     def failed(self, error: sqlite3.Error | OSError) -> SpoolError:
-        """Remember it; returns what the submitters get."""
+        """Remember an error and return the error for the submitters."""
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            # A row that may not be written beside what is there: a value of it changed on disk.
+            # A constraint failed that valid data cannot violate, so a stored value is damaged.
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):
@@ -89,7 +90,7 @@ class LogHealth:
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:
-            # no descriptor, a read-only mount: the submitters wait for the same recovery
+            # no file descriptor or a read-only mount: submitters wait for recovery in the same way
             _log.error(
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )
@@ -98,7 +99,9 @@ class LogHealth:
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
-        """A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails."""
+        """
+        Restore the reserve if needed, and run a test commit. Raises SpoolFull or SpoolUnavailable if either fails.
+        """
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():
@@ -111,4 +114,4 @@ class LogHealth:
         self.last_error = None
 
     def _full(self) -> SpoolFull:
-        return SpoolFull("the disk is full: make room, or wait", retry_after_s=self._retry_after_s())
+        return SpoolFull("the disk is full: free some space, or wait", retry_after_s=self._retry_after_s())

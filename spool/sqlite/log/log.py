@@ -1,4 +1,4 @@
-"""The log on SQLite: appends in groups, reads what is closed, keeps the books, frees space."""
+"""The log on SQLite: group commits, reads of closed records, accounting and retention."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim
 
-CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
+CACHE_BYTES = 16 << 20  # decoded entries for readers, about nine thousand records; at most twice as much
 
 _log = logging.getLogger(__name__)
 
 
 class SqliteLog:
-    """One file, one writer. Retention removes nothing that a reader still needs."""
+    """The log in one file with one writer. Retention deletes nothing that a reader still needs."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class SqliteLog:
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._unfolded = UnfoldedCommits()
-        self._names = 0  # how often names were kept beside their records
+        self._names = 0  # number of commits that stored names apart from their records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -103,19 +103,20 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
+        self._turn = asyncio.Lock()  # held by a commit or a fold, because both read and change the known ids
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
-        self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
+        # held by retention or a recount, so that no entry is deleted while it is counted
+        self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
-        self._series = 0  # that are known
-        self._series_pushed_out = 0  # for want of room
+        self._series = 0  # number of known series
+        self._series_pushed_out = 0  # series deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
-        """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
+        """Read the stored state, then accept submissions. On a full disk, only reading works."""
         if self._mount and self._mount.warning:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
@@ -144,8 +145,8 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader before anything is read: retention keeps the entries that it needs, and the entries that
-        it has read are closed.
+        Add a reader before the first read. Retention preserves the entries that it needs; entries that it has
+        read are closed.
         """
         self.readers.append(reader)
         for topic in TOPICS:
@@ -183,7 +184,7 @@ class SqliteLog:
                 return answers
 
     async def _keep(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
-        """Store a group in one transaction, and update memory only after it."""
+        """Store a group in one transaction, then update memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         try:
@@ -217,10 +218,10 @@ class SqliteLog:
         now: float,
     ) -> tuple[Plan, Sequence[Answer]]:
         """
-        Plan and write a group in one transaction, on the connection's thread. All that can fail is done
-        before its end.
+        Plan and write a group within a transaction, on the connection's thread. Everything that can
+        fail happens here.
         """
-        # what cannot be moved into the file counts as it does there
+        # a write-ahead log that cannot be moved into the file counts as used space
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if holds(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
@@ -243,10 +244,10 @@ class SqliteLog:
     # -- between commits -------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
-        """Recover from a failed commit; runs after every group, and every second while it returns True."""
+        """Recover from a failed commit. Called after every group, and every second while it returns True."""
         if self._health.last_error is None:
             return False
-        with suppress(SpoolError):  # the health has logged it, and this is tried again
+        with suppress(SpoolError):  # already logged, and tried again
             try:
                 await self._health.recover()
             except SpoolFull:
@@ -255,8 +256,7 @@ class SqliteLog:
 
     async def _fold_what_is_due(self) -> None:
         """
-        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller
-        has the turn.
+        Move the newest ids into runs: in the background if they can wait, else now. The caller holds the turn.
         """
         now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
@@ -266,7 +266,7 @@ class SqliteLog:
             await self._keep_fold(self._index.fold(now))
 
     async def _fold_closed(self, *, but_newest: bool = False) -> None:
-        """Fold every closed id. Commits go on while the runs are planned, which takes long if there are many ids."""
+        """Move every closed id into runs. Planning may take long, so commits continue meanwhile."""
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -274,7 +274,7 @@ class SqliteLog:
                 oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
             fold = await asyncio.to_thread(oldest.fold)
             async with self._turn:
-                is_kept = self._index.folds == oldest.folds  # else another fold took some of these ids
+                is_kept = self._index.folds == oldest.folds  # otherwise another fold moved some of these ids
                 if is_kept:
                     await self._keep_fold(fold)
 
@@ -286,7 +286,10 @@ class SqliteLog:
         self._unfolded.folded(fold.taken)
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
-        """Return the lowest number of each topic that is open, or whose id is in no run once the oldest ids are."""
+        """
+        Return the lowest number of each topic that is open or has an id outside the runs, after `taken`
+        ids are moved.
+        """
         closed = self._horizon.closed()
         left = self._unfolded.first_left(taken)
         return {topic: min(closed.get(topic, 1), left.get(topic, closed.get(topic, 1))) for topic in TOPICS}
@@ -296,7 +299,10 @@ class SqliteLog:
             await self._keep_fold(fold)
 
     async def _make_room(self) -> bool:
-        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
+        """
+        Delete entries early if no reader needs them. Return False if none was deleted, now or within
+        the last second.
+        """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
@@ -310,10 +316,10 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if wanted:  # a full disk has room for runs at most
+        if wanted:  # a full disk has room for nothing but runs
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            await self._fold_closed()  # an entry goes only when its ids are in runs
+            await self._fold_closed()  # an entry may be deleted only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         if wanted or removed:
             self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
@@ -327,7 +333,7 @@ class SqliteLog:
 
     def _limits(self) -> dict[str, int]:
         """
-        Return the lowest number of each topic that must stay: it is open, its id is in no run yet, or a
+        Return the lowest number of each topic that must stay because it is open, its id is in no run, or a
         reader needs it.
         """
         return {
@@ -371,7 +377,7 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries once, count and log their records."""
+        """Mark damaged entries once, and count and log their records."""
         log_damage(topic, damage)
 
         def mark(connection: sqlite3.Connection) -> None:
@@ -382,7 +388,7 @@ class SqliteLog:
 
         try:
             await self._database.transaction(mark)
-        except sqlite3.Error as error:  # the page is as damaged for writing; reading goes on without it
+        except sqlite3.Error as error:  # the page cannot be written either; reading continues without it
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
     def closed_below(self, topic: str) -> int:
@@ -432,10 +438,10 @@ class SqliteLog:
         with self._translated():
             return (await self._database.read(store.read_conflicts)).rows()
 
-    # -- the books -------------------------------------------------------------------------------------------
+    # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """Read the counters of every topic and of the routes."""
+        """Read the counters of every topic and route in one transaction."""
         with self._translated():
             found, kept = await self._database.transaction(
                 lambda connection: (border(connection, self._routes), store.kept(connection))
@@ -452,8 +458,8 @@ class SqliteLog:
                 sums, wrong, damage, unread = await recount(self._database, found, twice)
                 is_set_aside = await self._set_terms_aside(found, sums, unread, wrong)
             verified = books.verified(found.counters, sums, found.routes, wrong)
-            # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside
-            # here.
+            # A salvage repairs rows and numbers that contradict each other. Damage that is only local
+            # is marked here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
@@ -463,8 +469,8 @@ class SqliteLog:
 
     async def _set_damaged_aside(self) -> None:
         """
-        Set damaged terms aside before retention carries damaged rows forward: the entries show what
-        their commits stored.
+        Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
+        from the entries.
         """
         found, kept = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))
@@ -475,7 +481,10 @@ class SqliteLog:
     async def _set_terms_aside(
         self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
-        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        """
+        Exclude damaged commit rows, so that they are reported only once. The caller must
+        prevent retention meanwhile.
+        """
         if not commits or len(commits) < len(wrong):
             return False
         known = books.terms_of_damaged(found.counters, sums, found.routes)
@@ -485,14 +494,16 @@ class SqliteLog:
             await self._database.transaction(lambda connection: set_aside(connection, commits, *known))
         except sqlite3.Error as error:
             _log.error(
-                "damaged commits could not be set aside: %s", error, extra={"action": "commits_not_set_aside"}
+                "damaged commits could not be excluded: %s",
+                error,
+                extra={"action": "commits_not_set_aside"},
             )
             return False
         log_set_aside(commits)
         return True
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
-        """A further file without which nothing is kept."""
+        """Add a file without which nothing can be stored."""
         self._health.files[name] = is_in_place
 
     def _trouble(self) -> str | None:
@@ -539,13 +550,20 @@ class SqliteLog:
         return await self._repeated.count(self._index)
 
     async def retain(self) -> int:
-        """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
+        """
+        Run retention. Disk errors are only logged, because the next run repeats the work and
+        readiness reports them.
+        """
         async with self._upkeep:
             try:
                 with self._translated():
                     return await self._retain()
             except SpoolUnavailable as error:
-                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
+                _log.error(
+                    "retention failed and will be repeated: %s",
+                    error,
+                    extra={"action": "retention_failed"},
+                )
                 return 0
 
     async def _retain(self) -> int:
@@ -557,7 +575,7 @@ class SqliteLog:
         return removed
 
     async def _forget_series(self, now: float) -> None:
-        """Forget series for their age, then for want of room."""
+        """Delete series that are too old, then the oldest above the limit."""
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(
@@ -571,7 +589,7 @@ class SqliteLog:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of the file in the spool's words; damage is remembered, so that the next start salvages."""
+        """Translate SQLite errors. Damage is marked, so that the next start salvages."""
         try:
             yield
         except sqlite3.Error as error:
@@ -584,30 +602,35 @@ class SqliteLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Errors of a write as the submitters get them; the health remembers."""
+        """Translate errors of a write for the submitters, and record them in the health."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._health.failed(error) from error
 
     def settled(self) -> None:
-        """A delivery is settled: the note follows, so that a salvage repeats little."""
+        """Note a settled delivery soon, so that a salvage repeats few deliveries."""
         self._rest.changed()
 
     async def close(self) -> None:
         """
-        Commit what waits, and fold all but the newest ids, whose records a late report may correct after the
-        start: so that it reads little.
+        Commit what waits, then move all but the newest ids into runs, so that the next start reads little.
+
+        The newest ids stay, because late reports may still correct their records after the start.
         """
         await self._writer.close()
         await self._folds.end()
         await self._rest.end()
-        if self._writer.died:  # more may be on disk than is known here: the next start reads it there
+        if self._writer.died:  # the disk may have more than memory; the next start reads it
             return
         try:
             await (
                 self._rest.note()
-            )  # before the rest, which may meet damage: the next start goes on from here
+            )  # first, because the rest may meet damage and the next start needs the note
             await self._fold_closed(but_newest=True)
-        except sqlite3.Error as error:  # the next start reads them from the entries instead
-            _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})
+        except sqlite3.Error as error:  # the next start reads these ids from the entries
+            _log.warning(
+                "known ids were not saved in runs: %s",
+                error,
+                extra={"action": "ids_not_folded"},
+            )

@@ -1,8 +1,8 @@
 """
-Recounting the books from commit rows and entries, slice by slice, so that no commit waits for it.
+Recounts of the accounting from commit rows and entries, slice by slice, so that no commit waits.
 
-What is being counted does not change under it: commit rows and entries are only ever added behind the border,
-and the caller keeps retention away.
+The counted data does not change meanwhile: new rows and entries are only added after the border, and the
+caller prevents retention.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spool.sqlite.log import queries
 from spool.sqlite.log.entries import entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
-COMMITS = 2048  # in one slice
-NUMBERS = 4096  # of a topic in one slice
+COMMITS = 2048  # commit rows per slice
+NUMBERS = 4096  # numbers of a topic per slice
 
 _NO_TERMS = books.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
@@ -34,7 +34,7 @@ TermCounter = Counter[tuple[str, str]]
 
 @dataclass(kw_only=True)
 class Border:
-    """What there was at one instant: the counters to be checked, and how far the recount goes."""
+    """The state at the start of a recount: the counters to check, and the end of the recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Border:
 
 
 def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
-    """Read in one transaction: counters, routes and borders belong together."""
+    """Read the border in one transaction, so that counters and routes are consistent."""
     found = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         found.counters[topic, term] = n
@@ -58,10 +58,7 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
 
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
-    """
-    The terms as commit rows have them, a sentence for everything that is wrong there, and the commits whose
-    terms are damaged.
-    """
+    """Sum the commit rows. Return the terms, a sentence per problem, and the commits with damaged terms."""
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
@@ -78,8 +75,9 @@ async def recount(
     database: Database, found: Border, twice: TwiceAccepted
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
-    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and
-    the commits whose terms are damaged. `twice` gets every entry.
+    Recount commit rows and entries. `twice` gets every entry.
+
+    Returns the terms, a sentence per problem, the damage found, and the commits with damaged terms.
     """
     sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
@@ -98,7 +96,7 @@ async def recount(
 def set_aside(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
-    """Have damaged commit rows count nothing any more: what they counted is carried forward."""
+    """Empty damaged commit rows and carry their terms forward."""
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
     )
@@ -116,7 +114,7 @@ def _commits(
     wrong: list[str],
     unread: list[int],
 ) -> int:
-    """Add one slice of commit rows; returns where the next one begins."""
+    """Add one slice of commit rows, and return the start of the next slice."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
         terms = books.check_terms(packed, checksum)
@@ -131,7 +129,9 @@ def _commits(
 def _commit_rows(
     connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
-    """A slice of them; around a damaged page one by one, the last one in any case."""
+    """
+    Read a slice of commit rows. Around a damaged page, read them one by one; the last row is always returned.
+    """
     try:
         return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
     except sqlite3.DatabaseError as error:
@@ -148,7 +148,7 @@ def _commit_rows(
                 raise
             unread.append(commit)
     if unread:
-        wrong.append(f"commits {unread[0]} to {unread[-1]}: the page that holds some of them is damaged")
+        wrong.append(f"commits {unread[0]} to {unread[-1]}: some of them are on a damaged page")
     if not rows or rows[-1][0] != last:
         rows.append((last, zlib.crc32(_NO_TERMS), _NO_TERMS))
     return rows
@@ -164,7 +164,7 @@ def _numbers(
     damage: list[tuple[str, Damage]],
     twice: TwiceAccepted,
 ) -> int:
-    """Count one slice of entries, every record decoded; returns where the next one begins."""
+    """Count one slice of entries by decoding every record, and return the start of the next slice."""
     end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:
@@ -172,7 +172,9 @@ def _numbers(
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged: restart to salvage")
+        wrong.append(
+            f"{topic}: the index page for some of {first} to {last} is damaged: restart Tollhouse to salvage"
+        )
         return last + 1
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)

@@ -1,8 +1,8 @@
 """
-What is done when commits or settlements have come, so that damage done to the files later is noticed or does less.
+Work after commits and settlements, so that later damage to the files is noticed and loses less.
 
-The note says which numbers were acknowledged and settled: a start finds by it what a damaged write-ahead log
-lost. And what is in the file itself is not lost with that log.
+A note on disk has the acknowledged and settled numbers. With it, a start finds what a damaged write-ahead log
+has lost. A checkpoint moves data into the file, where damage of that log cannot lose it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
 
-NOTE_EVERY_S = 1.0  # while changes come
-AT_REST_S = 10.0  # after the last change its pages go from the write-ahead log into the file
+NOTE_EVERY_S = 1.0  # while there are changes
+AT_REST_S = 10.0  # quiet time after the last change until a checkpoint moves its pages into the file
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 _log = logging.getLogger(__name__)
 
 
 class Rest:
-    """Runs beside commits and settlements, from `begin` to `end`."""
+    """A background task that writes notes and checkpoints, from `begin` to `end`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = asyncio.Event()  # since the last note
+        self._changes = asyncio.Event()  # set by changes after the last note
         self._task: asyncio.Task[None] | None = None
-        self._writing = threading.Lock()  # a thread that is no longer waited for may still write
+        self._writing = threading.Lock()  # a thread may still be writing after its caller stopped waiting
 
     def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name="note of changes")
@@ -53,7 +53,9 @@ class Rest:
                 if not await self._comes_within(AT_REST_S):
                     await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
             except Exception:  # noqa: BLE001 - commits go on; the next change is noted again
-                _log.exception("changes could not be noted", extra={"action": "note_not_written"})
+                _log.exception(
+                    "the note of stored records could not be written", extra={"action": "note_not_written"}
+                )
                 await asyncio.sleep(AT_REST_S)
 
     async def _comes_within(self, seconds: float) -> bool:
@@ -64,13 +66,15 @@ class Rest:
             return False
 
     async def note(self) -> None:
-        """Note what is kept and acknowledged; on a full disk the last note has to do."""
+        """Write the note of stored and acknowledged records. On a full disk, the previous note stays."""
         self._changes.clear()
         note = await self._database.read(_note)
         try:
             await asyncio.to_thread(self._write, note)
         except OSError as error:
-            _log.warning("the spool's note was not written: %s", error, extra={"action": "note_not_written"})
+            _log.warning(
+                "the note of stored records was not written: %s", error, extra={"action": "note_not_written"}
+            )
 
     def _write(self, note: Note) -> None:
         with self._writing:

@@ -1,7 +1,7 @@
 """
-Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the disk.
+Deletion of old entries. Their commit rows are carried forward, and free pages are returned to the disk.
 
-Small transactions, so that a commit never waits long behind one, and each leaves the books balanced.
+Transactions are small, so that commits never wait long. Each transaction keeps the accounting balanced.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from spool.sqlite.database import PAGE, Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
-STEP = 64  # entries in one transaction
-COMMITS = 512  # commit rows in one transaction
-SERIES = 2048  # series in one transaction
-FREE_PAGES = 2048  # 16 MiB of empty pages stay for the next commits, the rest goes back to the disk
-VACUUM_PAGES = 512  # given back in one step
+STEP = 64  # entries per transaction
+COMMITS = 512  # commit rows per transaction
+SERIES = 2048  # series per transaction
+FREE_PAGES = 2048  # 16 MiB of empty pages stay for the next commits; the rest is returned to the disk
+VACUUM_PAGES = 512  # returned per step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """What retention and the books ask of the deliveries, inside the log's transaction."""
+    """What retention and the accounting need from the deliveries, inside the log's transaction."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -44,16 +44,15 @@ class RouteNeeds(Protocol):
 
 
 class Space(NamedTuple):
-    """Bytes in use and bytes of empty pages."""
-
     used: int
     free: int
 
 
 def space(connection: sqlite3.Connection) -> Space:
     """
-    Room in the file, without the log beside it, and without what has a limit of its own: totals of streams,
-    and the rows of billing drops.
+    Return the space used in the file, without the write-ahead log and without data that has its own limit.
+
+    Totals of streams and the rows of hourly files have their own limits.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -64,8 +63,9 @@ def space(connection: sqlite3.Connection) -> Space:
 
 def holds(connection: sqlite3.Connection, size: int) -> bool:
     """
-    True if the records and indexes take at least that many bytes. Every commit asks: most know by the size
-    of the file.
+    Return True if records and indexes use at least `size` bytes.
+
+    Every commit calls it, so it checks the file size first, which is usually enough.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and space(connection).used >= size
@@ -73,9 +73,10 @@ def holds(connection: sqlite3.Connection, size: int) -> bool:
 
 class Retention:
     """
-    Deletes in steps. `limits` says by topic which numbers must stay, whatever the routes say.
+    Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
+    needs of routes.
 
-    `set_aside` has damaged commit rows count nothing any more, where what they counted is known.
+    `set_aside` excludes damaged commit rows from the accounting where their terms are known.
     """
 
     def __init__(
@@ -95,10 +96,10 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        Remove all that may go; return the number of entries removed. `wanted`: bytes to make room for, on
-        a full disk.
+        Delete everything that may be deleted, and return the number of entries. On a full disk,
+        free `wanted` bytes.
 
-        Entries go by age, and before their time when the file is nearly full or bytes are wanted.
+        Entries are deleted by age, or earlier if the file is nearly full or bytes are wanted.
         """
         removed = 0
         goal = self._goal
@@ -115,7 +116,7 @@ class Retention:
 
     @property
     def _goal(self) -> int:
-        """Bytes that may be in use before entries go before their time."""
+        """Return the used bytes above which entries are deleted early."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:
@@ -143,7 +144,7 @@ class Retention:
         skipped = self._routes.skip_below(connection, topic, last + 1)
         if skipped:
             _log.warning(
-                "optional routes gave up their oldest records",
+                "optional routes skipped their oldest records, because their entries were deleted",
                 extra={"action": "records_skipped", "topic": topic, "records": skipped},
             )
         connection.execute(queries.REMOVE_ENTRIES, (topic, last))
@@ -164,7 +165,10 @@ class Retention:
                 pass
 
     def _carry(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Commit rows that are too old, or older than every entry that is kept while room is short."""
+        """
+        Carry forward commit rows that are too old. If space is short, this includes rows older than
+        every stored entry.
+        """
         before = now - self._retention_s
         if self.short_of_room(connection):
             oldest = [
@@ -172,8 +176,8 @@ class Retention:
             ]
             before = max(before, min((row[0] for row in oldest if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
-        # A time so far ahead is of a clock that was set back since: its row must not stand before the others
-        # for ever.
+        # A time far in the future comes from a clock that was set back since. Its row must not block
+        # later rows forever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
         sums = carried_sums(
@@ -185,7 +189,7 @@ class Retention:
         return len(rows)
 
     def progress(self, connection: sqlite3.Connection) -> Progress:
-        """Sum how far the log and its routes have come, over all topics."""
+        """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.plus(
@@ -196,7 +200,7 @@ class Retention:
         return progress
 
     async def _give_back(self, *, everything: bool) -> None:
-        """Empty pages to the disk, some at a time; on a full disk the log file too."""
+        """Return empty pages to the disk in steps. If `everything`, also shorten the write-ahead log."""
         keep = 0 if everything else FREE_PAGES
 
         def some(connection: sqlite3.Connection) -> bool:
@@ -214,15 +218,17 @@ class Retention:
 
 
 def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
-    """Remove some of the series that were not reported for long; return their number."""
+    """Delete some series that were not reported for a long time, and return their number."""
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 
 def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
-    """Remove some of the series that were silent longest, and keep until when they were reported."""
+    """
+    Delete some of the longest silent series, store the time of their last report, and return their number.
+    """
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
-    # A time that is ahead is of a clock that was set back since. It would say of each new series that it is known.
+    # A time in the future comes from a clock that was set back since. It would make every new series look known.
     since = max(series_known_since(connection), min(newest, now))
     connection.execute(queries.KEEP_FACT, (KNOWN_SINCE, repr(since).encode()))
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount

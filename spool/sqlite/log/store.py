@@ -1,5 +1,5 @@
 """
-Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one transaction.
+Writing of a commit's plan, and reading of the log's memory at a start. All functions run inside one transaction.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from spool.sqlite.log.retention import RouteNeeds, series_known_since
 _log = logging.getLogger(__name__)
 
 
-NAMES = "names"  # among the kinds of numbers in UnfoldedCommits
+NAMES = "names"  # one of the kinds of numbers in UnfoldedCommits
 
 _ids = msgspec.msgpack.Decoder(FoldedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class SqlitePlanReader:
-    """What a plan reads of what is kept, on the writing connection within its transaction."""
+    """The stored data that a plan reads, on the writing connection within its transaction."""
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
@@ -78,10 +78,10 @@ def write(
     connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
 ) -> int:
     """
-    Write everything of a commit; return the id of its row. `names`: the number of names of earlier records,
-    if it has any.
+    Write a commit and return the id of its row. `names` is the number for its names of earlier records, if
+    it has any.
 
-    `check` may raise between its parts, to end it.
+    `check` may raise between the parts to cancel the commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
@@ -171,7 +171,7 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def amount(text: str | None) -> Decimal | None:
-    """Read the amount of a usage event's type from its column."""
+    """Decode the amount of an event type."""
     return None if text is None else Decimal(text)
 
 
@@ -185,7 +185,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
-    """Return the time and terms of a commit; None if it was carried forward."""
+    """Return the time and terms of a commit, or None if it was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
@@ -202,8 +202,10 @@ def write_fold(
     connection: sqlite3.Connection, fold: Fold, first: Mapping[str, int], names: int | None
 ) -> None:
     """
-    New runs, the end of those they replace, and how far ids are in runs now. `first` by topic, and `names` of those
-    that are kept beside the records: the first numbers with ids in none; None when there are no such names.
+    Write new runs, delete those that they replace, and store how far ids are in runs.
+
+    `first` has the first number of each topic with ids outside the runs. `names` is the same for names stored
+    apart from records, or None if there are none.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -221,7 +223,9 @@ def write_fold(
 
 
 class _Arrived(NamedTuple):
-    """Ids that arrived together, with places and hours, and the first number of their kind in UnfoldedCommits."""
+    """
+    Ids that arrived together, with places and hours, and the first number of their kind in UnfoldedCommits.
+    """
 
     at: float
     first: Mapping[str, int]
@@ -230,15 +234,18 @@ class _Arrived(NamedTuple):
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these, in
-    the order of their arrival: after a crash nothing is forgotten. Returns the commits of the newest ids, and
-    the highest number of names.
+    Load the known ids: the stored runs, then newer ids from entries and from names stored apart, in
+    order of arrival.
+
+    After a crash, no id is missing. Returns the commits of the newest ids, and the highest number of names.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
         ids = runs.unpacked(data, checksum)
         if ids is None:
-            _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
+            _log.error(
+                "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
+            )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
     state = _ids.decode(facts[0]) if facts else FoldedIds()
@@ -286,17 +293,21 @@ def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Rows up to a damaged page; what lies behind it is not reached."""
+    """Yield rows up to a damaged page. Rows after it are not reached."""
     try:
         yield from connection.execute(query)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        _log.error("known ids are damaged and left out: %s", error, extra={"action": "ids_damaged"})
+        _log.error(
+            "some runs of known ids are damaged and ignored: %s", error, extra={"action": "ids_damaged"}
+        )
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """The next number of every topic, by the counters and by the entries: the higher one is free in any case."""
+    """
+    Return the next number of every topic: the higher of the one from the counters and the one from the entries.
+    """
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:
@@ -317,9 +328,10 @@ def still_open(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[Committed]:
     """
-    Return the commits between two moments that are in no delivery; none if damage hides the deliveries.
+    Return the commits between two times that are in no delivery, or none if damage hides the deliveries.
 
-    What is younger was committed by a clock that was set back: reading on would read the whole log.
+    Later commits come from a clock that was set back. Reading stops at them, because otherwise the whole log
+    would be read.
     """
     found = []
     try:
@@ -337,7 +349,7 @@ def still_open(
 
 
 def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
-    """The records of the entries that are there, by their numbers alone: `verify` looks inside."""
+    """Return the number of stored records by topic, from their numbers only. `verify` decodes them."""
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
         sums[topic, books.KEPT] = next_number - oldest(connection, topic)

@@ -393,7 +393,7 @@ async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytes
 
     spool = await start(duplicate_ids=4)
 
-    assert "ids are damaged" in caplog.text
+    assert "run of known ids is damaged" in caplog.text
     await add(spool.log, call(1))
     await add(spool.log, call(2), call(3))
     await add(spool.log, call(3))

@@ -101,8 +101,8 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
     noise = tmp_path / "noise"
     noise.write_bytes(b"no database" * 3000)
     for file, words in (
-        (tmp_path / "gone", "is not there"),
-        (own, "is the log itself"),
+        (tmp_path / "gone", "does not exist"),
+        (own, "is the current log"),
         (noise, "nothing of"),
     ):
         with pytest.raises(NotAllowed, match=words):

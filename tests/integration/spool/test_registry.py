@@ -71,7 +71,7 @@ async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at:
     """Which file, what is untouched, what to do."""
     await damage(tmp_path, at, b"\xff" * 4096)
     with pytest.raises(
-        RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is untouched\. Restore"
+        RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is not affected\. Restore"
     ):
         await opened(tmp_path)
 

@@ -119,7 +119,7 @@ def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
     assert 0 == run(file, "import", archive).exit_code
     refused = run(file, "import", str(file))
     assert refused.exit_code == 2
-    assert "is not an archive of a storage" in refused.output
+    assert "is not a storage archive" in refused.output
 
 
 async def make_files(directory: Path) -> None:

@@ -201,7 +201,7 @@ async def test_settings_of_all_nodes_are_copied(
     assert (await ADMINISTRATION.status(storage))["settings"] == other["settings"]
     await places.copy("other postgres", "other files")
     assert (
-        "spool.retention was 777600 in the storage that is copied; 604800.0 in the configuration"
+        "spool.retention was 777600 in the copied storage; now 604800.0 from the configuration applies"
         in caplog.text
     )
     places.forget("postgres")
@@ -281,7 +281,7 @@ async def test_numbers_whose_records_are_gone_never_come_again(places: Places, r
 
 async def test_a_directory_without_a_storage_is_no_source(places: Places) -> None:
     """Nothing is made in it: who gave a wrong name would have an empty copy."""
-    with pytest.raises(NotAllowed, match="there is no storage in"):
+    with pytest.raises(NotAllowed, match="contains no storage to copy"):
         await places.copy("files", "other files")
     assert not places.options["files"].directory.exists()
 
