@@ -51,7 +51,7 @@ class HourRows:
     `drop` is the number of that drop, once the rows are stored.
     """
 
-    hour: int  # epoch seconds of its start
+    hour: int  # start of the hour, in epoch seconds
     rows: int
     size: int
     body: bytes

@@ -12,8 +12,8 @@ from typing import IO, Final
 
 from spool.errors import Invalid
 
-MAX_ROW: Final = 1024 * 1024  # characters per row
-MAX_ROWS: Final = 5_000_000  # per file
+MAX_ROW: Final = 1024 * 1024  # maximum characters per row
+MAX_ROWS: Final = 5_000_000  # maximum rows per file
 MAX_DECODED: Final = 160 * 1024 * 1024  # bytes of JSON and of the objects that it decodes to
 _SMALL: Final = 256 * 1024  # bytes of JSON that are decoded without a check
 # Bytes of Python objects: per value with its slot, and in addition per mapping and per list.
@@ -25,8 +25,9 @@ _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
 def check_json(name: str, content: bytes | bytearray) -> None:
     """
-    Raise Invalid for JSON that would take more than MAX_DECODED. Short texts of nested empty lists can
-    take very much.
+    Raise Invalid for JSON that would take more than MAX_DECODED bytes of memory.
+
+    Short text can become large objects, for example a list of empty lists.
     """
     if len(content) < _SMALL:
         return
@@ -89,7 +90,7 @@ class KnownDigests:
         """Add a digest. Return True if it was known."""
         if self._count * 3 >= len(self._slots) * 2:
             self._grow()
-        value = int.from_bytes(digest, "little") or 1  # 0 marks a free slot
+        value = int.from_bytes(digest, "little") or 1  # because 0 marks a free slot
         place = self._place(value)
         if self._slots[place] == value:
             return True

@@ -85,7 +85,8 @@ class SteadyClock:
         wall = self._source.now()
         began = timer()
         self._was_set = wall >= EARLIEST  # if False, the time is only the best guess
-        self._offset = max(wall, EARLIEST) - began  # our time minus the timer
+        # difference between the time that this clock reports and the timer
+        self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
         self._step_s = 0.0
         self._stepped_at: float | None = None  # timer value; None while the wall clock is accepted

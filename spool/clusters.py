@@ -50,7 +50,8 @@ class ReportedCluster:
     account: str
     region: str
     name: str
-    state: str = ""  # in the agent's words: init_started, init_ok, init_failed, pod_started, pod_stopping
+    # state in the agent's words: init_started, init_ok, init_failed, pod_started or pod_stopping
+    state: str = ""
     chart_version: str = ""
     agent_version: str = ""
     validator_version: str = ""
@@ -89,7 +90,7 @@ class Cluster:
     display_name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
-    config: Mapping[str, Any] = field(default_factory=dict)  # a JSON object
+    config: Mapping[str, Any] = field(default_factory=dict)  # configuration of the agent, a JSON object
     updated_at: float | None = None  # when and by whom an operator last changed it
     updated_by: str = ""
 
@@ -148,7 +149,7 @@ class ClusterTable:
         self._writing = asyncio.Lock()  # held between reading a row and writing its replacement
         self.max = MAX_CLUSTERS
         self.auditor: Auditor | None = None
-        self.version = 0  # increases with every change
+        self.version = 0  # increases with every change of a cluster
 
     @classmethod
     async def open(cls, rows: ClusterRows, *, clock: Clock) -> ClusterTable:
@@ -211,7 +212,7 @@ class ClusterTable:
             known = self._known(id)
             changes = _check_change(change, known)
             if changes == _describe(known, changes):
-                # confirms that the returned row is durable
+                # an unchanged row is written as well, because the result must be durable
                 await self._rows.write(known, expects=actor.expects)
                 return known
             await self._audit("cluster.update", known, actor, _describe(known, changes), changes)

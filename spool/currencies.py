@@ -90,7 +90,7 @@ def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # as in spool.ledger.sums, which imports this module
+DAY_S = 86_400  # defined here as well, because spool.ledger.sums imports this module
 # Returns the value of one unit of the first currency in the second, on a day (epoch seconds), times SCALE.
 # None if unknown.
 Rates = Callable[[str, str, int], int | None]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
-MOUNTS = Path("/proc/self/mountinfo")  # exists only on Linux; elsewhere nothing is known
+MOUNTS = Path("/proc/self/mountinfo")  # list of mounts; only Linux has it
 
 _MEMORY = {"tmpfs", "ramfs"}
 _CONTAINER = {"overlay", "aufs", "fuse.fuse-overlayfs"}

@@ -43,7 +43,7 @@ class NodeState:
     started_at: float
     seen_at: float
     is_live: bool
-    is_this: bool  # the gateway that responds
+    is_this: bool  # True for the gateway that returns this list
     leases: Sequence[str]  # names of the leases that it holds
 
 
@@ -71,7 +71,7 @@ class Leases(Protocol):
         """
         Run `work` whenever and as long as this gateway holds the lease. Several tasks may run under one lease.
 
-        `work` is cancelled if the lease is lost. If another gateway shall get the lease, `finish` is called
+        `work` is cancelled if the lease is lost. If another gateway is to get the lease, `finish` is called
         so that `work` can end by itself; without `finish`, it is cancelled. `wake` is called if an operator
         gave it something to do. Returns when `work` ends by itself, and raises what it raises.
         """
@@ -138,7 +138,7 @@ class _Run:
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
-    is_asked: bool = False  # whether it was asked to end
+    is_asked: bool = False  # whether the task was asked to end
 
 
 class HeldTasks:

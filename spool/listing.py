@@ -20,7 +20,7 @@ SortValue = str | int | float | None  # null first, then numbers, then text in t
 
 ASCENDING, DESCENDING = "asc", "desc"
 MOST_KNOWN = 200  # values of a field to offer; if there are more, none are offered
-_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # all letters with two cases are between these
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # range that contains all letters with two cases
 
 
 @cache

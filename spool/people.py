@@ -15,7 +15,7 @@ from hashlib import blake2b
 from spool.errors import Invalid
 from spool.installation import derived
 
-KEEP, HASH, DROP = "keep", "hash", "drop"  # values of `privacy.emails`
+KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
 # The whole text must be an address: "git@host:path" and "package@1.2.3" are not.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")

@@ -41,7 +41,8 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
 # -- cells of CSV --------------------------------------------------------------------------------------------
 
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # including line and paragraph separators
+# control characters, including line and paragraph separators
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Spreadsheets ignore leading blanks and zero-width characters. Some read full-width and small forms as
 # the sign itself.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")

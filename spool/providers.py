@@ -20,8 +20,8 @@ class Provider(NamedTuple):
     """
 
     name: str
-    card: str  # name in rate cards
-    display: str = ""  # name on bills; "" for `name`
+    card: str  # name of the provider in rate cards
+    display: str = ""  # name of the provider on bills; "" means `name`
     spellings: tuple[str, ...] = ()
     standard: bool = True
 
@@ -91,10 +91,10 @@ _BY_SPELLING = {
 }
 _FAMILIES = {
     each.card: each.display or each.name for each in reversed(PROVIDERS)
-}  # by the first provider of a card
+}  # the first provider with a card gives the name of the family
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
-# Names with many possible endings: `google.vertex.anthropic`, `openai.codex`.
+# Beginnings of names with many endings, such as `google.vertex.anthropic` and `openai.codex`.
 _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
 
 

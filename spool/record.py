@@ -24,7 +24,7 @@ TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 CURRENCY = "USD"
 TOKEN_UNIT = "{token}"
 NS = 1_000_000_000
-MAX_TAGS = 32  # per record
+MAX_TAGS = 32  # maximum number of tags per record
 _EXACT = Context(prec=100)
 
 
@@ -110,7 +110,8 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    sender_key: str | None = None  # as in Inference
+    # name of the Tollhouse key that first sent the counter; never leaves the installation
+    sender_key: str | None = None
     # The meter (spool.meters) of its tokens, if it counts one modality separately.
     meter: str | None = None
 
@@ -136,7 +137,7 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
     data: dict[str, Scalar] = {}
     tags: dict[str, str] = {}
     shadow: bool = False
-    request: bytes | None = None  # as in UnitCostOperation
+    request: bytes | None = None  # names of the request that sent the event, as in UnitCostOperation
 
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
@@ -154,10 +155,10 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     id: bytes
     source: str = "unit-cost"
     stream: str
-    stream_type: str  # allocation or metric
+    stream_type: str  # type of the stream: allocation or metric
     operation: str  # sum, replace or delete; create and drop apply to the whole stream
     start_time: int | None = None
-    granularity: str | None = None  # HOURLY, DAILY, MONTHLY
+    granularity: str | None = None  # HOURLY, DAILY or MONTHLY
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
@@ -183,7 +184,7 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     start_time: int | None = None
     shadow: bool = False
     upstream_id: str | None = None  # upstream id of its connection on arrival, if it differs
-    request: bytes | None = None  # as in UnitCostOperation
+    request: bytes | None = None  # names of the request that sent the file, as in UnitCostOperation
 
 
 # Tag 6 is not used.
@@ -201,7 +202,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     id: bytes
     source: str  # source of the late report
     corrects: bytes  # id of the corrected record
-    reason: str  # late_usage, final_cost, not_billed
+    reason: str  # reason: late_usage, final_cost or not_billed
     known_at: int
     start_time: int
     before: Inference
@@ -221,7 +222,7 @@ AMENDABLE = (
     "region",
 )  # fmt: skip
 
-_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # in the JSON only if a source reports them
+_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # fields that are in the JSON only if a source reports them
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
-NEARLY_FULL = 0.8  # part of its share from which the operator is told about a key
+NEARLY_FULL = 0.8  # used part of its share from which operators are informed about a key
 HEAP_ENTRIES = 64  # entries of a heap, in addition to two per owner, from which it is rebuilt
 
 
@@ -26,7 +26,7 @@ def may_add(own: int, total: int, n: int, most: int) -> bool:
 class KeyShare(NamedTuple):
     """Use of a limit by one key, and the most that it may use while the others keep their use."""
 
-    limit: str  # name of the setting
+    limit: str  # name of the setting with the limit
     key: str
     held: int
     most: int
@@ -46,7 +46,7 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
     """
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # with this number a key has as much as it leaves free
+        share = (most - (total - own) + 1) // 2  # holding this number, the key has as much as it leaves free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 

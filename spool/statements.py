@@ -49,10 +49,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     source: str
-    provider: str  # in the notation of spool.providers
-    account: str | None  # organization, project, workspace or resource
+    provider: str  # provider as spool.providers names it
+    account: str | None  # organization, project, workspace or resource that is billed
     key: str | None
-    model: str | None  # as billed
+    model: str | None  # model as named on the bill
     start: int
     end: int
     unit: str
@@ -154,9 +154,9 @@ class StatementOutcome:
 # -- rules ---------------------------------------------------------------------------------------------------
 
 
-MAX_DAYS = 400  # per statement
-MAX_DIGITS = 60  # per amount
-MAX_DECIMALS = 27  # as in the totals
+MAX_DAYS = 400  # maximum days per statement
+MAX_DIGITS = 60  # maximum digits per amount
+MAX_DECIMALS = 27  # maximum decimals per amount, as in the totals
 MAX_TEXT = 300
 MAX_DAY_ROWS = 50_000  # different cells of a source and account on one day
 

@@ -67,7 +67,7 @@ class Standby:
 
     name: str
     is_synchronous: bool
-    lag_bytes: int  # bytes that it has not flushed yet
+    lag_bytes: int  # bytes that the standby has not flushed yet
     lag_s: float
 
 
@@ -87,14 +87,14 @@ class DatabaseHealth:
     standby_wait_s: float
     head_waits: int  # nodes that wait for another node's commit
     head_wait_s: float
-    oldest_transaction_s: float | None  # of any client of this database
-    connections: int  # of all clients of the server
+    oldest_transaction_s: float | None  # age of the oldest transaction of any client of this database
+    connections: int  # connections of all clients of the server
     max_connections: int
-    failed_connections: int  # failed attempts of this node
-    nodes: int  # live nodes
+    failed_connections: int  # failed connection attempts of this node
+    nodes: int  # number of live nodes
     leases_held: int
     leases_free: int  # leases that a live node needs but none holds
-    reporters: int  # rows of `Heard`
+    reporters: int  # number of stored senders, which are rows of `Heard`
 
 
 async def no_database() -> DatabaseHealth | None:

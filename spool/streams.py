@@ -350,8 +350,8 @@ class TotalsInHand:
     """
 
     def __init__(self) -> None:
-        self._totals: dict[tuple[str, str], Total | None] = {}  # by stream and key
-        self._sizes: dict[tuple[str, str], int] = {}  # as stored
+        self._totals: dict[tuple[str, str], Total | None] = {}  # totals by stream and key
+        self._sizes: dict[tuple[str, str], int] = {}  # stored sizes by stream and key
         self._changed: set[tuple[str, str]] = set()
         self._growth: Counter[str] = Counter()
 

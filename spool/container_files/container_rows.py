@@ -24,15 +24,15 @@ from spool.sql.small import SmallTable
 LONGEST_REST_S = 3600.0  # longest pause before a file that could not be sent is tried again
 
 # Names of selections for `select`, which returns the oldest rows first.
-DUE = "due"  # of `kind`: to be sent now, which is the time `now`
-UNTOLD = "untold"  # the cost service must still be informed of them
-MISSING = "missing"  # of `cluster` and `key`: requested again, but the bytes are not stored
-OVERDUE = "overdue"  # announced, and the upload address expired before `now`
-UNSENT = "unsent"  # uploaded before `now`
-# delivered before `now`, and the bytes are still stored; of `cluster` and `key` if given
+DUE = "due"  # files of `kind` to send now, at the time `now`
+UNTOLD = "untold"  # files that the cost service must still be informed of
+MISSING = "missing"  # files of `cluster` and `key` that are requested again but not stored
+OVERDUE = "overdue"  # files that were announced, with an upload address that expired before `now`
+UNSENT = "unsent"  # files that were uploaded before `now`
+# files that were delivered before `now` and are still stored; of `cluster` and `key` if given
 SPENT = "spent"
-FORGETTABLE = "forgettable"  # finished, and no bytes are stored
-READABLE = "readable"  # metrics with stored bytes, uploaded at `now` or later
+FORGETTABLE = "forgettable"  # finished files without stored bytes
+READABLE = "readable"  # metrics with stored bytes that were uploaded at `now` or later
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 
 

@@ -370,7 +370,7 @@ class ContainerFiles:
 
     async def ask(self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender) -> None:
         """
-        Request files again for the cost service. It will be told that unknown and deleted files are abandoned.
+        Request files again for the cost service. For unknown or deleted files, it is informed that they are abandoned.
         """
         names = list(dict.fromkeys(references))
         now = self._clock.now()

@@ -41,7 +41,7 @@ from spool.shares import may_add
 # -- accounting: how many files were ever named, and what became of them ---------------------------------------
 
 
-ROW_TERMS = frozenset(STATES)  # terms that rows show
+ROW_TERMS = frozenset(STATES)  # terms that count stored rows
 
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
@@ -112,7 +112,7 @@ class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[Place] = Counter()  # of rows with stored bytes
+        self._bytes: Counter[Place] = Counter()  # bytes of the stored files, by cluster and key
         self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
         self.open: Counter[str] = Counter()  # rows that wait, by key
         self.arriving: Counter[Place] = Counter()
@@ -207,7 +207,7 @@ class ContainerSums:
                     self._bytes[file.identity, file.key] += size
                     self._waiting[file.key] += size * file.is_due
                     self.open[file.key] += sign * (file.state in OPEN_STATES)
-        # Drops the entries that are 0.
+        # unary plus drops entries that are 0
         self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open
 
 
@@ -215,7 +215,7 @@ class ContainerSums:
 
 
 RETRY_AFTER_S = 60
-MANY = 500  # rows per step
+MANY = 500  # rows that are changed or deleted per step
 
 
 class KeptFiles:

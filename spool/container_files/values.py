@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass, field
 
 from spool.log.partial_reports import Expectation
 
-# Kinds.
+# Kinds of container metrics: files, remote-write bodies and statuses.
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
 # States. A deleted row stays counted in the accounting.
-ANNOUNCED = "announced"  # an upload address was issued
-UNUSED = "unused"  # the address expired unused
+ANNOUNCED = "announced"  # an upload address was issued for the file
+UNUSED = "unused"  # the upload address expired before it was used
 UPLOADED = "uploaded"  # stored on disk, and waits for delivery
 DELIVERED = "delivered"
 ABANDONED = "abandoned"  # the sender no longer has it, or it was requested but is unknown here
 DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send it again
-EXPIRED = "expired"  # the retention time passed without an upstream
-DISCARDED = "discarded"  # given up by an operator
+EXPIRED = "expired"  # deleted after the retention time, because no cost service is configured
+DISCARDED = "discarded"  # an operator gave up its delivery
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 
@@ -69,7 +69,7 @@ class ContainerFile:
     One row. `kept`: its bytes are stored. `asked`: it is requested again, by the cost service or
     because of damage.
 
-    `untold`: the cost service must still be told that it is abandoned. `request`: what is needed to send a
+    `untold`: the cost service must still be informed that it is abandoned. `request`: what is needed to send a
     body as received.
     """
 
@@ -97,7 +97,7 @@ class ContainerFile:
     done_at: float | None = None
     not_before: float = 0.0
     problem: str | None = None  # why it was not sent yet, or why it was abandoned
-    body: bytes = field(default=b"", repr=False)  # of a status
+    body: bytes = field(default=b"", repr=False)  # content of a status
 
     @property
     def identity(self) -> ClusterIdentity:

@@ -36,7 +36,7 @@ class Deliveries(Protocol):
     """
 
     version: int  # increases with every change of a route or a delivery
-    dead_version: int  # increases with every change of the dead letters
+    dead_version: int  # increases with every change of a dead letter
     fenced: int  # number of results that were ignored, because another worker had taken the delivery
 
     async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
@@ -301,7 +301,7 @@ class PastRecords(Protocol):
 # -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route --------
 
 
-_KEPT_AS: Final = "lake of "  # names of pulls contain no spaces
+_KEPT_AS: Final = "lake of "  # contains a space, because no name of a pull does
 _LANDED_AS: Final = "landed of "
 
 

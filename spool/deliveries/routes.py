@@ -23,9 +23,9 @@ class Backlog(NamedTuple):
 
     records: int
     oldest: int | None  # the lowest number whose entry is needed
-    kept_at: float | None  # commit time of the oldest retried dead letter
+    kept_at: float | None  # commit time of the oldest record among retried dead letters
     stuck: int  # stuck single records, including replays
-    unknown: int  # records, including those of replays
+    unknown: int  # records with unknown outcome, including those of replays
 
 
 def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
@@ -121,7 +121,8 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     """
     Return every route, by name, with what its destination rejected within the last day.
 
-    The storage keeps the newest KEPT_REFUSALS responses of a route, so a higher count is a lower bound.
+    The storage keeps only the newest KEPT_REFUSALS responses of a route. If a route has more, its count is a
+    lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

@@ -13,8 +13,8 @@ STUCK_AFTER = 8
 SUSPECT_AFTER = 3  # 5xx responses to a batch, while nothing was accepted, after which it is tried in halves
 # The same response, repeated this often under one key, is considered remembered by the destination.
 SAME_ANSWERS = 3
-REPLAY_RECORDS = 1000  # records per delivery of a replay
-KEPT_REFUSALS = 1000  # partial rejections listed for each route
+REPLAY_RECORDS = 1000  # maximum records per delivery of a replay
+KEPT_REFUSALS = 1000  # maximum number of partial rejections that are stored per route
 
 LAKE_MARK = "lake1;"  # prefix of the mark of a delivery that may be in a data lake
 

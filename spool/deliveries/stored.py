@@ -87,11 +87,11 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     """
 
     route: str
-    removed: Sequence[int] = ()  # ids of deliveries
+    removed: Sequence[int] = ()  # ids of the deliveries to delete
     changed: StoredDelivery | None = None
     added: Sequence[StoredDelivery] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # added to the counts of the route
+    counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counts
     refusal: PartialRefusal | None = None
-    dead: StoredDeadLetter | None = None  # a record that is set aside
-    landing: Landing | None = None  # of a delivery that is in a data lake
+    dead: StoredDeadLetter | None = None  # record to store as a dead letter
+    landing: Landing | None = None  # row to store for a delivery that is in a data lake
     no_longer_dead: int | None = None  # id of a dead letter to delete

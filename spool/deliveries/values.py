@@ -9,11 +9,11 @@ import msgspec
 from spool.log.values import Entry
 from spool.record import Record
 
-# The states of a route.
+# States of a route.
 RUNNING = "running"
 PARKED = "parked"  # paused: the destination refuses the key or the address, so records wait
 REFUSING = "refusing"  # the destination rejects every record, so the route tries one record at a time
-ORPHANED = "orphaned"  # its destination is no longer configured
+ORPHANED = "orphaned"  # its destination is no longer in the configuration
 ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
 
 
@@ -25,15 +25,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: int
-    route: str  # "destination/topic"
+    route: str  # name of the route, "destination/topic"
     first: int
     last: int
-    attempts: int  # 0 if it was never sent
+    attempts: int  # number of attempts, 0 if it was never sent
     idempotency_key: str
     fence: int = 0  # how often it was taken for sending; results with an older fence are ignored
-    server_errors: int = 0  # 5xx responses while others were accepted
+    server_errors: int = 0  # number of 5xx responses while other deliveries were accepted
     refusals: int = 0  # how often this single record was rejected alone
-    refused_at: float | None = None  # time of the first rejection
+    refused_at: float | None = None  # time of the first rejection of this single record
     proven: bool = False  # the route had another record accepted since the first rejection
     # it was sent and may have been accepted under its idempotency key, because no response says otherwise
     ambiguous: bool = False
@@ -63,7 +63,7 @@ class Settlement:
     """Where the records of a delivery went. The five counts add up to the delivery's count."""
 
     delivered: int
-    refused: int = 0  # named as rejected in a partial success
+    refused: int = 0  # records that a partial success named as rejected
     shadow: int = 0
     # not sent because of a setting, such as usage events without a stream or telemetry with an empty path
     unmapped: int = 0
@@ -83,7 +83,7 @@ class RouteSpec:
     name: str
     topic: str
     required: bool = True
-    start: str = "oldest"  # or "now"
+    start: str = "oldest"  # "oldest" or "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class RouteState:
     required: bool
     state: str  # one of ROUTE_STATES
     reason: str | None
-    progress: int  # lowest open number
+    progress: int  # lowest record number that is not settled
     queued: int
     oldest_age_s: float | None
     delivered: int
@@ -128,7 +128,7 @@ class DeadLetter:
 
 # The states of a delivery that is not settled.
 OPEN = "open"
-UNKNOWN = "unknown"  # its arrival is unknown, so an operator must settle it
+UNKNOWN = "unknown"  # its arrival at the destination is unknown, so an operator must settle it
 DELIVERY_STATES = (OPEN, UNKNOWN)
 
 

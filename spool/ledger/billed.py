@@ -34,7 +34,7 @@ USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
 COUNTED = "counted"  # basis of amounts that replace a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
-INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # closed days only
+INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # arrangement that only has closed days
 # fees are assigned to the usage that they cover
 AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 
@@ -67,7 +67,7 @@ class BilledDay:
     `foreign`: number of rows in other currencies.
     """
 
-    day: int  # epoch seconds
+    day: int  # start of the day, in epoch seconds
     provider: str
     state: str
     mark: str

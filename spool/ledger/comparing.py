@@ -27,12 +27,12 @@ from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
-STEP = 512  # numbers that are read at a time
+STEP = 512  # record numbers that are read at a time
 AT_ONCE = 100  # records that are added up in one step
-AT_ONCE_BESIDE = 25  # the same while other requests are running
+AT_ONCE_BESIDE = 25  # records that are added up in one step while other requests are running
 REST = 4  # pause after a slice, as a multiple of its duration, if the comparison may take long
 _NO_METERS: Mapping[Any, MeterSums] = {}
-MOST_TOLD = 10  # periods in messages
+MOST_TOLD = 10  # maximum number of periods in a message
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
@@ -94,7 +94,7 @@ class LedgerComparison:
     missed: int = 0
     gone: int = 0
     damaged: int = 0
-    is_done: bool = True  # False while a rebuild runs
+    is_done: bool = True  # False if no comparison was made, because a rebuild runs
     end: int = 1
     hourly: int = 0
     calls: Mapping[Place, int] = field(default_factory=dict)
@@ -214,7 +214,7 @@ async def compare(
         else (1, 1)
     )
     logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
-    removed_below = await oldest()  # retention continues meanwhile
+    removed_below = await oldest()  # read again, because retention continues during the comparison
     places = [
         place
         for place in sorted(logged.calls.keys() | counted.keys())
@@ -315,7 +315,7 @@ async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease
 
 LOOK_S = 60.0  # interval between checks whether a comparison is due; a check reads one row
 EVERY_S = DAY_S
-MOST_SUMS = 100_000  # of one period that is counted again, because they are all in memory
+MOST_SUMS = 100_000  # maximum sums of a period that is counted again, because they are all in memory
 
 _log = logging.getLogger(__name__)
 

@@ -48,7 +48,8 @@ _NEVER_CUT = (TOTAL, "hourly")  # hours are never split, because `spans.check` r
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
-_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # positions in measures
+# positions of the two money columns in measures
+_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
     "_cost",
@@ -69,7 +70,7 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 
 
 ALIKE = 1000  # groups that cost about as much as the last of the largest; if there are more, all are read
-MOST_SPANS = 100  # in one statement; SQLite allows 500
+MOST_SPANS = 100  # maximum periods in one statement; SQLite allows 500
 
 
 def costs(
@@ -87,7 +88,8 @@ def costs(
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     if _is_filtered(query) and rows.passes_all(query):
-        query = replace(query, include={}, exclude={})  # now rollups without these dimensions can answer it
+        # without the filter, rollups that lack these dimensions can answer the query
+        query = replace(query, include={}, exclude={})
     ask = partial(_totals, rows, limit=limit, rates=rates)
     if query.top is None and query.kept is None:
         totals = ask(query)
@@ -252,7 +254,7 @@ class _Total:
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
-    # By start, until they are converted:
+    # limbs by start of the period, until they are converted
     _limbs: dict[int, Counter[str]] | None = None
     _charges: Counter[str] | None = None
     _unconverted: Counter[str] | None = None
@@ -400,7 +402,7 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, no_rates  # imported only if amounts are converted
+    from spool.currencies import Converter, no_rates  # imported here because most queries convert nothing
 
     return Converter(rates or no_rates, currency)
 
@@ -475,7 +477,7 @@ def has_many_groups(query: CostQuery) -> bool:
 # -- the kept or the largest groups, and all others as one -----------------------------------------------------
 
 
-MOST = 2000  # groups that are read by their values
+MOST = 2000  # maximum number of groups that are read by their values
 _KEPT = "(kept)"  # name of a derived dimension that no query can use
 
 

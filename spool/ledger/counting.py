@@ -24,8 +24,8 @@ WORK = ("source", "provider", "model", "request_model", "team", "region", "sende
 CHANGED_BY = "changed_by"  # state: mark of the process that made the last change
 ROW_TAGS = "row_tags"  # state: mark of the billing connections' rows, because their tags are dimensions
 EVERY, EVERY_BILLED = "changed", "billed"  # state: marks of changes that may be in any month
-MAX_TEXT = 256  # characters of a dimension's value
-MOST_PRESENT = 64  # periods with their numbers in memory
+MAX_TEXT = 256  # maximum characters of a dimension's value
+MOST_PRESENT = 64  # maximum number of periods with their numbers in memory
 MOST_PERIODS = 10_000  # periods with a known upper bound on their numbers
 
 
@@ -123,7 +123,8 @@ class Placement:
         """Return the number under which dimensions are summed in a period."""
         place = (width, start)
         most = self._most.get(place, self._max_rows)
-        if most < self._max_rows and place not in self._present:  # below the limit, whatever sums exist
+        # the period is surely below the limit, so its numbers need not be read
+        if most < self._max_rows and place not in self._present:
             self._most[place] = most + 1
             return self._given(rows, dimensions)
         present = self._numbers_in(rows, place)

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers per transaction: a quarter of a second at full load
-STEP = 512  # numbers that are read at a time
-PACKED_STEP = 4096  # the same if records stay packed
+STEP = 512  # record numbers that are read at a time
+PACKED_STEP = 4096  # record numbers that are read at a time if records stay packed
 PAUSE_S = 1.0  # between transactions: an idle ledger writes to disk once a second, not once per commit
 RETRY_S = 10.0
 # pause as a multiple of the last run's duration, because each run adds a flush that delays commits
@@ -56,9 +56,9 @@ TRIES, RETRY_CLOSED_S = 5, 0.05  # attempts to read records that other processes
 LATE_S = 6 * HOUR_S  # a day is summed up once most late records have arrived
 END_OF_TIME = 1 << 62
 ROLL_REST = 4  # pause as a multiple of the time that the last rollup took
-ROLL_WAIT_S = 30.0  # pause if no rollup is missing
-HOURS_KEPT_S = 62 * DAY_S  # afterwards only the day is stored
-MOST_VALUES = 1000  # values returned for one dimension
+ROLL_WAIT_S = 30.0  # pause before the next check if no rollup is missing
+HOURS_KEPT_S = 62 * DAY_S  # age at which hourly sums are deleted and only the day stays
+MOST_VALUES = 1000  # maximum number of values returned for one dimension
 MAX_ROWS = 5000  # sets of dimensions in one period; further ones are added to "(other)"
 
 _log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class LedgerState:
     damaged, or implausibly large.
     """
 
-    reach: int  # the next number to count
+    reach: int  # the next record number to count
     rebuilding: int  # 0, or the number at which a running rebuild ends
     missed: int
     damaged: int
     absurd: int
-    rows: int  # 0 if not counted
+    rows: int  # number of stored sums, 0 if they were not counted
     hourly_since: datetime | None  # older sums are stored by day; None if all hours are stored
     whole_since: datetime | None  # earlier hours may lack the missed records; None if none is missed
 
@@ -147,16 +147,18 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # exchange rates for amounts in other currencies
-        self.people: People | None = None  # resolves people in filter values
+        self.people: People | None = None  # recognizes people in filter values
         self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._packed = packed
         self._turn = asyncio.Lock()
         self._reach = 1
-        self._is_caught_up = False  # since the ledger was loaded or restarted
+        # whether all closed records were counted since the ledger was loaded or restarted
+        self._is_caught_up = False
         self._not_before = 0.0  # monotonic time until which a heavy party pauses
-        self._row_tags: tuple[int | None, Sequence[str]] = (None, ())  # with the mark that they were read at
+        # tags of billing rows, with the mark of the rows that they were read from
+        self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
     async def load(self) -> Ledger:
         """Read the reach and return the ledger. Closes the store if that fails."""
@@ -181,7 +183,9 @@ class Ledger:
     async def follow(self, log: ReadableLog) -> None:
         """Count closed records until cancelled. A full disk only delays it."""
         async for _ in log.changes(AI_TELEMETRY):
-            while not await self._has_counted(log):  # repeat even if nothing more is committed
+            while not await self._has_counted(
+                log
+            ):  # failed attempts repeat even if nothing more is committed
                 pass
             await asyncio.sleep(PAUSE_S)
 
@@ -204,7 +208,7 @@ class Ledger:
         """Follow how far other processes have counted, until cancelled."""
         async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
-            while is_behind:  # they continue to count while the log is idle
+            while is_behind:  # other processes continue to count while the log is idle
                 try:
                     is_behind = await self._look(log)
                 except SpoolUnavailable as error:
@@ -240,7 +244,7 @@ class Ledger:
             while self._reach < (below := min(most, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
-                except NotClosed:  # read again what is closed
+                except NotClosed:  # the watermark fell, so read it again
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -348,7 +352,7 @@ class Ledger:
             oldest = await _oldest(log)
             read = next(
                 iter(await log.read(AI_TELEMETRY, oldest, oldest)), None
-            )  # None if `oldest` is the next number
+            )  # no entry has this number yet if the log is empty
         return read.committed_at if read else self._clock.now()
 
     async def roll_up(self) -> None:
@@ -484,7 +488,7 @@ class Ledger:
         return (await self._state())["differing"]
 
     async def soundness(self) -> Soundness:
-        """Return what the totals are known to lack."""
+        """Return which records and periods of the totals are in doubt."""
         state = await self._state()
         return Soundness(
             missed=state["missed"],
@@ -535,7 +539,8 @@ class Ledger:
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(each is self._derived.get(name) for name, each in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            return costs(rows, query, limit, self.rates)  # uses a dimension that only this query defines
+            # not cached, because a dimension of the query is defined only for it
+            return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer(rows, each) for each in asked])
 

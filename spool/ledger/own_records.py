@@ -71,7 +71,7 @@ class OwnRecords:
 
     async def _follow(self, remembered: _Remembered, is_own: IsOwn, most: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
-        if below < remembered.below:  # the log was replaced by a new one
+        if below < remembered.below:  # the watermark fell, so the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
         found: list[OwnRecord] = []

@@ -108,7 +108,7 @@ def preceding(query: CostQuery) -> CostQuery:
     range: the time directly before it.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
-    length = until - since  # by the wall clock of the zone
+    length = until - since  # length by the wall clock of the zone
     day = since.replace(hour=0, minute=0, second=0, microsecond=0)
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
     if since == day.replace(day=1) and until <= next_month:

@@ -32,12 +32,12 @@ class Derived:
     """
 
     name: str
-    label: str  # display name
+    label: str  # display name of the dimension
     sources: tuple[str, ...]
     value: Callable[[tuple[str, ...]], str]
 
 
-DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
+DerivedDimensions: TypeAlias = Mapping[str, Derived]  # derived dimensions by name
 
 # -- queries ---------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class BuiltIn(NamedTuple):
     meaning: str
     label: str
     sources: tuple[str, ...]
-    title: str  # of its column in command tables, unless the next column shows the dimension with this name
+    title: str  # column title in command tables, unless the next column shows the dimension with this name
 
 
 # gateway/intake/rate_cards/names.py computes their values. People with restricted access may group by each of
@@ -115,12 +115,12 @@ ROW_DIMENSIONS: Mapping[str, str] = {
     "namespace": "the Kubernetes namespace of the row",
     "workload": "the Kubernetes deployment of the row",
 }
-ORIGINS = ("calls", "billing", "containers")  # values of `origin`
+ORIGINS = ("calls", "billing", "containers")  # values of the dimension `origin`
 ROW_TAG = "row:"  # prefix of tag names from such a row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
-TAG = "tag:"  # prefix of the name of a chosen tag
+TAG = "tag:"  # prefix of dimensions that are tags
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
-TOTAL = "total"  # everything in one period
+TOTAL = "total"  # granularity of one period for the whole time
 
 
 class CostType(NamedTuple):
@@ -177,8 +177,8 @@ METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
 EXPLAINED_TYPES = {name: each.meaning for name, each in _COST_TYPES.items() if each.meaning}
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
-Group = tuple[str | None, ...]  # one value per grouped dimension, None for unknown
-Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
+Group = tuple[str | None, ...]  # values of the grouped dimensions in order, None for unknown
+Wanted = Mapping[str, tuple[str, ...]]  # wanted values by dimension
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +206,13 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    meter: str = ""  # of spool.meters, for CostRow.metered; EVERY_METER fills CostRow.meters instead
+    meter: str = ""  # name of a meter for CostRow.metered; EVERY_METER fills CostRow.meters instead
     currency: str = CURRENCY  # currency of the result; each day is converted at its own rate
     derived: DerivedDimensions = field(default_factory=dict)
     only: frozenset[Group] | None = None
     kept: frozenset[Group] | None = None
     top: int | None = None
-    top_by: str = "cost"  # a field of CostRow
+    top_by: str = "cost"  # the field of CostRow that decides which groups are the largest
     arranged: int = 0  # arrangement of spool.ledger.billed whose amounts are in `cost`; 0 for counted costs
 
     def shown(self, group: Group) -> Group:
@@ -251,7 +251,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     errors: int
     cached: int
-    unpriced: int  # calls of unknown cost
+    unpriced: int  # calls with unknown cost
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
@@ -264,13 +264,14 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
-    latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, with the slower ones last
+    # number of calls per bucket of LATENCY_EDGES_MS; the last bucket has the slowest calls
+    latency: tuple[int, ...]
     # quantity of the queried meter, in millionths, without calls that a gateway cache answered
     metered: int = 0
     # Amounts in other currencies than dollars, as charged, and the amounts that could not be converted. The
     # latter are not part of `cost` and `reported`. Decimal text by currency.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # quantities in millionths, for EVERY_METER
+    # quantities by meter, in millionths, only for queries with EVERY_METER
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)
     converted: str = "0"  # the part of `cost` that was converted from other currencies
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -317,7 +318,7 @@ def check_dimension(name: str) -> None:
 # -- limits per query ------------------------------------------------------------------------------------------
 
 
-CHECK_EVERY = 1000  # sums between two checks of the time
+CHECK_EVERY = 1000  # number of sums between two checks of the time limit
 
 _INSTEAD = (
     "Choose a shorter time range, longer periods or fewer dimensions to group by, or filter by one of them"

@@ -35,7 +35,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     response_model: str | None
     request_model: str | None
     mode: str
-    time: int  # ns
+    time: int  # start of the hour, in nanoseconds since the epoch
     beyond: int
     calls: int
     input_tokens: int
@@ -44,7 +44,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int
-    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # in millionths
+    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # quantities by meter, in millionths
 
 
 class Pricer(Protocol):

@@ -163,7 +163,7 @@ class SlicedLedger:
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: place for place, name in enumerate(sources)}
 
-        @lru_cache(_MEMO)  # few distinct values occur
+        @lru_cache(_MEMO)  # caches the result, because few distinct values occur
         def value(values: tuple[str, ...]) -> str:
             return _YES if self.holds(lambda name: values[places[name]]) else ""
 
@@ -191,7 +191,7 @@ class _Part:
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
-        self.sources = sources  # the ledger's own dimensions that decide
+        self.sources = sources  # the ledger's own dimensions that decide about this part
         self.asks_owner = any(map(_is_owner, sources))
         self._asks_work = not sources.isdisjoint(WORK)
 

@@ -27,7 +27,7 @@ OTHER = "(other)"  # a value that stands for many values that are not stored or 
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed costs
-ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
+ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # widths of the rollups in spool.ledger.days.rollups
 # the first Monday after the epoch, because weeks of rollups begin as those of queries do
 MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS
@@ -38,7 +38,7 @@ MS = 1_000_000
 # sums can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
-_OUTPUT_UNKNOWN = -2  # and below: -2 - size
+_OUTPUT_UNKNOWN = -2  # numbers from here down mean an unknown output: -2 - size
 
 # the last bucket counts calls above the last edge
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
@@ -134,8 +134,9 @@ class HourlySums:
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
         self.hours: dict[int, dict[_Values, Measures]] = {}
-        self.meters: dict[int, dict[_Values, MeterSums]] = {}  # only of rows that have meters
-        self.first: dict[int, int] = {}  # the lowest number by hour
+        # meters by hour and dimensions, only of rows that have meters
+        self.meters: dict[int, dict[_Values, MeterSums]] = {}
+        self.first: dict[int, int] = {}  # the lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
         self.tags = tuple(tags)

@@ -21,7 +21,7 @@ from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
 CHUNK = 16_384  # ids sorted at a time, which takes a few milliseconds
-SHOWN = 10  # record numbers reported per topic
+SHOWN = 10  # maximum record numbers to report per topic
 MAX_SUSPECTS = 100_000  # repeated ids per topic; further ids are not judged
 NUMBERS = 4096  # record numbers that the second step reads at a time
 

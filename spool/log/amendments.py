@@ -31,7 +31,7 @@ TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # Fields that determine an estimate. If a later report fills one of them, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
-SAME_COST = Decimal("0.000001")  # relative, because sources round money differently
+SAME_COST = Decimal("0.000001")  # relative tolerance, because sources round money differently
 
 
 def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:

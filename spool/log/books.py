@@ -38,7 +38,7 @@ CORRECTED = "corrected"  # accepted as a correction of a closed record
 # Terms that retention and damage change.
 EXPIRED = "expired"  # deleted by retention while the topic had no required route
 RETIRED = "retired"  # deleted by retention after every required route had finished with it
-DAMAGED = "damaged"  # still stored, but unreadable
+DAMAGED = "damaged"  # the record is still stored but unreadable
 KEPT = "kept"  # records of the stored entries; computed when needed, never stored as a counter
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
@@ -74,7 +74,7 @@ ROUTE_TERMS = (
 
 _by_submission = attrgetter(*BY_SUBMISSION)
 
-TermSums = Mapping[tuple[str, str], int]  # by topic and term
+TermSums = Mapping[tuple[str, str], int]  # counts by topic and term
 
 
 def is_term(term: str) -> bool:

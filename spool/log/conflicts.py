@@ -50,7 +50,7 @@ prepare(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
-MAX_PAIRS = 1000  # a sending Tollhouse may name any source
+MAX_PAIRS = 1000  # limited because a sending Tollhouse may name any source
 OTHER = "other"
 
 

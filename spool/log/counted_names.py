@@ -23,8 +23,8 @@ def often(most: int) -> int:
 # -- attribute names of items that look like AI calls and that no dialect reads --------------------------------
 
 
-MAX_SHAPES = 1000  # enough to name every product in use
-MAX_LENGTH = 4096  # characters of one shape
+MAX_SHAPES = 1000  # enough shapes to name every product in use
+MAX_LENGTH = 4096  # maximum characters of one shape
 SEPARATOR = "\n"
 
 

@@ -88,7 +88,7 @@ class DuplicateIndex:
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
-        self._newest: dict[int, int] = {}  # id -> place, in order of arrival
+        self._newest: dict[int, int] = {}  # places by id, in order of arrival
         self._hours = array("q")  # hours of the newest ids, in the same order
         self._arrivals: deque[tuple[float, int]] = deque()  # time, and number of newest ids that arrived then
         self._runs: dict[int, list[IdRun]] = {}
@@ -99,7 +99,7 @@ class DuplicateIndex:
         # number of newest ids from which another look at the oldest of them is worthwhile
         self._look_again_at = 0
         self.covered_since = 0.0
-        self.folds = 0  # number of folds so far
+        self.folds = 0
 
     # -- looking up ------------------------------------------------------------------------------------------
 

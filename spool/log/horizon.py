@@ -26,7 +26,7 @@ STEP_S = 0.02
 class Committed(NamedTuple):
     """Records of one topic and commit, as loaded at a start."""
 
-    at: float  # epoch seconds
+    at: float  # commit time in epoch seconds
     topic: str
     first: int
     next: int  # the number after the last record
@@ -48,7 +48,7 @@ class WaitingReaders:
     def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
         self._closed_below = closed_below
         self._closes_in_s = closes_in_s
-        self._has_resting = False  # some readers wait without a timeout
+        self._has_resting = False  # True if a reader waits without a timeout
         self._moved = asyncio.Event()
 
     async def changes(self, topic: str) -> AsyncIterator[int]:

@@ -49,7 +49,8 @@ class PendingChange:
     """Changes that a submission makes to the waiting reports."""
 
     count: int = 0  # change of the number of waiting reports; negative if more were completed than added
-    keep: list[PartialReport] = field(default_factory=list)  # each replaces the report under its key
+    # reports to store, each in place of the report under its key
+    keep: list[PartialReport] = field(default_factory=list)
     forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
     # versions that the submission was made from, if other processes may change them
     expects: list[Expectation] = field(default_factory=list)

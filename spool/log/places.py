@@ -31,7 +31,7 @@ class PlaceBlock:
 
     run: IdRun
     places: array[int]
-    highest: int  # highest of the places
+    highest: int  # highest of the places in the block
 
     def find(self, id: int) -> int | None:
         run = self.run

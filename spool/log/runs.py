@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from spool.packed.native import Native
 
-SPACE = 2**64  # ids are spread evenly over this range
+SPACE = 2**64  # size of the range over which ids are spread evenly
 SLICES = 64  # steps of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # ids that are compared in one step, for the same reason
 NO_IDS = array("Q")  # stands for a damaged run, so that its row expires like any other
@@ -34,10 +34,10 @@ class IdRun:
 
     key: int  # key of the stored row
     hour: int
-    arrived_at: float  # when the newest id arrived
+    arrived_at: float  # arrival time of the newest id
     ids: array[int]
     marks: bytes = EVERY_ID
-    mask: int = 0  # selects the low end of an id
+    mask: int = 0  # mask that selects the low end of an id
 
     def __contains__(self, id: int) -> bool:
         ids = self.ids

@@ -39,14 +39,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     received: int
     split: int = 0
     records: Sequence[Record] = ()
-    identities: Sequence[Identity] = ()  # one per record
+    identities: Sequence[Identity] = ()  # dedup keys, one per record
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
     pending: int = 0  # partial reports that began to wait, minus those that were completed or released
     # reports that wait from now on; each replaces the report under its key
     keep: Sequence[PartialReport] = ()
-    forget: Sequence[bytes] = ()  # keys whose reports no longer wait
+    forget: Sequence[bytes] = ()  # keys of waiting reports to delete
     # versions this was made from; if one has changed, only this submission of the group is refused, with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # senders that reported calls, as keys of spool.log.heard
@@ -72,7 +72,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     The acknowledgement for a sender. `records` includes known records, so a sender never learns which were new.
     """
 
-    id: str  # sealed: reveals neither order nor volume
+    id: str  # sealed id, which reveals neither order nor volume
     records: int
     ignored: int
     rejected: int
@@ -85,7 +85,7 @@ class Entry:
 
     topic: str
     first: int
-    committed_at: float  # epoch seconds
+    committed_at: float  # commit time in epoch seconds
     records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is counted
 
     @property
@@ -139,12 +139,12 @@ class LogStats:
     writable: bool
     last_error: str | None
     alive: bool = True  # False if the task that commits has ended; then nothing can be stored until a restart
-    mount: Mount | None = None  # the mount of the files, None if unknown
+    mount: Mount | None = None  # the file system that holds the files, None if unknown
     wal_bytes: int = 0  # size of the write-ahead log, from which commits are moved into the file later
     wal_problem: str = ""  # why the write-ahead log cannot be moved into the file
     commit_s: float = 0.0  # seconds that the running commit or upkeep has taken so far
-    waiting: int = 0  # submissions that wait for the running commit
-    cache_bytes: int = 0  # memory of the entries that were read last
+    waiting: int = 0  # number of submissions that wait for the running commit
+    cache_bytes: int = 0  # bytes of memory for the entries that were read last
     series: int = 0  # cumulative counters that are known, counted by the last retention run
     max_series: int = 0
     series_pushed_out: int = 0  # counters that this process forgot for lack of space

@@ -1,7 +1,7 @@
 """
 Fair scheduling of requests. Keys, people and addresses take turns by the processor time they used, not by requests.
 
-A party with less than a tenth of the recent processor time never waits. So many quiet keys are as fast as one
+A party that used less than a tenth of the recent processor time never waits. So many quiet keys are as fast as one
 key with the same load.
 
 A lone party works without waiting. If others are active, each step of a party that used more waits for its
@@ -28,9 +28,9 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # after this time, a step lets others work
+STEP_S: Final = 0.0005  # duration after which a step lets others work
 LEAST_STEP_S: Final = 0.00005
-ALONE_S: Final = 0.004  # the same while no other party is active
+ALONE_S: Final = 0.004  # duration after which a step lets others work if no other party is active
 MEMORY_S: Final = 2.0  # past use decays with this time constant; it counts half after some 1.4 s
 LATELY_S: Final = 2.0  # a party that had something to commit within this time may have more at any moment
 RECENT_S: Final = 10.0  # after a commit of one party, another is considered not alone for this time
@@ -60,11 +60,11 @@ class Party:
         self.turns = turns
         self.name = name
         self.used = 0.0
-        self.in_hand = 0  # pending requests
+        self.in_hand = 0  # number of pending requests
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
-        self.step_s = LEAST_STEP_S  # estimated duration of its steps, rather too high
-        # True gives the turn in any case
+        self.step_s = LEAST_STEP_S  # estimated duration of its steps, rather too high than too low
+        # futures get True if the turn is certain
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
@@ -100,7 +100,7 @@ class FairTurns:
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = Party(self, "")  # the party of background work
+        self._nobody = Party(self, "")  # stands for all background work
         self._nobody.step_s = STEP_S
 
     def party(self, name: str) -> Party:
@@ -149,7 +149,7 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # a party is waiting, perhaps for this one
+            if self._timer is not None:  # another party is waiting, perhaps for this one
                 self._timer.cancel()
                 self._timer = None
                 self._next()
@@ -233,7 +233,7 @@ class FairTurns:
     def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [each for each in self._for_thread if each[1] is not waits]
-        else:  # it was given the thread a moment ago
+        else:  # the thread was given to this party a moment ago, so pass it on
             self._free_thread()
 
     def _free_thread(self) -> None:
@@ -357,7 +357,7 @@ class WorkInHand:
         self.party: Party | None = None  # None before `begin`, because the sender is not known yet
         self._name = name
         self._before: Token[WorkInHand | None]
-        self._before_s = 0.0  # time that was used before `begin`
+        self._before_s = 0.0  # processor time that was used before `begin`
         self._began = 0.0
 
     def __enter__(self) -> WorkInHand:

@@ -27,8 +27,8 @@ import msgspec
 STEPS_LOWER: Final = 10
 # A waking thread preempts a thread with longer slices at once. Otherwise the committing thread would wait for
 # the next tick of the kernel's clock after each flush: 4 ms, when a flush takes 0.5 ms.
-SHORT_SLICE_NS: Final = 100_000  # the shortest that Linux accepts
-USUAL_SLICE_NS: Final = 0  # the kernel's default, about 3 ms
+SHORT_SLICE_NS: Final = 100_000  # the shortest slice that Linux accepts
+USUAL_SLICE_NS: Final = 0  # 0 selects the kernel's default, about 3 ms
 
 _SCHED_SETATTR: Final = {
     "x86_64": 314,
@@ -99,7 +99,7 @@ def prepare(*types: Any) -> None:
 
 
 T = TypeVar("T")
-STEP = 2048  # values per step
+STEP = 2048  # values that are sorted or summed per step
 
 
 def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
 
-MOST_ROWS = 20_000  # of all results together, some 20 MB
+MOST_ROWS = 20_000  # maximum rows of all results together, some 20 MB
 MOST_OF_ONE = 5_000
-MOST_YEARS = 10  # of one query
+MOST_YEARS = 10  # maximum length of a cached query
 _OF_STATE = ("hourly", "rebuilding", EVERY)  # state besides the marks of months that a result depends on
-_OF_BILLED = (EVERY_BILLED,)  # the same for billed costs
+_OF_BILLED = (EVERY_BILLED,)  # state besides the marks of months that a result about billed costs depends on
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]

@@ -30,7 +30,7 @@ class Rollup:
 
     number: int
     dimensions: tuple[str, ...]
-    widths: tuple[int, ...]  # longest first
+    widths: tuple[int, ...]  # widths of the rollup, longest first
 
     def covers(self, names: Collection[str]) -> bool:
         return not self.dimensions or set(names) <= {*self.dimensions, *ALWAYS}

@@ -31,7 +31,7 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Calls of one day with the same dimensions. `cost` is the cost that counts, in units of `spool.ledger.money`.
     """
 
-    day: int  # epoch seconds
+    day: int  # start of the day, in epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     cost: int
@@ -57,8 +57,8 @@ def sums_of_days(
 
     The sums of a group are in the order of the days. The groups are in no particular order.
     """
-    found: dict[int, list[DaySum]] = {}  # by number
-    known: dict[int, Dimensions | None] = {}  # None if the dimensions are not selected
+    found: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
+    known: dict[int, Dimensions | None] = {}  # dimensions by number; None if they are not selected
     for day in days:
         width = width_of_day(rows, day)
         # a single hour does not show which sums are the most expensive of a day
@@ -139,7 +139,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     units of `spool.ledger.money`.
     """
 
-    day: int  # epoch seconds
+    day: int  # start of the day, in epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     sized: bool

@@ -27,7 +27,7 @@ from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # of a commit that was copied from a storage without tokens
+UNKNOWN_TOKEN = 0  # token of a commit that was copied from a storage without tokens
 SOONER_S = 300.0  # a row's time further ahead of the clock than this is ignored
 
 _log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class CommitRow(NamedTuple):
     next: ByTopic
     closed: ByTopic
     durable: int  # the newest commit that is known to survive the loss of the machine
-    entries: int  # entries of the log so far
-    size: int  # bytes of the log so far
+    entries: int  # number of entries in the log after this commit
+    size: int  # bytes of the log after this commit
     ids: bytes = b""
 
 
@@ -62,7 +62,7 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
-COMMIT = "commit"  # key of commit numbers in UnfoldedCommits
+COMMIT = "commit"  # name of the commit number among the kinds of UnfoldedCommits
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -73,7 +73,7 @@ class _Packed(msgspec.Struct, array_like=True):
     ids: bytes
     places: bytes
     hours: bytes
-    checksum: int  # of the three fields above
+    checksum: int  # checksum of the three fields above
 
 
 _packed = msgspec.msgpack.Decoder(_Packed)
@@ -133,8 +133,8 @@ class _Unconfirmed(NamedTuple):
 
     id: int
     at: float
-    size: int  # bytes of the log before it
-    before: ByTopic  # next number of each topic before it
+    size: int  # bytes of the log before this commit
+    before: ByTopic  # next number of each topic before this commit
 
 
 class Following:
@@ -152,7 +152,8 @@ class Following:
         self._hold_s = hold_s
         # rows that may have open records, oldest first, with ascending times
         self._open: list[CommitRow] = []
-        self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
+        # commits that may not survive the loss of the machine, oldest first
+        self._unconfirmed: deque[_Unconfirmed] = deque()
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 

@@ -45,7 +45,7 @@ class UnfoldedCommits:
     """
 
     def __init__(self) -> None:
-        self._noted = 0  # number of ids so far
+        self._noted = 0  # number of ids that commits have made known
         self._folded = 0  # number of these ids that are in runs
         # By kind: the number of ids up to the end of a commit, and the first number of the commit.
         self._firsts: dict[str, deque[tuple[int, int]]] = {}

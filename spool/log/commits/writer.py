@@ -252,7 +252,8 @@ class GroupWriter:
         """
         Return the next group. Parties with less use come first, and the submissions of one party stay in order.
         """
-        if len(self._waiting) == 1 and not self._waiting[0].receipt.done():  # a lone sender
+        # one submission waits alone, so no shares are needed
+        if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]
         waiting = [one for one in self._waiting if not one.receipt.done()]

@@ -36,7 +36,8 @@ class CachedEntry:
         self.packed = packed
         self.walked: Walked | None = None
         self.decoded: list[Record | None] = [None] * len(raws)
-        self.size = len(packed) + RAW_BYTES * len(raws)  # approximate bytes in memory
+        # approximate bytes in memory, without decoded records
+        self.size = len(packed) + RAW_BYTES * len(raws)
         self.is_kept = True  # False once removed from the cache; a reader may still use the entry
 
 

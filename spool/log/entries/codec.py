@@ -26,7 +26,7 @@ VERSION = 1
 # Measured on packed GenAI records: level 3 saves nothing, and level 6 saves 1 % at three times the time.
 LEVEL = 1
 MAX_RECORDS = 4096
-MAX_BYTES = 1 << 20  # packed, before compression
+MAX_BYTES = 1 << 20  # approximate maximum bytes of packed records, before compression
 LARGEST = 64 << 20  # limit on decompression, so that a damaged length cannot exhaust the memory
 
 # Errors that the decoder raises for bytes that are not a valid record. Text that is not UTF-8 raises the

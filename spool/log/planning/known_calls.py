@@ -21,7 +21,7 @@ from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
 from spool.record import NS, Inference, Record
 
-MOST_NAMES = 64  # names that are stored with one record
+MOST_NAMES = 64  # maximum number of names that are stored with one record
 
 
 class KnownCalls:
@@ -86,7 +86,7 @@ class KnownCalls:
             if isinstance(record, Inference) and isinstance(known, Inference):
                 if all(
                     getattr(known, name) is None for name in TOKENS
-                ):  # it has only a cost, which is the final one
+                ):  # the known report has only a cost, which is the final one
                     record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
@@ -253,7 +253,7 @@ class KnownCalls:
         while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
-            if earlier >= place:  # the earlier record is not stored here
+            if earlier >= place:  # the earlier record is not in this log
                 break
             place = earlier
         return place

@@ -17,7 +17,7 @@ from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
 
-Answer = Receipt | Stale  # result of a submission
+Answer = Receipt | Stale  # result of a submission: a receipt or the reason for its refusal
 
 _STALE = (
     "the data that this submission was made from changed meanwhile, so nothing of it was stored. Retry it"
@@ -69,9 +69,9 @@ class Plan:
     ended: set[int] = field(default_factory=set)  # those of them whose Tollhouse key has ended
     # those of them whose idempotency key was used for another body
     reused: set[int] = field(default_factory=set)
-    submissions: list[Terms] = field(default_factory=list)  # terms of the other submissions, in order
+    submissions: list[Terms] = field(default_factory=list)  # terms of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
+    ids: dict[int, int] = field(default_factory=dict)  # places of the new ids
     hours: list[int] = field(default_factory=list)  # hours of the new ids, in the same order
     # New ids of records of earlier commits, with places and hours. This commit does not write these records.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
