@@ -29,7 +29,7 @@ from gateway.mcp.writing import (
 from gateway.money.comparison.comparing import ComparedAnswer, compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending, together
-from gateway.money.costs.answer import told_of_bills
+from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, ComparedType
 from spool.errors import Invalid
 from spool.ledger import money
@@ -132,7 +132,7 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
     answer = await compared(
         posed, baseline, asking.reads, now=now, top=asked.limit, prices=asking.services.prices
     )
-    billed = await told_of_bills(answer.query, asking.reads, now, states_alone=True)
+    billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
     if billed is None:
         days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
         against = {"against": _PREVIOUS if asked.baseline is None else days}

@@ -332,8 +332,8 @@ class _Parser:
             problem = f"{text} is a field of records, but not a dimension of the totals"
             return f"{problem}; copy it into a tag of ledger.tags with [[attribution]]"
         near = difflib.get_close_matches(text, known, n=1)
-        told = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
-        return f"there is no such source{told}"
+        hint = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
+        return f"there is no such source{hint}"
 
     def _transform(self, node: Node, path: Path) -> Transform | None:
         fields = self._mapping(node, ("Type", "Delimiter", "Index"), path)
@@ -371,8 +371,8 @@ class _Parser:
         for name in given:
             if name not in allowed:
                 near = difflib.get_close_matches(name, allowed, n=1)
-                told = f"did you mean {near[0]}?" if near else f"allowed keys: {', '.join(allowed)}"
-                self._faults.add(f"this key is not allowed here; {told}", name, (*path, name))
+                hint = f"did you mean {near[0]}?" if near else f"allowed keys: {', '.join(allowed)}"
+                self._faults.add(f"this key is not allowed here; {hint}", name, (*path, name))
 
     def _list(self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
         node = given.get(field)

@@ -47,7 +47,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AlertNotice:
     """
     A notice to send: a threshold was crossed, or an earlier notice is no longer true (`state` CORRECTED).
     """
@@ -64,20 +64,20 @@ Alerts = dict[tuple[str, int], Alert]  # by kind and percentage
 
 def judge(
     thresholds: Thresholds, before: Sequence[Alert], reading: Reading
-) -> tuple[tuple[Alert, ...], list[Told]]:
+) -> tuple[tuple[Alert, ...], list[AlertNotice]]:
     """
     Return the alerts after a reading, and the notices to send: at most one crossing per kind, and one correction.
     """
     if reading.limit is None:
         return tuple(before), []
     after = {(alert.kind, alert.percent): alert for alert in before}
-    told = [
+    notices = [
         *_correct(after, reading, reading.limit),
         *_actual(thresholds.actual, after, reading, reading.limit),
     ]
     if reading.forecast is not None:
-        told += _forecast(thresholds.forecast, after, reading, reading.forecast, reading.limit)
-    return tuple(alert for _, alert in sorted(after.items())), told
+        notices += _forecast(thresholds.forecast, after, reading, reading.forecast, reading.limit)
+    return tuple(alert for _, alert in sorted(after.items())), notices
 
 
 def is_past(value: int, limit: int, percent: int) -> bool:
@@ -85,7 +85,7 @@ def is_past(value: int, limit: int, percent: int) -> bool:
     return value > 0 and value * 100 >= limit * percent
 
 
-def _correct(after: Alerts, reading: Reading, limit: int) -> list[Told]:
+def _correct(after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
     """
     Mark alerts as corrected if the spend is now below their threshold.
 
@@ -93,20 +93,22 @@ def _correct(after: Alerts, reading: Reading, limit: int) -> list[Told]:
     """
     if not reading.is_whole:
         return []
-    untold = []
+    uncorrected = []
     for (kind, percent), alert in after.items():
         if kind != ACTUAL or alert.state != FIRED or is_past(reading.actual, limit, percent):
             continue
         if alert.told and alert.corrected_at is None:
-            untold.append(percent)
+            uncorrected.append(percent)
         corrected_at = reading.now if alert.corrected_at is None else alert.corrected_at
         after[kind, percent] = replace(alert, state=CORRECTED, since=reading.now, corrected_at=corrected_at)
-    if not untold:
+    if not uncorrected:
         return []
-    return [Told(kind=ACTUAL, percent=max(untold), state=CORRECTED, value=reading.actual, limit=limit)]
+    return [
+        AlertNotice(kind=ACTUAL, percent=max(uncorrected), state=CORRECTED, value=reading.actual, limit=limit)
+    ]
 
 
-def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int) -> list[Told]:
+def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
     fresh = []
     for percent in percents:
         if not is_past(reading.actual, limit, percent):
@@ -121,7 +123,7 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
 
 def _forecast(
     percents: Sequence[int], after: Alerts, reading: Reading, forecast: int, limit: int
-) -> list[Told]:
+) -> list[AlertNotice]:
     fresh = []
     for percent in percents:
         key = FORECAST, percent
@@ -159,7 +161,7 @@ def _fire(
     reading: Reading,
     value: int,
     limit: int,
-) -> list[Told]:
+) -> list[AlertNotice]:
     """Record all new crossings, and return a notice for the highest."""
     for percent in fresh:
         alert = _noted(kind, percent, FIRED, reading, value, limit)
@@ -167,7 +169,7 @@ def _fire(
         after[kind, percent] = replace(alert, fired_at=reading.now, told=is_told)
     if not fresh or reading.is_silent:
         return []
-    return [Told(kind=kind, percent=max(fresh), state=FIRED, value=value, limit=limit)]
+    return [AlertNotice(kind=kind, percent=max(fresh), state=FIRED, value=value, limit=limit)]
 
 
 def _noted(kind: str, percent: int, state: str, reading: Reading, value: int, limit: int) -> Alert:

@@ -128,8 +128,8 @@ class BudgetLedger:
             return self.now
         if not self._billed_until:
             days = await self.ledger.billed_days(int(self.now) - _BILLS_S, int(self.now))
-            told = [day.day for day in days if day.source and not day.corrects]
-            self._billed_until.append(float(max(told) + DAY_S) if told else 0.0)
+            billed_days = [day.day for day in days if day.source and not day.corrects]
+            self._billed_until.append(float(max(billed_days) + DAY_S) if billed_days else 0.0)
         return self._billed_until[0]
 
     async def _billed_through(self, budget: SpendBudget) -> str | None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.money.budgets.alerts import Reading, Thresholds, Told, judge
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, judge
 from gateway.money.budgets.declared import (
     ACTUAL,
     FIRED,
@@ -77,10 +77,10 @@ class Judgement:
             reading = self._reading(
                 budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
             )
-            alerts, told = judge(thresholds, before.owners.get(owner, ()), reading)
+            alerts, notices = judge(thresholds, before.owners.get(owner, ()), reading)
             if alerts:
                 owners[owner] = alerts
-            self._tell(figures, period, owner, told, rules)
+            self._tell(figures, period, owner, notices, rules)
         end = period.period.end.timestamp()
         return PeriodAlerts(
             budget_id=budget.id, first_day=period.period.first_day, end=end, rules=rules, owners=owners
@@ -100,10 +100,15 @@ class Judgement:
         )
 
     def _tell(
-        self, figures: BudgetFigures, period: PeriodFigures, owner: str, told: list[Told], rules: str
+        self,
+        figures: BudgetFigures,
+        period: PeriodFigures,
+        owner: str,
+        notices: list[AlertNotice],
+        rules: str,
     ) -> None:
         channels = self._channels(figures)
-        for each in told:
+        for each in notices:
             subject = (
                 figures.budget.id,
                 owner,

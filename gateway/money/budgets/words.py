@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gateway.money.budgets.alerts import Told
+from gateway.money.budgets.alerts import AlertNotice
 from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORECAST, Alert, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
 from gateway.money.budgets.forecast import Forecast
@@ -45,7 +45,7 @@ def notice_of(
     figures: BudgetFigures,
     period: PeriodFigures,
     owner: str,
-    told: Told,
+    alert_notice: AlertNotice,
     *,
     id: str,
     now: float,
@@ -54,24 +54,24 @@ def notice_of(
     """Build the notice of one crossing. `id` is the same in repeated evaluations."""
     budget = figures.budget
     spent = period.spent.get(owner)
-    value = amount(budget.measure, told.value)
-    limit = amount(budget.measure, told.limit)
+    value = amount(budget.measure, alert_notice.value)
+    limit = amount(budget.measure, alert_notice.limit)
     whose = _whose(budget, owner)
     is_late = period.period.is_over(now)
-    if told.state == CORRECTED:
+    if alert_notice.state == CORRECTED:
         kind, severity = TAKEN_BACK, INFO
-        title = f"Budget {whose} is below {told.percent} % again: {value} of {limit}"
+        title = f"Budget {whose} is below {alert_notice.percent} % again: {value} of {limit}"
         text = "The earlier sum was too high, because late duplicates were recognized or prices changed."
         if budget.arranged:
             text = "A newer bill states less than the one before."
-    elif told.kind == FORECAST:
+    elif alert_notice.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
-        title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
+        title = f"Budget {whose} is expected to reach {alert_notice.percent} %: {value} of {limit}"
         text = f"At the recent rate, the period that began on {period.period.first_day} will reach {value}."
     else:
         kind = CROSSED
-        severity = CRITICAL if told.percent >= 100 else WARNING
-        title = f"Budget {whose} passed {told.percent} %: {value} of {limit}"
+        severity = CRITICAL if alert_notice.percent >= 100 else WARNING
+        title = f"Budget {whose} passed {alert_notice.percent} %: {value} of {limit}"
         what = (
             f"provider bills for the view ({budget.cost_type})"
             if budget.arranged
@@ -91,9 +91,9 @@ def notice_of(
             "view": figures.view.name if figures.view else "",
             **({"owner": named(owner), "per": named(figures.per_label)} if budget.per else {}),
             "period": f"{budget.granularity} from {period.period.first_day} ({budget.time_zone})",
-            "threshold": f"{told.percent} %",
-            ("forecast" if told.kind == FORECAST else "actual"): units.text(told.value),
-            "planned": units.text(told.limit),
+            "threshold": f"{alert_notice.percent} %",
+            ("forecast" if alert_notice.kind == FORECAST else "actual"): units.text(alert_notice.value),
+            "planned": units.text(alert_notice.limit),
         },
         severity=severity,
         link=link,

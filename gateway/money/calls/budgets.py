@@ -245,8 +245,8 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     for period in await alerts_of_now(money, budget):
         if period.first_day == running.period.first_day:
             for owner, alerts in period.owners.items():
-                told = [alert for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
-                fired[owner] = [alert.percent for alert in told]
+                fired_alerts = [alert for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
+                fired[owner] = [alert.percent for alert in fired_alerts]
     return MemoryRows(
         [
             OwnerRow(

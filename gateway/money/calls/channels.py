@@ -1,7 +1,7 @@
 """
-The calls of the operator API on channels of notifications. Their secrets come in and never go out.
+Operator API of notification channels. Secrets can be set, but are never returned.
 
-Those that people make are changed here, those of the configuration only in its file.
+Channels created in the console are changed here. Configured channels are changed only in the configuration file.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ Insights = Literal["none", "info", "warning", "critical"]
 
 class NewChannel(RequestBody):
     """
-    `secret` is the address of slack and teams, the signing secret of a webhook, the password of email, the integration
-    key of pagerduty, the bearer token of alertmanager. The other fields are as in [[notify]].
+    A new channel. The other fields are as in [[notify]].
+
+    `secret` is the address for slack and teams, the signing secret for webhook, the password for email, the
+    integration key for pagerduty, and the bearer token for alertmanager.
     """
 
     name: str
@@ -59,7 +61,7 @@ class NewChannel(RequestBody):
 
 
 class ChannelChanges(RequestBody):
-    """What is left out stays as it is, the secret too."""
+    """Changes to a channel. Omitted fields, including the secret, stay as they are."""
 
     version: str | None = None
     secret: str | None = None
@@ -77,14 +79,14 @@ class ChannelChanges(RequestBody):
 
 
 def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
-    """All but the secret, of which is told since when it is the same."""
+    """Describe a channel without its secret, but with the time since when the secret is the same."""
     stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
     stated["secret_since"] = row.secret_since or None
     return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
 
 
 class ChannelTest(RequestBody):
-    """An empty object."""
+    """An empty JSON object."""
 
 
 def describe_channel(channel: ChannelState) -> dict[str, object]:
@@ -146,7 +148,9 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     return {"notification_channel": describe_kept_channel(made)}
 
 
-@call("GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was made in the console")
+@call(
+    "GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was created in the console"
+)
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
 
@@ -165,7 +169,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
 @call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
-    Remove a channel. Its waiting notices stay until they are discarded or there is a channel of this name again.
+    Delete a channel. Its waiting notices stay until they are discarded or a channel of this name is created.
     """
     name = _name(request)
     await request.registry.kept_channels.delete(name, actor=request.actor)
@@ -175,8 +179,8 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
 @call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
-    List the names that budgets, views and reports may use, for people who may change those and may not see
-    how channels fare.
+    List the channel names for budgets, views and reports. People who may change these may not see the
+    state of channels.
     """
     table = request.registry.notices
     return {
@@ -195,11 +199,10 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
     "POST",
     "/notification-channels/{name}/test",
     OPERATE_SPOOL,
-    "Send a notice that shows whether a channel works",
+    "Send a test notification to a channel",
     status=201,
 )
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
-    """Send a notice to one channel that only shows whether it arrives."""
     table = request.registry.notices
     name = request.word("name")
     if name not in table.channels:
@@ -209,18 +212,18 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
         kind=TEST,
         title="Test of a notification channel",
         at=request.services.clock.now(),
-        text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
+        text=f"This is a test of the channel {name}. Nothing has happened, and you need not do anything.",
         severity=WARNING,
     )
     return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
 
 
 def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
-    """NotAllowed for a channel of the configuration."""
+    """Return the channel name in the path. Raises NotAllowed for a configured channel."""
     name = request.word("name")
     registry = request.registry
     if registry.kept_channels.find(name) is None and name in registry.notices.channels:
-        raise NotAllowed(f"{name} is a channel of the configuration: change it there, then reload")
+        raise NotAllowed(f"{name} is a channel of the configuration; change it there, then reload")
     return name
 
 

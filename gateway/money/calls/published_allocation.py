@@ -544,8 +544,8 @@ async def what_it_would_be(
         created=money.clock.now(),
         created_by=actor.name,
     )
-    told = describe(await border(money.ledger, sources_of(definition)))
-    return {**describe_version(add_state(money, would_be)), "border": told}
+    source_border = describe(await border(money.ledger, sources_of(definition)))
+    return {**describe_version(add_state(money, would_be)), "border": source_border}
 
 
 def base_of(text: str | None) -> int | None:

@@ -24,14 +24,14 @@ def sentence(found: Comparison) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    named = [each for each in found.drivers if set(each.group) != {OTHER} and each.parts.change]
-    if not named:
+    shown_drivers = [each for each in found.drivers if set(each.group) != {OTHER} and each.parts.change]
+    if not shown_drivers:
         return "Nothing changed."
-    least = abs(named[0].parts.change) // _LITTLE
-    told = [driver_words(each) for each in named[:MOST] if abs(each.parts.change) >= least]
+    least = abs(shown_drivers[0].parts.change) // _LITTLE
+    reasons = [driver_words(each) for each in shown_drivers[:MOST] if abs(each.parts.change) >= least]
     if not change:
-        return f"The total did not change: {'; '.join(told)}."
-    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(told)}."
+        return f"The total did not change: {'; '.join(reasons)}."
+    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(reasons)}."
 
 
 def driver_words(driver: Driver) -> str:

@@ -70,7 +70,7 @@ async def answer(
         kept = await asyncio.to_thread(_groups, rows) | {(None,) * len(query.group_by)}
         query, previous = replace(query, kept=kept), previous and replace(previous, kept=kept)
     before = [] if previous is None else await ledger.costs(previous)
-    billed = await told_of_bills(query, reader, now, states_alone=states_alone)
+    billed = await bills_status(query, reader, now, states_alone=states_alone)
     return CostAnswer(
         question=question,
         ledger=ledger,
@@ -99,7 +99,7 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     return ledger
 
 
-async def told_of_bills(
+async def bills_status(
     query: CostQuery, reader: CostReader, now: float, *, states_alone: bool = False
 ) -> Mapping[str, object] | None:
     """Return the field `billed` of an answer."""

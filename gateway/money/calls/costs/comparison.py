@@ -15,7 +15,7 @@ from gateway.money.calls.costs.questions import PAGING, asks_closed_months, enve
 from gateway.money.comparison.comparing import compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending
-from gateway.money.costs.answer import told_of_bills
+from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import (
     COMPARED_KINDS,
     DEFAULT_TOP,
@@ -92,7 +92,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             "whole_since": answer.may_lack,
         },
         "total": _describe(answer.found.total),
-        "billed": await told_of_bills(answer.query, reads, request.now()),
+        "billed": await bills_status(answer.query, reads, request.now()),
         **page,
     }
 

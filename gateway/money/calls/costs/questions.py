@@ -108,7 +108,7 @@ async def report_question(
         if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
             raise Invalid("lines=meters needs per=hourly, format=json, counted costs and the currency USD")
     form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
-    told = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
+    needed_types = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
     question = replace(
         asked,
         cost_type=cost_type,
@@ -118,7 +118,7 @@ async def report_question(
         top=top_of(given["top"]) if "top" in given else None,
         top_by=top_by,
         compares="compare" in given,
-        tells=(*told, *((MEASURED_IN["estimated"],) if has_lines else ())),
+        tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
     )
     return question, form
 

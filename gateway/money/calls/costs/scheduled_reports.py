@@ -64,11 +64,11 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     report, writer = await _report(request), sender(request.services)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())
-    told, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
-    if not told:
+    addressed, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
+    if not addressed:
         raise NotAllowed(problem or "the report has no recipients")
-    await request.registry.table(ScheduledReportTable).send(report, told, actor=request.actor)
-    ids = [f"{channel}:{notice.id}" for notice, channel in told]
+    await request.registry.table(ScheduledReportTable).send(report, addressed, actor=request.actor)
+    ids = [f"{channel}:{notice.id}" for notice, channel in addressed]
     return {"notifications": ids, "problem": problem or None}
 
 

@@ -234,7 +234,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             raise NotAllowed(NO_VIEW)
 
     async def keep_sent(
-        self, report: ScheduledReport, due: float, told: Sequence[tuple[Notice, str]], problem: str
+        self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
         Store the notices of a scheduled time, and that it is done, in one transaction.
@@ -247,7 +247,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
             kept = KIND.find(rows, report.id)
             if kept is None or kept.version != report.version or kept.done >= due:
                 return None
-            for notice, channel in told:
+            for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
             after = replace(kept, done=due, problem=problem)
             KIND.put(rows, after)
@@ -259,14 +259,14 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         return after is not None
 
     async def send(
-        self, report: ScheduledReport, told: Sequence[tuple[Notice, str]], *, actor: Actor
+        self, report: ScheduledReport, addressed: Sequence[tuple[Notice, str]], *, actor: Actor
     ) -> None:
         """Store the notices of a report that is sent on request. The schedule does not change."""
 
         def work(rows: RegistryRows) -> None:
-            for notice, channel in told:
+            for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
-            after = {"notices": [f"{channel}:{notice.id}" for notice, channel in told]}
+            after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
             rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
 
         await self._changes.change(work)

@@ -28,7 +28,7 @@ from gateway.money.calls.reports.readers import IsDefault, NotReadable, rights_o
 from gateway.money.calls.reports.words import CHANGES, TOP, ReportFigures
 from gateway.money.comparison.comparing import compare
 from gateway.money.comparison.old_prices import list_prices
-from gateway.money.costs.answer import ledger_for, told_of_bills
+from gateway.money.costs.answer import bills_status, ledger_for
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.service.errors import Refusal
@@ -48,7 +48,7 @@ from spool.turns.threads import ordered
 
 LOOK_S = 15.0
 _log = logging.getLogger(__name__)
-Told = Sequence[tuple[Notice, str]]  # notices, each with its channel
+AddressedNotices = Sequence[tuple[Notice, str]]  # notices, each with its channel
 _MODEL = "model"
 
 
@@ -82,16 +82,16 @@ class ReportSender:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
                     return sent  # totals that are being counted again would look as if money had never been spent
-                told, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
-                sent += await self._table.keep_sent(report, due, told, problem)
+                addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
+                sent += await self._table.keep_sent(report, due, addressed, problem)
         return sent
 
-    async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[Told, str]:
+    async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[AddressedNotices, str]:
         """Return the notices of a report with their channels, and why some recipients get none."""
         table = self.services.require_registry().notices
         mails = [name for name in report.channels if report.people and name in table.mail_channels]
         others = [name for name in report.channels if name not in mails]
-        told: list[tuple[Notice, str]] = []
+        addressed: list[tuple[Notice, str]] = []
         problems = []
         for person in (*([report.owner] if others else []), *(report.people if mails else ())):
             is_mail = person in report.people and bool(mails)
@@ -102,14 +102,14 @@ class ReportSender:
                 problems.append(f"not sent: {error}")
                 continue
             if others and person == report.owner:
-                told += [(notice, name) for name in others]
+                addressed += [(notice, name) for name in others]
             if is_mail:
                 mail = replace(notice, id=f"{notice.id}-{report.people.index(person)}", to=person)
-                told += [(mail, name) for name in mails]
+                addressed += [(mail, name) for name in mails]
         gone = [name for name in report.channels if name not in table.channels]
         problems += [f"the channel {name} no longer exists" for name in gone]
-        told = [(notice, name) for notice, name in told if name not in gone]
-        return list({(notice.id, name): (notice, name) for notice, name in told}.values()), "; ".join(
+        addressed = [(notice, name) for notice, name in addressed if name not in gone]
+        return list({(notice.id, name): (notice, name) for notice, name in addressed}.values()), "; ".join(
             problems
         )
 
@@ -186,7 +186,7 @@ async def figures_of(
     insights = [
         each for each in await registry.insights.found() if each.status in OPEN and visible.insight(each)
     ]
-    billed: Mapping[str, Any] = await told_of_bills(query, reader, due, states_alone=True) or {}
+    billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
     insights.sort(key=lambda each: -abs(Decimal(each.cost_impact)))
     return ReportFigures(
         view=view.name,

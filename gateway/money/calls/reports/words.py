@@ -77,8 +77,8 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.found.total
     yield [f"Compared with the period before: {sentence(figures.found)}"]
     if figures.billed:
-        told = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
-        yield [f"Days with bills: {told}. Open days have no billed money."]
+        day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
+        yield [f"Days with bills: {day_counts}. Open days have no billed money."]
     if total.now.unpriced:
         yield [f"{total.now.unpriced:,} calls have no price and are missing from the total."]
     if figures.unconverted:

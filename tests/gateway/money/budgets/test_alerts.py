@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money.budgets.alerts import Reading, Thresholds, Told, is_past, judge
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, is_past, judge
 from gateway.money.budgets.declared import (
     ACTUAL,
     BUDGET_ALERTS,
@@ -43,7 +43,7 @@ def by_threshold(alerts: Sequence[Alert]) -> Alerts:
 
 def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, int, str]]]:
     """The alerts after readings, and what was told: kind, percent and state."""
-    found: list[Told] = []
+    found: list[AlertNotice] = []
     for each in readings:
         after, new = judge(BOTH, tuple(alerts.values()), each)
         alerts = by_threshold(after)

@@ -103,7 +103,7 @@ async def test_what_cannot_work_is_refused(console: Console) -> None:
     assert taken["error"]["message"] == "a channel named 'one' already exists"
     changed = await console.ask("PATCH", f"{CHANNELS}/one", {"insights": "none"})
     assert (
-        "one is a channel of the configuration: change it there, then reload" == changed["error"]["message"]
+        "one is a channel of the configuration; change it there, then reload" == changed["error"]["message"]
     )
     for name in ("first", "second"):
         assert 201 == (await add(console, name=name))["http"]
