@@ -162,7 +162,7 @@ class Clusters:
         """
         Return whether a device may report for the cluster.
 
-        If the present device has used its own key, another device can take over only with its own key.
+        If the device that reports now has used its own key, another device can take over only with its own key.
         """
         before = self._device_of(cluster)
         if before is None or before.id == device.id or not before.key_used:

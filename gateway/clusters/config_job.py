@@ -93,8 +93,8 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
     """
     Apply the wanted configuration. Return the action, and the version that now runs.
 
-    A change to the ConfigMap by others is reported, and stays until the wanted version changes. With
-    `restores`, it is overwritten. JobProblem is reported and then raised.
+    If another program or person changed the ConfigMap, that is reported. The change stays until the wanted
+    version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
     found = target.read()
     given = source.ask(applied=found.running or NONE)

@@ -35,8 +35,8 @@ class _Verdict(NamedTuple):
 
 class DeviceAssignment:
     """
-    Assigns records to devices. `claimed` gets the number of records that named a device, but arrived
-    under another key.
+    Assigns records to devices. `claimed` is called with the number of records that named a device, but
+    arrived under another key.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class DeviceAssignment:
         """
         Set `device` of every record and point, after enrolling new devices if the key may do so.
 
-        Items of a revoked device are rejected, as are records of another Tollhouse if the key may not forward
-        them; other items are stored. Raises Refusal 410 if the header names a revoked device. Under a
-        device's own key, which an agent uses, forwarded records count as reports of this device.
+        Items of a revoked device are rejected. So are records that another Tollhouse forwarded, if the key
+        may not forward. All other items are stored. Under a device's own key, which an agent uses, forwarded
+        records count as reports of this device. Raises Refusal 410 if the header names a revoked device.
         """
         if not (
             bearer.device
@@ -165,11 +165,10 @@ def _taking_back(outcome: Outcome) -> set[int]:
 
 def _take_as_reports(outcome: Outcome, device: str) -> None:
     """
-    Treat records that a device's own Tollhouse forwarded as reports of this device, with no more
-    weight than others.
+    Treat records that a device's own Tollhouse forwarded as reports of this device, like any other report.
 
-    An id that does not follow from the ids in the record counts only for this device, so the device cannot
-    claim a call of others. The gateway prices the calls. Costs that the device reports count only if
+    If an id cannot be derived from the record, it counts only for this device. So the device cannot claim
+    another sender's call. The gateway prices the calls. Costs that the device reports count only if
     `server.chain_keys` lists its key.
     """
     for place in outcome.forwarded:

@@ -151,12 +151,12 @@ class Address:
     The declaration of one address: `methods` with one meaning at one path in aiohttp's syntax. HEAD is
     handled as GET.
 
-    The row decorates its handler. That fills in `handler`, `body` and, unless stated, `name` and `takes`.
+    The row decorates its handler. That sets `handler`, `body` and, unless stated, `name` and `takes`.
     `collect` finds the row at the handler.
 
-    Checks run in this order: `guard`, method, key and `scope` (None: no key is required), content coding,
-    `check`, query, body size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; the
-    first row decides them.
+    Checks run in this order: `guard`, method, key and `scope`, content coding, `check`, query, body size,
+    bytes in flight, body. If `scope` is None, no key is required. Rows of one path share the `endpoint` and
+    `error_form` of the first row.
     """
 
     methods: tuple[str, ...]

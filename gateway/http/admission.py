@@ -98,7 +98,7 @@ SINGLE = frozenset(
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:
     """
-    Reject a request that repeats one of these headers, in any letter case, even with equal values.
+    Reject a request that repeats a header in SINGLE, in any letter case, even with equal values.
     Raises Refusal 400.
     """
     lower = [name.lower() for name, _ in headers]

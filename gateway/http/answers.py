@@ -119,7 +119,7 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], *, content_type: str
 ) -> web.StreamResponse:
     """
-    Stream an answer. The memory behind the pieces may be released when this returns.
+    Stream an answer. When this returns, the caller may free the memory of the pieces.
 
     If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees
     a truncated answer.
@@ -150,7 +150,7 @@ async def encoded(
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse | Pieces:
     """
-    Encode an answer to the bytes that `give` sends; a large answer in a thread.
+    Encode an answer to the bytes that `give` sends. A large answer is encoded in a thread.
 
     The encoded answer holds no reference to the original objects, so they are freed before it is sent.
     """
@@ -191,7 +191,7 @@ async def _send(
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """
-    Return a small value as JSON that is not cached and whose type is not guessed. Use `send_json` for
+    Return a small value as JSON that clients neither cache nor interpret as another type. Use `send_json` for
     any other value.
     """
     return web.Response(

@@ -1,5 +1,5 @@
 """
-Read a request body, with limits on its size and its speed, and inflate it.
+Reading of request bodies, with limits on their size and speed. Compressed bodies are inflated.
 
 aiohttp's own decompression is off because it accepts a truncated gzip body. A body is inflated after it has
 arrived, so an upload that never ends holds only the bytes that were sent.
@@ -190,10 +190,12 @@ async def read(
     """
     Return the whole body, inflated. Its bytes count in the share of the request until the share is closed.
 
-    Raises Refusal 400 if the body is incomplete, 413 if it is too large, and 503 if it is too slow or too
-    many bytes are in flight. `setting` names the setting of `max_bytes`, or is empty if the limit is fixed.
-    `min_rate` is in bytes per second and applies to large bodies. A client that waits for `100 Continue` gets
-    it here, after all checks that need no body.
+    `setting` names the setting of `max_bytes`, or is empty if the limit is fixed. `min_rate` is in bytes per
+    second and applies to large bodies. A client that waits for `100 Continue` gets it here, after all checks
+    that need no body.
+
+    Raises Refusal 400 if the body is incomplete and 413 if it is too large. Raises 503 if it is too slow or
+    too many bytes are in flight.
     """
     try:
         return await _read(request, share, max_bytes, min_rate)
@@ -291,7 +293,7 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """Return the time by which more bytes must arrive, after `n` bytes arrived at `now`."""
+        """Return when the next bytes must have arrived, after `n` bytes arrived at `now`."""
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
@@ -385,7 +387,7 @@ async def _let_it_come(request: web.Request) -> None:
 
 async def later(request: web.Request) -> None:
     """
-    Delay `100 Continue`, so that a client whose request is rejected does not upload its body.
+    Delay `100 Continue`, so that a client does not upload a body for a request that is rejected.
 
     aiohttp calls this as the expect handler of every route. Raises 417 for any expectation except 100-continue.
     """

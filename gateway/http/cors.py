@@ -12,7 +12,7 @@ MAX_AGE_S = 600
 
 class Cors:
     """
-    Allowed origins. A pattern must match the whole origin, case-sensitively; `*` stands for any characters.
+    Allowed origins. A pattern must match the whole origin, case-sensitively. `*` matches any characters.
     """
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
@@ -35,7 +35,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Allow the origin to read an answer. Connected only if origins are configured."""
+        """Allow the origin to read an answer. The server registers this only if origins are configured."""
         if self._admits(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"

@@ -2,8 +2,8 @@
 The request boundary: an aiohttp handler, made from the rows of one path.
 
 Checks run in this order: method (405), key and scope (401, 403, 429), content coding and media type (415),
-size (413), bytes in flight (503), body (400). A sender without a valid key learns nothing about its payload,
-and its body is not read.
+size (413), bytes in flight (503), body (400). The body of a sender without a valid key is not read, and the
+answer says nothing about it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Services) -> Handler:
-    """Return the handler of the path that `rows` share. It counts and logs every outcome and answers it."""
+    """Return the handler of the path that `rows` share. Every outcome is answered, counted and logged."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard

@@ -109,8 +109,8 @@ def _row_of(error: Exception) -> _Row | None:
 
 def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
     """
-    Return the result of the work. Delay a refusal with one of these statuses until a standby has the
-    rows behind it.
+    Return the result of the work. Delay a refusal with one of these statuses until a standby has the rows
+    that cause it.
 
     If the standby does not confirm, raises NotCertain instead, because a takeover may undo those rows. A
     registry that is not shared needs no confirmation.

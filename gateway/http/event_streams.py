@@ -62,9 +62,9 @@ class EventStreams:
         """
         Send events until the stream ends.
 
-        If the person has `per_person` streams, the person's oldest stream ends. At the total limit, the oldest
-        stream of the person with the most streams ends, or the person's own oldest stream if no one has
-        clearly more. Raises Refusal 503 if the person has no stream to end.
+        If the person has `per_person` streams, the person's oldest stream ends. At the total limit, the
+        oldest stream of the person with the most streams ends. If no one has clearly more streams than this
+        person, the person's own oldest stream ends. Raises Refusal 503 if the person has no stream to end.
         """
         self._make_room(person)
         ending = asyncio.Event()

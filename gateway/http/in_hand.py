@@ -1,5 +1,6 @@
 """
-Pending requests, so that a stop can reject new requests and finish these; and slots for gRPC messages.
+Pending requests and slots for gRPC messages. At a stop, new requests are rejected and pending
+requests are finished.
 
 The size of a gRPC message is known only after it has arrived. A call without a slot waits, and the transport
 limits how much its sender may send ahead. So the memory of arriving messages is limited for any number of

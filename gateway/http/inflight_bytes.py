@@ -2,12 +2,12 @@
 The memory for request bodies, shared fairly between keys.
 
 While memory is free, one key may use all of `server.max_inflight_bytes`. When a request finds no free memory,
-each key is entitled to an equal share, at most half. Uploads of keys above their share are then cut off, beginning
-with the key that exceeds its share most. A body that has arrived is never cut; it is processed and releases its
-memory.
+each key is entitled to an equal share, at most half. Uploads of keys above their share are then cut off,
+beginning with the key that exceeds its share most. A body that has arrived is never cut. It is processed and
+then releases its memory.
 
-Small bodies may use a reserve when the general pool is full. A key may use at most as much of the reserve as
-it leaves free, so another key always finds space in it.
+Small bodies may use a reserve when the general pool is full. In the reserve, a key may use at most as much as
+remains free, so another key always finds space.
 """
 
 from __future__ import annotations

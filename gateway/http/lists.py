@@ -1,7 +1,7 @@
 """
 The envelope of every list (published interface, parts 2.3 and 4.2): filters, sort order, pages and cursors.
 
-A `List` declares a root key, sort keys and filters. Its rows are in memory or in storage; storage handles
+A `List` declares a root key, sort keys and filters. Its rows are in memory or in storage. Storage handles
 a `ListQuery` (spool.listing). A cursor contains the filters, the sort order and the limit of the request
 that returned it.
 """

@@ -165,7 +165,7 @@ class ManagedResource(Generic[Row]):
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Return the fields that a body states, by the names of a draft."""
+        """Convert a body to the fields of a draft. Only fields that the body states are included."""
         return stated(given)
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:

@@ -143,7 +143,7 @@ def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tupl
 
 def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
-    Return the dedup names of a request with an Idempotency-Key, or None without the header.
+    Return the names under which a request is deduplicated, from its Idempotency-Key. None without the header.
 
     `more` is compared together with the body.
     """

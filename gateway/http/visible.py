@@ -1,6 +1,7 @@
 """
-The views, budgets, insights and recommendations that a person may see: those that certainly concern
-only visible calls.
+The rules for the views, budgets, insights and recommendations that a person may see.
+
+A person sees an item only if it certainly concerns no call that is hidden from this person.
 """
 
 from __future__ import annotations

@@ -235,7 +235,6 @@ class BillingConnections:
 
     @property
     def max_tags(self) -> int:
-        """Return the maximum number of different tags in the rows of one file."""
         return self._settings.max_tags
 
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:

@@ -1,8 +1,8 @@
 """
-The merge window before the intake. It merges partial reports of one call, which are on disk before their 2xx.
+The merge window before the intake. It merges partial reports of one call and stores them on disk before the 2xx.
 
-Receivers call `MergeWindow.take` instead of `Intake.take`. A report that waited for the whole window becomes
-a record as it is.
+Receivers call `MergeWindow.take` instead of `Intake.take`. If a report has waited for the whole window, it
+becomes a record without further merging.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class MergeWindow:
         """
         Release waiting reports. If the storage fails, they are tried first the next time.
 
-        The sender whose reports exceeded the limit is not refused.
+        The sender that exceeded the limit is not refused.
         """
         try:
             await self.release()

@@ -1,15 +1,19 @@
 """
-Detection of counters that repeat calls which events already reported.
+Detection of counters that repeat calls which events already reported. Such a counter becomes a shadow: a
+duplicate kept for reference.
 
-A counter is a duplicate kept for reference (a shadow) if calls of the same source, service and session (or
-user) arrived in the hour before it, or while it waited (`waiting_counters`). A counter with neither session
-nor user (Codex's) is compared by source and service.
+A counter is a shadow if calls of the same source, service and session (or user) arrived in the hour before
+it, or while it waited (`waiting_counters`). A counter with neither session nor user (Codex's) is compared by
+source and service.
 
 Two libraries may report the calls and the counters of one program, under different names. So a call is also
-remembered by its service and models, whatever its source. A counter of the OpenTelemetry conventions that names
-both is compared only with such calls, so it counts if its model had no calls. Calls of its own source that
-report tokens but no model may be of any model. Counters that a product defines itself are compared with the
-product's calls as well. If a service or a counter's model is missing, the sources must match (`_COUNTERS`).
+remembered by its service and models, independent of its source.
+
+- A counter of the OpenTelemetry conventions that names service and model is compared only with such calls. So it
+  counts if its model had no calls.
+- Calls of its own source that report tokens but no model may be of any model.
+- Counters that a product defines itself are compared with the product's calls as well.
+- If a service or a counter's model is missing, the sources must match (`_COUNTERS`).
 
 An agent's span that sums up a program below it is a shadow as well, if that program reported calls or
 counters of the same session or trace.
@@ -17,8 +21,8 @@ counters of the same session or trace.
 Each caller (a session, user, trace or service) has one entry in memory: when it last reported calls, and the
 kinds of these calls. The entries are also stored in the commit of the calls (`spool.log.heard`). They are
 read there after a start and if several processes share a log, because a forgotten caller would make a
-duplicate count. Memory is limited by age and by `spool.max_senders`; above that, the oldest entry of the key
-with the most entries is removed.
+duplicate count. Old entries are removed. Above `spool.max_senders`, the oldest entry of the key with the most
+entries is removed.
 """
 
 from __future__ import annotations
@@ -136,7 +140,7 @@ def reporters_of(record: AiRecord) -> Reporters:
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
-    """Return the reporters of a run by its session and its trace, whatever its service."""
+    """Return the reporters of a run by its session and its trace. They match any service."""
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 

@@ -88,7 +88,7 @@ class TakeBacks:
     """
     The counters that counted in the last hour, oldest first.
 
-    Above `max_items`, the oldest counters of the key with the most are removed; they can no longer be reversed.
+    Above `max_items`, the oldest counters of the key with the most are removed and can no longer be reversed.
     """
 
     def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
@@ -136,7 +136,6 @@ class TakeBacks:
         return self._held
 
     def reporters(self) -> set[Reporter]:
-        """Return the reporters of counters that may be reversed."""
         return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
     def counted(
@@ -158,7 +157,6 @@ class TakeBacks:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
     async def remember(self, stored: PartialReport, receipt: Receipt) -> None:
-        """Remember counters that have been recorded."""
         counted = _counted.decode(stored.body)
         view = await self._log.receipt(receipt.id)
         first = view["first_number"]

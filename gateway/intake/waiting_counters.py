@@ -2,7 +2,7 @@
 Counters that wait for calls of the same program before they are counted. They wait on disk and in the accounting.
 
 A coding assistant reports the same tokens as events and as counters, in any order. So the counters of a
-program without reported calls wait. If a call arrives meanwhile, they become shadows; otherwise they count.
+program without reported calls wait. If a call arrives meanwhile, they become shadows. Otherwise they count.
 An agent's span that sums up another program waits in the same way. Waiting counters are stored in the commit
 of their submission and deleted in the commit of their records.
 """
@@ -311,7 +311,7 @@ class WaitingCounters:
 
     async def _look_up_reporters(self) -> None:
         """
-        Load the reporters of stored counters whose calls arrived before the start or at another process.
+        Load the reporters of stored counters. Their calls may have arrived before the start or at another process.
         """
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))

@@ -1,9 +1,10 @@
 """
-Container usage: processor time, and memory and GPUs over time, by day, node, namespace, workload and tags.
+Container usage: processor time, and memory and GPUs over time. It is summed by day, node, namespace,
+workload and tags.
 
-It is summed from samples of the cluster's metrics, in whole numbers. Pure. A sample that was read before
-changes nothing, because the newest time and value of each series are stored. The state of a cluster is stored
-in documents that consist of parts, because one call that reads or writes all series of a large cluster would
+The sums use whole numbers and come from samples of the cluster's metrics. Pure. A sample that was read
+before changes nothing, because the newest time and value of each series are stored. The state of a cluster
+is stored in documents made of parts. One call that reads or writes all series of a large cluster would
 block the process.
 """
 
@@ -92,8 +93,6 @@ class OpenDays(msgspec.Struct):
 
 
 class UsagePlace(msgspec.Struct, frozen=True):
-    """The place of a usage."""
-
     node: str
     namespace: str
     workload: str

@@ -1,8 +1,8 @@
 """
 Settings files of assistants: show a change, make it with a backup, and undo it byte for byte.
 
-A file that is unchanged since is restored as a whole. In a file that was edited meanwhile, only those
-telemetry keys are restored that still have the written values; all other edits stay.
+A file that was not edited since the change is restored as a whole. In an edited file, a telemetry key is
+restored only if it still has the value that we wrote. All other edits stay.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Edited:
 
 
 class _Record(msgspec.Struct):
-    """The information for an undo. `exact`: nobody edited the file between our changes."""
+    """The information for an undo. `exact`: no one edited the file between our changes."""
 
     path: str
     existed: bool

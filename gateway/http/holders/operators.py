@@ -141,8 +141,9 @@ def _default_urls() -> Urls:
 @dataclass(frozen=True, kw_only=True)
 class Reloaded:
     """
-    The result of a reload: names of changed settings, of changed settings that need a restart, and problems
-    of routes that cannot send with the new settings.
+    The result of a reload. `changed` and `needs_restart` are names of settings.
+
+    `problems` describes routes that cannot send with the new settings.
     """
 
     changed: tuple[str, ...]

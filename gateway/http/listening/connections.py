@@ -1,6 +1,5 @@
 """
-Open connections, limited and shared by owner, so that a flood of connections closes only idle ones of
-its own owner.
+Open connections, limited and shared fairly between owners. A flood only closes idle connections of its own sender.
 
 A connection belongs to its network address until a key is admitted on it, then to that key. At the limit, a
 new connection closes the longest idle connection of the owner with the most connections. If all connections

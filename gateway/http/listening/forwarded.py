@@ -1,9 +1,9 @@
 """
-The real address of a request behind proxies. Only proxies that the configuration names are believed.
+The real address of a request that passed proxies. Only proxies that the configuration names are believed.
 
 A proxy appends the address of its client to `X-Forwarded-For` and the client's protocol to
-`X-Forwarded-Proto`. Read from the right, the entries of named proxies are reliable. Entries further left may
-be forged by the sender.
+`X-Forwarded-Proto`. Read from the right, the entries of named proxies are reliable. The sender may forge
+entries further left.
 """
 
 from __future__ import annotations

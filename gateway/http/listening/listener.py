@@ -1,8 +1,8 @@
 """
 HTTP listeners: a socket, its protocol, its address and its stop. They know no routes.
 
-Requests take turns by party: the network address, then the key or the person once that is known. A request that
-needs no key, or is rejected before its key is known, waits for the turn of its address before it is answered.
+Requests take turns by party. The party is the network address until the key or the person is known. A request
+without a known key waits for the turn of its address before it is answered.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Listener:
             self._server.close()
 
     async def stop(self) -> None:
-        """Close every connection; idle connections at once."""
+        """Close every connection. Idle connections are closed at once."""
         self.close_socket()
         await self._runner.cleanup()
 

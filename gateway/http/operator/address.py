@@ -58,12 +58,12 @@ class OperatorAddress(Address):
 
     `needs` is the id of a permission set, or SIGNED_IN. None means that the call itself signs a person in.
 
-    If `shows` is WHOLE, people who may see only some calls are rejected. If it is SLICED, the handler leaves
-    other calls out. SLICED covers all kinds of counted cost. With `asks_cost_type`, the handler itself checks
-    that the roles show the requested kind of cost.
+    If `shows` is WHOLE, people who may see only some calls are rejected. If it is SLICED, the handler shows
+    only calls that the person may see. SLICED covers all kinds of counted cost. With `asks_cost_type`, the
+    handler itself checks that the roles show the requested kind of cost.
 
     A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
-    whether a query covers only whole past months; the JSON answer then has an ETag.
+    whether a query covers only whole past months. The JSON answer then has an ETag.
     """
 
     needs: str | None

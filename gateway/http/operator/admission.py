@@ -261,7 +261,7 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
 
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
-    """Return whether a row covers all kinds of counted cost, while the roles show no call in one of them."""
+    """Return whether the row needs every counted cost type, while the roles show no call in all of them."""
     return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
 

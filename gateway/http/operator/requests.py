@@ -96,8 +96,8 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         """
         Write the audit row of a change to the spool, before the change.
 
-        The audit and the spool are separate files. A crash in between leaves an audit row without a change,
-        never a change without an audit row. If the change fails, a second row records that.
+        The audit list and the spool are separate files. After a crash in between, there is an audit row without
+        a change, but never a change without an audit row. If the change fails, a second row records that.
         """
         registry = self.registry
         await registry.note(self.actor, action, target, after=after)

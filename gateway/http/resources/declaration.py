@@ -1,5 +1,5 @@
 """
-The types of a resource. From the fields of a new resource follow the fields of a change and of an answer.
+The types of a resource. The fields of changes and answers are derived from the fields of a new resource.
 
 A field is declared once, with its type and its description. The description appears in `/openapi.json`, in
 the reference page and in the command help. An answer has exactly the declared fields.

@@ -3,8 +3,10 @@ The price list (rate card): the models that a provider sells, their names, and t
 
 The file is JSON with one model per line, so the difference between two files reads as a list of price
 changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call). A missing
-amount is unknown. Prices of other units use the names in spool.meters, each per the quantity that providers
-charge: a million tokens or characters, a thousand searches or pages, an hour, an image.
+amount is unknown.
+
+Prices of other units use the names in spool.meters. They apply to the quantity that providers charge: a
+million tokens or characters, a thousand searches or pages, an hour, an image.
 """
 
 from __future__ import annotations
@@ -123,8 +125,6 @@ class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Card(msgspec.Struct, kw_only=True, frozen=True):
-    """The whole price list."""
-
     format: int
     version: str
     source: dict[str, str]

@@ -269,7 +269,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
 
 
 def _without_frames(refusal: Refusal) -> Refusal:
-    """Return the refusal without its traceback, whose frames would keep the message in memory."""
+    """Return the refusal without its traceback, because the frames in it would keep the message in memory."""
     refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
     return refusal
 

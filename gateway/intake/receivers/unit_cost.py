@@ -1,8 +1,8 @@
 """
 The receiver for unit-cost streams: create, sum into, replace, delete from, read and delete streams.
 
-The answers equal those of your cost service: 200, or 201 after deleting records of an allocation stream. One
-wrong record makes the whole request a 400.
+The answers equal those of your cost service: 200, or 201 after deleting records of an allocation stream. If
+one record is wrong, the whole request gets 400.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ async def _keep(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations; they are on disk on return. New properties of streams are claimed before the first wait.
+    Store operations, which are on disk on return. New properties of streams are claimed before the first wait.
 
     Raises Stale if another request or gateway has defined one of the streams differently.
     """

@@ -26,7 +26,6 @@ _KEPT_BEGINNING = "PYTHON"
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a worker gets."""
     return {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_BEGINNING)}
 
 
@@ -114,7 +113,6 @@ class WorkerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code, or None before `close` is done."""
         return self._process.poll()
 
     def _end(self) -> None:
