@@ -1,10 +1,8 @@
 """
 Forecasts the total of a running period from the totals of days, for budgets and for cost queries.
 
-The forecast is the median of four simple methods, because each of them fails for some kind of history
-(docs/budgets.md has the measurements). All arithmetic uses integers. The methods are: the mean spend per day
-of the period so far; the same weekday of last week; the median of the weekday over four weeks; and the level
-of the last ten days with the profile of a week.
+The forecast is the median of four methods, because each of them fails for some kind of history. docs/budgets.md lists
+the methods, and docs/develop/evidence.md their measured errors. All arithmetic uses integers.
 """
 
 from __future__ import annotations
