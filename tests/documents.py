@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,18 @@ class ConnectPage:
     def address(self) -> str:
         return self.facts["send to"].strip("`")
 
+    @property
+    def lock_files(self) -> list[str]:
+        """The files that lock the version of the product, as the evidence page lists them."""
+        return re.findall(r"`(tests/clients/[\w/.]+)`", _evidence()[self.name][0])
+
+    @property
+    def payload(self) -> Path:
+        """The payload of the product, as the evidence page lists it."""
+        return ROOT / _evidence()[self.name][1].strip("`")
+
     def blocks(self, language: str = "") -> list[Block]:
-        """Those of its settings."""
+        """Return the blocks of its settings."""
         settings = self.text.partition("\n## Settings\n")[2].partition("\n## ")[0]
         return [block for block in blocks(settings) if not language or block.language == language]
 
@@ -61,6 +72,14 @@ class ConnectPage:
         lines = [line for block in self.blocks("dotenv") for line in block.text.splitlines()]
         pairs = (line.split("=", 1) for line in lines)
         return {name: value.replace("http://HOST:4318", url).replace("KEY", key) for name, value in pairs}
+
+
+@cache
+def _evidence() -> dict[str, tuple[str, str]]:
+    """Return the lock files and the payload of each page of docs/connect, from the evidence page."""
+    text = (ROOT / "docs/develop/evidence.md").read_text()
+    rows = re.findall(r"^\| \[[^]]+\]\(\.\./connect/([\w-]+)\.md\) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    return {name: (locks, payload) for name, locks, payload in rows}
 
 
 def connect_page(name: str) -> ConnectPage:

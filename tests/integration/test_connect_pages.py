@@ -25,7 +25,7 @@ from tests.integration.conftest import Serving
 
 PAGES = connect_pages()
 SECTIONS = ["Settings", "See it arrive", "What is counted", "Counted twice?"]
-FACTS = ["send to", "key", "source", "checked", "payload"]
+FACTS = ["send to", "key", "source", "checked with"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # Variables that are no standard of OpenTelemetry, by the product that reads them.
@@ -112,11 +112,10 @@ def test_variables_are_known(page: ConnectPage) -> None:
 @each_page
 def test_versions_are_those_of_the_client_tests(page: ConnectPage) -> None:
     """A page that was checked with a version says which, and the tests of real clients lock the same one."""
-    checked = page.facts["checked"]
-    files = re.findall(r"`(tests/clients/[\w/.]+)`", checked)
-    assert files or "not run here" in checked
-    for file in files:
-        version = re.findall(r"(\d+\.[\w.]+) ", checked)[0]
+    checked = page.facts["checked with"]
+    assert page.lock_files or "documentation only" in checked
+    for file in page.lock_files:
+        version = re.findall(r"\d+\.\d[\w.]*", checked)[0]
         assert re.search(rf'(==|": ")({re.escape(version)})\b', (ROOT / file).read_text()), version
 
 
@@ -159,7 +158,7 @@ def imports(program: str) -> set[tuple[str, str]]:
 @each_page
 async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
     """What the product sends, to the page's address, with the key where the page says: calls of the page's source."""
-    path = ROOT / page.facts["payload"].strip("`")
+    path = page.payload
     if path.suffix == ".gz":
         captured = capture.read(path)
         for request in captured.requests:

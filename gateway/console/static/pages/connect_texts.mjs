@@ -13,7 +13,7 @@ export const TOOLS = [
     "code": "litellm_settings:\n  callbacks: [\"generic_api\", \"otel\"]"
    },
    {
-    "text": "In its environment:"
+    "text": "In the proxy's environment:"
    },
    {
     "code": "GENERIC_LOGGER_ENDPOINT=http://HOST:4318/v1/ai-telemetry/litellm\nGENERIC_LOGGER_HEADERS=Authorization=KEY\nOTEL_EXPORTER=otlp_http\nOTEL_ENDPOINT=http://HOST:4318/v1/traces\nOTEL_HEADERS=Authorization=KEY"
@@ -33,7 +33,7 @@ export const TOOLS = [
     "code": "plugins:\n  - name: http-log\n    config:\n      http_endpoint: http://HOST:4318/v1/ai-telemetry/kong\n      headers:\n        Authorization: KEY\n      queue:\n        max_batch_size: 100\n  - name: ai-proxy\n    config:\n      logging:\n        log_statistics: true\n        log_payloads: false"
    },
    {
-    "text": "ai-proxy needs its other settings, too; only logging is shown. A queue.max_retry_time longer than 60 s bridges longer pauses of Tollhouse."
+    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
    }
   ]
  },
@@ -50,7 +50,7 @@ export const TOOLS = [
     "code": "extProc:\n  extraEnvVars:\n    - name: OTEL_EXPORTER_OTLP_ENDPOINT\n      value: http://HOST:4318\n    - name: OTEL_EXPORTER_OTLP_PROTOCOL\n      value: http/protobuf\n    - name: OTEL_EXPORTER_OTLP_HEADERS\n      value: Authorization=KEY\n    - name: OTEL_METRICS_EXPORTER\n      value: none\n    - name: OPENINFERENCE_HIDE_INPUTS\n      value: \"true\"\n    - name: OPENINFERENCE_HIDE_OUTPUTS\n      value: \"true\""
    },
    {
-    "text": "Access-log lines in JSON can be sent instead: tollhouse send --as envoy_ai_gateway access.log."
+    "text": "You can send JSON access-log lines instead: tollhouse send --as envoy_ai_gateway access.log."
    }
   ]
  },
@@ -61,7 +61,7 @@ export const TOOLS = [
   "source": "cloudflare",
   "steps": [
    {
-    "text": "In the dashboard: AI Gateway, the gateway, Settings, OpenTelemetry, add a destination."
+    "text": "In the dashboard, open AI Gateway, your gateway, Settings, OpenTelemetry, and add a destination:"
    },
    {
     "text": "URL: https://HOST/v1/traces"
@@ -73,7 +73,7 @@ export const TOOLS = [
     "text": "Authorization: a secret with the value KEY"
    },
    {
-    "text": "The log entries of its API can be sent instead:"
+    "text": "You can send the log entries of its API instead:"
    },
    {
     "code": "tollhouse send --as cloudflare logs.json"
@@ -87,7 +87,7 @@ export const TOOLS = [
   "source": "openrouter",
   "steps": [
    {
-    "text": "In Settings, Observability: enable Broadcast, add a Webhook destination, test and save it."
+    "text": "In Settings, Observability, enable Broadcast and add a Webhook destination. Then test and save it:"
    },
    {
     "text": "URL: https://HOST/v1/traces"
@@ -102,7 +102,7 @@ export const TOOLS = [
     "code": "{\"Authorization\": \"KEY\"}"
    },
    {
-    "text": "Privacy Mode keeps prompts at OpenRouter; Tollhouse drops them in any case. Generation stats that you fetched can be sent, too:"
+    "text": "Privacy Mode keeps prompts at OpenRouter. Tollhouse drops prompts in any case. You can also send generation stats that you fetched:"
    },
    {
     "code": "tollhouse send --as openrouter generations.json"
@@ -122,7 +122,7 @@ export const TOOLS = [
     "code": "OTEL_PUSH_ENABLED=true\nOTEL_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=Authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
    },
    {
-    "text": "Its experimental traces of the GenAI conventions (EXPERIMENTAL_GEN_AI_OTEL_TRACES_ENABLED) are understood, too, and have no cost. A log export, analytics rows and log files are sent as they are:"
+    "text": "Portkey's experimental traces of the GenAI conventions (EXPERIMENTAL_GEN_AI_OTEL_TRACES_ENABLED) work as well, but state no cost. Log exports, analytics rows and log files are sent as they are:"
    },
    {
     "code": "tollhouse send --as portkey export.jsonl"
@@ -145,7 +145,7 @@ export const TOOLS = [
     "code": "TOLLHOUSE_KEY=KEY"
    },
    {
-    "text": "Its traces from Kafka or Pub/Sub go to http://HOST:4318/v1/ai-telemetry/bifrost."
+    "text": "Send its traces from Kafka or Pub/Sub to http://HOST:4318/v1/ai-telemetry/bifrost."
    }
   ]
  },
@@ -162,7 +162,7 @@ export const TOOLS = [
     "code": "frontendPolicies:\n  tracing:\n    host: HOST:4318\n    protocol: http\n    randomSampling: true\n    clientSampling: true\n    policies:\n      requestHeaderModifier:\n        set:\n          Authorization: KEY"
    },
    {
-    "text": "Its log lines in JSON can be sent instead:"
+    "text": "You can send its JSON log lines instead:"
    },
    {
     "code": "tollhouse send --as agentgateway agentgateway.log"
@@ -176,16 +176,19 @@ export const TOOLS = [
   "source": "bedrock",
   "steps": [
    {
-    "text": "Switch on model invocation logging to a log group, text data off. The destination of the Firehose stream, destination.json:"
+    "text": "Enable model invocation logging to a log group, with text data off. Then describe the destination of the Firehose stream in destination.json:"
    },
    {
     "code": "{\n  \"EndpointConfiguration\": {\n    \"Url\": \"https://HOST/v1/ai-telemetry/bedrock\",\n    \"Name\": \"Tollhouse\",\n    \"AccessKey\": \"KEY\"\n  },\n  \"RequestConfiguration\": {\"ContentEncoding\": \"GZIP\"},\n  \"BufferingHints\": {\"SizeInMBs\": 1, \"IntervalInSeconds\": 60},\n  \"RetryOptions\": {\"DurationInSeconds\": 7200},\n  \"S3BackupMode\": \"FailedDataOnly\",\n  \"S3Configuration\": {\"RoleARN\": \"ROLE\", \"BucketARN\": \"BUCKET\"}\n}"
    },
    {
+    "text": "Then create the stream and the subscription:"
+   },
+   {
     "code": "aws firehose create-delivery-stream --delivery-stream-name tollhouse \\\n  --http-endpoint-destination-configuration file://destination.json\naws logs put-subscription-filter --log-group-name GROUP --filter-name tollhouse --filter-pattern '' \\\n  --destination-arn STREAM --role-arn ROLE"
    },
    {
-    "text": "What was logged to S3, or what Firehose set aside there, is sent by hand:"
+    "text": "Send logs in S3, and deliveries that Firehose stored there after failures, with a command:"
    },
    {
     "code": "aws s3 sync s3://BUCKET/AWSLogs logs && tollhouse send --as bedrock logs"
@@ -199,7 +202,7 @@ export const TOOLS = [
   "source": "vertex",
   "steps": [
    {
-    "text": "Switch on request-response logging with a sampling rate of 1, then send the rows of the day before, for example from cron. The command posts them to http://HOST:4318/v1/ai-telemetry/vertex:"
+    "text": "Enable request-response logging with a sampling rate of 1. Then send the rows of the previous day, for example from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/vertex:"
    },
    {
     "code": "bq query --format=json --use_legacy_sql=false --max_rows=1000000 \\\n  'SELECT * FROM `PROJECT.DATASET.TABLE` WHERE DATE(logging_time) = CURRENT_DATE() - 1' > rows.json\ntollhouse send --as vertex --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json"
@@ -216,7 +219,7 @@ export const TOOLS = [
   "source": "azure_apim",
   "steps": [
    {
-    "text": "Switch on the category, message logging off, then send the last hour, for example from cron:"
+    "text": "Enable the category with message logging off. Then send the last hour, for example from cron:"
    },
    {
     "code": "az monitor log-analytics query --workspace WORKSPACE --output json \\\n  --analytics-query 'ApiManagementGatewayLlmLog | where TimeGenerated > ago(65m)' > rows.json\ntollhouse send --as azure_apim --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json"
@@ -225,7 +228,7 @@ export const TOOLS = [
     "code": "TOLLHOUSE_KEY=KEY"
    },
    {
-    "text": "A function posts {\"records\": [...]} of the Event Hub to http://HOST:4318/v1/ai-telemetry/azure_apim as it is."
+    "text": "A function sends {\"records\": [...]} of the Event Hub to http://HOST:4318/v1/ai-telemetry/azure_apim unchanged."
    }
   ]
  },
@@ -236,7 +239,7 @@ export const TOOLS = [
   "source": "databricks",
   "steps": [
    {
-    "text": "Send the last two hours, for example each hour from cron. The command posts them to http://HOST:4318/v1/ai-telemetry/databricks:"
+    "text": "Send the last two hours, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/databricks:"
    },
    {
     "code": "databricks api post /api/2.0/sql/statements --json '{\"warehouse_id\": \"WAREHOUSE\", \"wait_timeout\": \"50s\",\n  \"statement\": \"SELECT * FROM system.ai_gateway.usage WHERE event_time > current_timestamp() - INTERVAL 2 HOURS\"}' \\\n  | jq -c '[.manifest.schema.columns[].name] as $names | .result.data_array[]\n      | [$names, .] | transpose | map({(.[0]): .[1]}) | add' > rows.ndjson\ntollhouse send --as databricks --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.ndjson"
@@ -245,7 +248,7 @@ export const TOOLS = [
     "code": "TOLLHOUSE_KEY=KEY"
    },
    {
-    "text": "An answer has the first part of the rows alone: ask for shorter spans where there are more."
+    "text": "A query result may contain only the first part of the rows. If there are more, query shorter periods."
    }
   ]
  },
@@ -256,7 +259,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Send the last two hours of both, for example each hour from cron. The command posts them to http://HOST:4318/v1/ai-telemetry/snowflake:"
+    "text": "Send the last two hours of both views, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/snowflake:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
@@ -273,7 +276,7 @@ export const TOOLS = [
   "source": "claude_code",
   "steps": [
    {
-    "text": "Without the agent, in the environment or under env in ~/.claude/settings.json:"
+    "text": "Without the agent, set these variables in the environment, or under env in ~/.claude/settings.json:"
    },
    {
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
@@ -293,7 +296,7 @@ export const TOOLS = [
     "code": "ANTHROPIC_BASE_URL=http://LITELLM:4000\nCLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "In tollhouse.toml, so that the gateway counts alone:"
+    "text": "To count only the gateway's reports, add this to tollhouse.toml:"
    },
    {
     "code": "[sources.claude_code]\ncount = false"
@@ -313,7 +316,7 @@ export const TOOLS = [
     "code": "[otel]\nlog_user_prompt = false\n[otel.exporter.otlp-http]\nendpoint = \"http://HOST:4318/v1/logs\"\nprotocol = \"binary\"\nheaders = { authorization = \"KEY\" }\n[otel.trace_exporter.otlp-http]\nendpoint = \"http://HOST:4318/v1/traces\"\nprotocol = \"binary\"\nheaders = { authorization = \"KEY\" }\n[otel.metrics_exporter.otlp-http]\nendpoint = \"http://HOST:4318/v1/metrics\"\nprotocol = \"binary\"\nheaders = { authorization = \"KEY\" }"
    },
    {
-    "text": "The first of the three exporters is enough for every count."
+    "text": "The first of the three exporters is enough for all counts."
    }
   ]
  },
@@ -358,13 +361,13 @@ export const TOOLS = [
   "source": "copilot_cli",
   "steps": [
    {
-    "text": "Copilot CLI, in its environment:"
+    "text": "For Copilot CLI, in its environment:"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "VS Code, in its settings.json; the key comes from the environment above:"
+    "text": "For VS Code, in its settings.json. The key comes from the environment above:"
    },
    {
     "code": "{\n  \"github.copilot.chat.otel.enabled\": true,\n  \"github.copilot.chat.otel.exporterType\": \"otlp-http\",\n  \"github.copilot.chat.otel.otlpEndpoint\": \"http://HOST:4318\"\n}"
@@ -407,10 +410,10 @@ export const TOOLS = [
     "text": "Header: Authorization with the value KEY"
    },
    {
-    "text": "Families: the API events; counters are not needed, conversations neither"
+    "text": "Families: the API events, without counters and conversations"
    },
    {
-    "text": "Only if a team exports metrics without API events, let the counters count:"
+    "text": "If a team exports only metrics and no API events, let the counters count:"
    },
    {
     "code": "[sources.cursor]\ncount = true"
@@ -427,7 +430,7 @@ export const TOOLS = [
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_COMPRESSION=gzip\nOTEL_SERVICE_NAME=shop"
    },
    {
-    "text": "Over gRPC it is OTEL_EXPORTER_OTLP_PROTOCOL=grpc and http://HOST:4317. What an SDK needs besides:"
+    "text": "For gRPC, use OTEL_EXPORTER_OTLP_PROTOCOL=grpc and http://HOST:4317. Each language needs one more step:"
    },
    {
     "text": "Python: opentelemetry-instrument python app.py, or an exporter in the program"
@@ -436,13 +439,13 @@ export const TOOLS = [
     "text": "Node: --require @opentelemetry/auto-instrumentations-node/register, or NodeSDK"
    },
    {
-    "text": "Java: -javaagent:opentelemetry-javaagent.jar; version 2 of the agent speaks HTTP by default"
+    "text": "Java: -javaagent:opentelemetry-javaagent.jar (version 2 of the agent uses HTTP by default)"
    },
    {
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes of the sender. Sampling leaves calls out: keep OTEL_TRACES_SAMPLER=parentbased_always_on, the default."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes of the sender. With sampling, calls are missing, so keep the default OTEL_TRACES_SAMPLER=parentbased_always_on."
    }
   ]
  },
@@ -579,6 +582,9 @@ export const TOOLS = [
   "source": "mlflow",
   "steps": [
    {
+    "text": "Run pip install mlflow. The small package mlflow-tracing 3.17 does not trace by itself."
+   },
+   {
     "code": "import mlflow\n\nmlflow.openai.autolog()\nmlflow.anthropic.autolog()"
    },
    {
@@ -596,7 +602,7 @@ export const TOOLS = [
     "code": "LANGFUSE_HOST=http://HOST:4318\nLANGFUSE_BASE_URL=http://HOST:4318\nLANGFUSE_PUBLIC_KEY=pk-anything\nLANGFUSE_SECRET_KEY=KEY"
    },
    {
-    "text": "SDKs before version 3 read LANGFUSE_HOST, later ones LANGFUSE_BASE_URL."
+    "text": "SDKs before version 3 read LANGFUSE_HOST, later SDKs LANGFUSE_BASE_URL."
    }
   ]
  },
@@ -610,7 +616,7 @@ export const TOOLS = [
     "code": "import openmeter\n\nclient = openmeter.Client(endpoint=\"http://HOST:4318\", headers={\"Authorization\": \"Bearer KEY\"})\nclient.ingest_events(\n    {\n        \"specversion\": \"1.0\",\n        \"id\": \"call-1\",\n        \"source\": \"shop\",\n        \"type\": \"llm\",\n        \"subject\": \"customer-1\",\n        \"data\": {\"model\": \"gpt-4o\", \"prompt_tokens\": 100, \"completion_tokens\": 20},\n    }\n)"
    },
    {
-    "text": "Usage events of your own that are no calls go to http://HOST:4318/v1/events under a key with the scope events_v1:create_event. GET /v1/events and GET /v1/events/types read them back, under another key with the scope unit-cost_v1:read_telemetry."
+    "text": "Send your own usage events that are not calls to http://HOST:4318/v1/events, with a key that has the scope events_v1:create_event. To read them, use GET /v1/events and GET /v1/events/types with another key that has the scope unit-cost_v1:read_telemetry."
    }
   ]
  },
@@ -621,19 +627,19 @@ export const TOOLS = [
   "source": "helicone",
   "steps": [
    {
-    "text": "The key may send AI telemetry and nothing else, because it stands in the address:"
+    "text": "The key is part of the address, so it may only send AI telemetry:"
    },
    {
     "code": "tollhouse keys create --name helicone --scope ai-telemetry-ingest:ingest-ai-telemetry"
    },
    {
-    "text": "In Helicone: Webhooks, add a webhook, sample rate 100, \"include data\" on."
+    "text": "In Helicone, open Webhooks and add a webhook with the sample rate 100 and \"include data\" on:"
    },
    {
     "text": "Webhook URL: https://HOST/v1/ai-telemetry/helicone/KEY"
    },
    {
-    "text": "To refuse what is not signed with the secret that Helicone shows:"
+    "text": "To refuse requests without a valid signature, store the secret that Helicone shows:"
    },
    {
     "code": "[sources.helicone]\nsigning_secret_file = \"/run/secrets/helicone\""
