@@ -43,17 +43,17 @@ async def billed_beside(
     access, because the other fields describe the whole bill.
     """
     days = _days(query, now)
-    told = await ledger.billed_days(days.start, days.stop)
-    made = [day for day in told if day.source and not day.is_apart]
+    stored_days = await ledger.billed_days(days.start, days.stop)
+    bill_days = [day for day in stored_days if day.source and not day.is_apart]
     found: dict[str, object] = {
-        "through": day_text(max(day.day for day in made)) if made else None,
-        "days": _states(made, days),
+        "through": day_text(max(day.day for day in bill_days)) if bill_days else None,
+        "days": _states(bill_days, days),
     }
     if states_alone:
         return found
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    for day in told:
+    for day in stored_days:
         if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrects):
             reasons.update(day.reasons)
             reasons.update(day.accrued if query.arranged & AMORTIZED else {})
@@ -62,8 +62,8 @@ async def billed_beside(
         **found,
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
-        "without_statement": await _without(ledger, query, made),
-        "sources": _sources([day for day in told if day.source and not day.corrects]),
+        "without_statement": await _without(ledger, query, bill_days),
+        "sources": _sources([day for day in stored_days if day.source and not day.corrects]),
         "foreign": dict(sorted(foreign.items())),
     }
 
@@ -99,10 +99,10 @@ def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
 
 
 async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) -> list[dict[str, str]]:
-    told = {(day.provider, day.day) for day in made}
+    billed_places = {(day.provider, day.day) for day in made}
     include = {name: values for name, values in query.include.items() if name not in BILLED_DIMENSIONS}
     exclude = {name: values for name, values in query.exclude.items() if name not in BILLED_DIMENSIONS}
-    asked = replace(
+    counted_query = replace(
         query,
         granularity="daily",
         group_by=("source", "provider", "model"),
@@ -113,15 +113,15 @@ async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) 
         kept=None,  # the kept groups are of the query's own dimensions
         top=None,
     )
-    return await asyncio.to_thread(_by_seller, await ledger.costs(asked), told)
+    return await asyncio.to_thread(_by_seller, await ledger.costs(counted_query), billed_places)
 
 
-def _by_seller(rows: Sequence[CostRow], told: Collection[tuple[str, int]]) -> list[dict[str, str]]:
+def _by_seller(rows: Sequence[CostRow], billed_places: Collection[tuple[str, int]]) -> list[dict[str, str]]:
     """Return the counted cost by seller, without the sellers and days that have a bill."""
     counted: Counter[str] = Counter()
     for row in rows:
         name = seller(*row.group)
-        if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in told:
+        if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in billed_places:
             counted[name] += money.units(row.cost)
     return [
         {"provider": name, "real_cost": money.text(amount)}
@@ -177,10 +177,10 @@ def _filled(
     for row in chain.from_iterable(counted):
         found.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
         amount += money.units(row.cost)
-    kept = _largest(found, top)
+    largest = _largest(found, top)
     shown: dict[_Place, list[CostRow]] = {}
     for (place, group), rows in found.items():
-        named = group if kept is None or group in kept else (OTHER,) * len(group)
+        named = group if largest is None or group in largest else (OTHER,) * len(group)
         shown.setdefault((place, named), []).extend(rows)
     together = [
         combined(rows, start=starts[place], group=group)

@@ -69,16 +69,16 @@ def bill_of(sides: BillSides) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(sides.days)
     rows = list(_by_day(sides))
-    told = billed(rows, as_told=True)
-    of_money = one_source([*told.money, *told.accrued], sides.covered)
-    of_tokens = one_source(told.tokens, sides.covered)
-    amounts = [row for row in told.money if row.day in in_month and of_money[row.day] == row.source]
-    tokens = [row for row in told.tokens if row.day in in_month and of_tokens[row.day] == row.source]
+    report = billed(rows, as_told=True)
+    of_money = one_source([*report.money, *report.accrued], sides.covered)
+    of_tokens = one_source(report.tokens, sides.covered)
+    amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]
+    tokens = [row for row in report.tokens if row.day in in_month and of_tokens[row.day] == row.source]
     owners = [owner for owner in sides.owners if owner.provider == sides.provider]
     named = [*amounts, *sides.refunds]
     theirs = {*(row.key for row in tokens), *(row.key for row in named)}
     states = {
-        day: PROVISIONAL if _is_unsettled(sides, told.unsettled, source, day) else CLOSED
+        day: PROVISIONAL if _is_unsettled(sides, report.unsettled, source, day) else CLOSED
         for day, source in of_money.items()
         if day in in_month and day < sides.open_from
     }
@@ -90,14 +90,14 @@ def bill_of(sides: BillSides) -> Bill:
     return Bill(
         provider=sides.provider,
         amounts=_of_days(amounts),
-        accrued=_of_days(row for row in told.accrued if of_money.get(row.day) == row.source),
+        accrued=_of_days(row for row in report.accrued if of_money.get(row.day) == row.source),
         quantities=_of_days(tokens),
         families=families,
         keys=Keys(owners, theirs, {row.key for row in sides.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,
-        money_regions=_regions([*named, *told.accrued], families),
+        money_regions=_regions([*named, *report.accrued], families),
         token_regions=_regions(tokens, families),
     )
 
@@ -110,8 +110,8 @@ def _regions(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, 
     return {model: frozenset(regions) for model, regions in found.items()}
 
 
-def _is_unsettled(sides: BillSides, told: Mapping[str, frozenset[int]], source: str, day: int) -> bool:
-    return day in told.get(source, ()) or day in sides.unsettled.get(source, ())
+def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], source: str, day: int) -> bool:
+    return day in unsettled.get(source, ()) or day in sides.unsettled.get(source, ())
 
 
 def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
@@ -141,11 +141,11 @@ def _by_day(sides: BillSides) -> Iterator[StatementRow]:
         more = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
         for day, part, other in zip(days, parts, more, strict=True):
             if part or other:
-                told: dict[str, Any] = {"amount": _decimal(part), "amount_effective": _decimal(other)}
-                told |= {"amount_list": None, "amount_contracted": None}
+                changes: dict[str, Any] = {"amount": _decimal(part), "amount_effective": _decimal(other)}
+                changes |= {"amount_list": None, "amount_contracted": None}
                 if row.line_type in (REFUND, CORRECTION):
-                    told |= {"corrects": day, "corrects_until": day + DAY_S}
-                yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **told)
+                    changes |= {"corrects": day, "corrects_until": day + DAY_S}
+                yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **changes)
 
 
 def _decimal(units: int) -> Decimal:

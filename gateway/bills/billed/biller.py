@@ -61,14 +61,14 @@ class _Month:
     earlier: dict[str, _Month] = field(default_factory=dict)
 
     def read_at(self, provider: str, source: str, day: int) -> float:
-        told = [
+        times = [
             info.imported_at
             for info in self.infos
             if (info.provider, info.source) == (provider, source)
             and info.start < day + DAY_S
             and info.end > day
         ]
-        return max(told, default=0.0)
+        return max(times, default=0.0)
 
 
 class Biller:
@@ -145,8 +145,8 @@ class Biller:
         """
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
-        told = (month, *self._earlier.get(month.name, ()), *later)
-        within = [repr(info) for info in infos if any(_is_within(info, each) for each in told)]
+        months = (month, *self._earlier.get(month.name, ()), *later)
+        within = [repr(info) for info in infos if any(_is_within(info, each) for each in months)]
         hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
         closed = [each for each in self._sources.closed_months() if each.endswith(f":{month.name}")]
         owners = tuple(self._sources.owners())
@@ -249,11 +249,11 @@ class Biller:
 
     async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
         """Return refunds and corrections of this month's calls in later bills."""
-        told = [info for info in infos if info.provider == provider and info.end > read.month.end]
+        later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
         found: list[BilledLater] = []
-        month, until = CalendarMonth.at(read.month.end), max((info.end for info in told), default=0)
+        month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)
         while month.start < until:
-            within = [info for info in told if _is_within(info, month)]
+            within = [info for info in later_infos if _is_within(info, month)]
             bill = await self._bill(_Month(month, within, read.prices), provider, self._clock.now())
             found += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
             month = CalendarMonth.at(month.end)
@@ -314,8 +314,10 @@ class Biller:
         self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
     ) -> Bill:
         month = read.month
-        told = await self._sources.statements.rows(provider=provider, start=month.start, end=month.end)
-        self._currencies[month.name] |= currencies_of(told)
+        statement_rows = await self._sources.statements.rows(
+            provider=provider, start=month.start, end=month.end
+        )
+        self._currencies[month.name] |= currencies_of(statement_rows)
         covered: dict[str, set[int]] = defaultdict(set)
         unsettled: dict[str, set[int]] = defaultdict(set)
         for info in read.infos:
@@ -328,7 +330,7 @@ class Biller:
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
-            rows=await exchanged(self._sources.ledger, told),
+            rows=await exchanged(self._sources.ledger, statement_rows),
             counted=read.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},

@@ -93,8 +93,8 @@ class DayCalls:
         model = bill.families.get(row.model, row.model)
         region = row.region
         if region in ANYWHERE:
-            told = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
-            region = ELSEWHERE if model in told else ""
+            known_regions = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
+            region = ELSEWHERE if model in known_regions else ""
         return BilledCell(
             key=bill.keys.of_billed(row) if bill.keys.any else "",
             model=model,
@@ -149,7 +149,7 @@ class DayCalls:
     def _is_in(self, region: str, cell: BilledCell) -> bool:
         if cell.region == ELSEWHERE:
             both = (self._bill.token_regions, self._bill.money_regions)
-            return not any(region in told.get(cell.model, ()) for told in both)
+            return not any(region in regions.get(cell.model, ()) for regions in both)
         return cell.region in ("", region)
 
     def _why(self, cell: BilledCell) -> str:
@@ -231,37 +231,37 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     Several parts may have ignored levels and so match the same calls. Their quantities are added before they
     are compared with the calls. The tokens of cells that ignored fewer levels are subtracted first.
     """
-    told: dict[BilledCell, int] = defaultdict(int)
-    given: dict[BilledCell, int] = defaultdict(int)  # quantities of cells that ignored levels
+    exact_quantities: dict[BilledCell, int] = defaultdict(int)
+    pooled_quantities: dict[BilledCell, int] = defaultdict(int)  # quantities of cells that ignored levels
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:
-            kept = calls.place(cell).kept
-            side = told if kept == cell else given
-            side[kept] += quantity
+            matched_cell = calls.place(cell).kept
+            side = exact_quantities if matched_cell == cell else pooled_quantities
+            side[matched_cell] += quantity
     found = []
     for (cell, own), pool in zip(parts, places, strict=True):
-        kept, weights = pool.kept, pool.weights
-        side = told if kept == cell else given
-        quantity = None if own is None else side[kept]
-        basis = POOL if kept != cell else VALUE if quantity is None else EXACT
-        if quantity is not None and kept != cell:
-            others = {each: units for each, units in given.items() if each != kept}
-            weights, quantity = _left(pool, quantity, [*told.items(), *others.items()])
+        matched_cell, weights = pool.kept, pool.weights
+        side = exact_quantities if matched_cell == cell else pooled_quantities
+        quantity = None if own is None else side[matched_cell]
+        basis = POOL if matched_cell != cell else VALUE if quantity is None else EXACT
+        if quantity is not None and matched_cell != cell:
+            others = {each: units for each, units in pooled_quantities.items() if each != matched_cell}
+            weights, quantity = _left(pool, quantity, [*exact_quantities.items(), *others.items()])
         found.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
     return found
 
 
 def _left(
-    pool: CellCalls, quantity: int, told: Iterable[tuple[BilledCell, int]]
+    pool: CellCalls, quantity: int, quantities: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
     Return weights and quantity of a pool after subtracting the tokens that finer cells within it have
     billed. Both are scaled up to stay integers. If the kind of token was ignored, the remaining tokens may
     be of any kind.
     """
-    kept = pool.kept
-    taken = sum(each for cell, each in told if _tells(kept, cell))
-    left = max(0, pool.tokens - taken)
+    matched_cell = pool.kept
+    billed_tokens = sum(each for cell, each in quantities if _tells(matched_cell, cell))
+    left = max(0, pool.tokens - billed_tokens)
     weights = {dimensions: weight * left for dimensions, weight in pool.weights.items()}
     return weights, max(quantity, left) * sum(pool.weights.values())

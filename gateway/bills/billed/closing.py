@@ -125,22 +125,22 @@ def closed_id(provider: str, month: str) -> str:
     return f"{provider}:{month}"
 
 
-def invoice_of(given: Mapping[str, Any]) -> Invoice:
+def invoice_of(fields: Mapping[str, Any]) -> Invoice:
     """Return an invoice from user input. Raises Invalid with the field and the rule."""
-    currency = given.get("currency") or _CURRENCY
+    currency = fields.get("currency") or _CURRENCY
     if currency != _CURRENCY:
         raise Invalid(f"currency: bills are summed in {_CURRENCY}; state the invoice in {_CURRENCY}")
-    lines = given.get("lines") or 1
+    lines = fields.get("lines") or 1
     if not 1 <= lines <= MAX_LINES:
         raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
     return Invoice(
-        provider=providers.canonical(check_text("provider", given["provider"], MAX_TEXT)),
-        month=month_name(given["month"]),
-        number=check_text("number", given["number"], MAX_TEXT),
-        account=optional_text("account", given.get("account") or "", MAX_TEXT),
-        issued=_day(given.get("issued") or ""),
-        total=_units("total", given["total"]),
-        tax=_units("tax", given.get("tax") or "0"),
+        provider=providers.canonical(check_text("provider", fields["provider"], MAX_TEXT)),
+        month=month_name(fields["month"]),
+        number=check_text("number", fields["number"], MAX_TEXT),
+        account=optional_text("account", fields.get("account") or "", MAX_TEXT),
+        issued=_day(fields.get("issued") or ""),
+        total=_units("total", fields["total"]),
+        tax=_units("tax", fields.get("tax") or "0"),
         lines=lines,
     )
 

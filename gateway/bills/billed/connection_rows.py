@@ -251,11 +251,11 @@ def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = Fa
     is_of_node = _is_of_node(own, nodes)
     names = ["origin", "connection", *([] if is_last else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
-    kept = {ROW_TAG + name: own[name] for name in names if name in own}
+    tags = {ROW_TAG + name: own[name] for name in names if name in own}
     if is_of_node and ("namespace" in own or "workload" in own):
-        kept[ROW_TAG + "namespace"] = OTHER  # marks the row as already assigned, so it is not divided
+        tags[ROW_TAG + "namespace"] = OTHER  # marks the row as already assigned, so it is not divided
     region = "" if is_last and not is_of_node else dimensions.region
-    text = json.dumps(kept, sort_keys=True)
+    text = json.dumps(tags, sort_keys=True)
     joint = blank(provider=dimensions.provider, region=region, tags=text)
     team, user = (OTHER if name else "" for name in (dimensions.team, dimensions.user))
     return joint._replace(team=team, user=user)

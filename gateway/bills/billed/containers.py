@@ -242,8 +242,8 @@ def _told(
     found = [(each, each.nodes[id]) for each in clusters if id and id in each.nodes]
     if not found and name:
         found = [(each, "") for each in clusters]
-    for told, of in ((columns.get("account"), "account"), (place.region, "region")):
-        found = [each for each in found if getattr(each[0].identity, of) == told] or found
+    for value, of in ((columns.get("account"), "account"), (place.region, "region")):
+        found = [each for each in found if getattr(each[0].identity, of) == value] or found
     covered |= {(cluster.identity, node) for cluster, node in found}
     is_told = columns.get("namespace") or columns.get("workload")
     return (None, "") if is_told or len(found) != 1 else found[0]

@@ -136,8 +136,8 @@ def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
     """
     Return the bill's own dimensions for an amount without calls. Without a row, only the provider is set.
     """
-    told = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
-    known = dict.fromkeys(Dimensions._fields, "") | told
+    row_values = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
+    known = dict.fromkeys(Dimensions._fields, "") | row_values
     return Dimensions(**{**known, "kind": BILLED, "provider": provider, "size": 0})  # type: ignore[arg-type]
 
 
@@ -166,11 +166,11 @@ class _Day:
             self._add(dimensions, charge, basis, _WITHIN, amount)
 
     def divided(self, month: Base) -> DividedDay:
-        for told, charge, arranged in (
+        for rows_by_day, charge, arranged in (
             (self._bill.amounts, USAGE, EVERY),
             (self._bill.accrued, COMMITMENT, AMORTIZED),
         ):
-            rows = sorted(told.get(self._day, ()), key=repr)
+            rows = sorted(rows_by_day.get(self._day, ()), key=repr)
             self._usage([row for row in rows if row.is_for_tokens], charge, arranged)
             for row in rows:
                 if not row.is_for_tokens:
@@ -211,8 +211,8 @@ class _Day:
 
     def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
         """Divide amounts for tokens among their calls, and note the result as the base of layers."""
-        told = self._bill.quantities.get(self._day, ())
-        quantities = quantities_of(self._calls, told)
+        billed_tokens = self._bill.quantities.get(self._day, ())
+        quantities = quantities_of(self._calls, billed_tokens)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows:
             as_billed[self._calls.cell_of(row)][self._dimensions(row)] += row.amount
@@ -312,9 +312,9 @@ def shares_of(
     rows: Sequence[BilledMoney], bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]]
 ) -> list[RefundShare]:
     """Divide refunds and corrections of a day among its calls. `bill` is the bill of that day's month."""
-    calls, told = DayCalls(bill, uses), bill.quantities.get(day, ())
+    calls, billed_tokens = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
-    quantities = quantities_of(calls, told)
+    quantities = quantities_of(calls, billed_tokens)
     known = _as_charged(charged, calls, quantities)
     found: list[RefundShare] = []
     parts: list[tuple[BilledCell, _Part]] = []
@@ -327,8 +327,8 @@ def shares_of(
         divided, rest = parts_of(cell, row.amount, quantities)
         found.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
         parts += [(each, (row, amount, quantity)) for each, amount, quantity in divided]
-    asked = [(cell, quantity) for cell, (_, _, quantity) in parts]
-    places = placed(calls, [*known, *asked])[len(known) :]
+    refund_cells = [(cell, quantity) for cell, (_, _, quantity) in parts]
+    places = placed(calls, [*known, *refund_cells])[len(known) :]
     for (_, (row, amount, _)), place in zip(parts, places, strict=True):
         shared = spread(amount, place.weights, quantity=place.quantity)
         found += _shares(row, bill, shared, place.basis)

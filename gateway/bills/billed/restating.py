@@ -56,14 +56,14 @@ def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[Bill
     Return the recalculated amounts of a closed day minus the known ones, which are the closed day and its
     entries. The result belongs to no invoice.
     """
-    apart: Counter[Place] = Counter()
+    differences: Counter[Place] = Counter()
     for sign, sums in ((1, made), (-1, known)):
         for each in sums:
             if mask := each.arranged & ~INVOICED:
-                apart[each.dimensions, each.basis, mask] += sign * each.amount
+                differences[each.dimensions, each.basis, mask] += sign * each.amount
     return sorted(
         BilledSum(dimensions, RESTATED, basis, mask, amount)
-        for (dimensions, basis, mask), amount in apart.items()
+        for (dimensions, basis, mask), amount in differences.items()
         if amount
     )
 
@@ -241,11 +241,11 @@ class FrozenMonths:
 
     async def note_without_bill(self, day: int, present: Collection[str]) -> None:
         """Note a closed day that no bill covers any more, so that its entries are reversed."""
-        for (at, name), kept in self.days.items():
+        for (at, name), stored in self.days.items():
             is_there = name in present or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):
                 sums = await self._ledger.billed_sums(at, name)
-                await self.as_kept(replace(kept, state=CLOSED), sums)
+                await self.as_kept(replace(stored, state=CLOSED), sums)
 
     def _has(self, day: BilledDay) -> bool:
         """
@@ -257,8 +257,8 @@ class FrozenMonths:
 
     def gone(self, day: int, present: Collection[str]) -> set[str]:
         """Return the providers that have billed money on a day but no longer a bill."""
-        there = {name for at, name in self.days if at == day and INVOICE not in name}
-        return {name for name in there - set(present) if not self._is_frozen(name)}
+        stored = {name for at, name in self.days if at == day and INVOICE not in name}
+        return {name for name in stored - set(present) if not self._is_frozen(name)}
 
     async def settle(self) -> int:
         """
@@ -270,8 +270,8 @@ class FrozenMonths:
             if self._is_closed(provider) and not self._is_frozen(provider):
                 await self._freeze(provider)
                 changed += 1
-        beside = [day for (_, name), day in self.days.items() if INVOICE in name]
-        for day in (*beside, *self._corrections):
+        extra_days = [day for (_, name), day in self.days.items() if INVOICE in name]
+        for day in (*extra_days, *self._corrections):
             if not self._is_closed(day.seller):
                 await self._ledger.drop_billed(day.day, day.provider)
                 changed += 1
@@ -292,8 +292,8 @@ class FrozenMonths:
             read_at=0.0,
             made_at=float(self._today),
         )
-        there = await self._ledger.billed_days(self._month.start, self._month.end)
-        days = {day.day: day for day in there if day.provider == provider}
+        stored_days = await self._ledger.billed_days(self._month.start, self._month.end)
+        days = {day.day: day for day in stored_days if day.provider == provider}
         for at in self._month.days:
             day = days.get(at)
             sums = await self._ledger.billed_sums(at, provider) if day is not None else []
@@ -304,8 +304,8 @@ class FrozenMonths:
             elif day.state != FROZEN:
                 await self._ledger.put_billed([frozen(day, sums)])
         closed = self._closed[closed_id(provider, self._month.name)]
-        beside = beside_days(closed, provider, usage, billed, replace(empty, day=self._month.days[-1]))
-        await self._ledger.put_billed([beside])
+        invoice_day = beside_days(closed, provider, usage, billed, replace(empty, day=self._month.days[-1]))
+        await self._ledger.put_billed([invoice_day])
 
     def _is_closed(self, provider: str) -> bool:
         return closed_id(provider, self._month.name) in self._closed

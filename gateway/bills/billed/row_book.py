@@ -239,9 +239,9 @@ class RowBook:
             )
         made.update(found)
         self._beyond[rules.connection, month] = sorted(day for day in made if day >= days.end)
-        for there in await self._days():
-            if there.provider == key and there.day not in made:
-                await self._sources.ledger.drop_billed(there.day, key)
+        for stored in await self._days():
+            if stored.provider == key and stored.day not in made:
+                await self._sources.ledger.drop_billed(stored.day, key)
                 changed += 1
         return changed
 
@@ -307,9 +307,11 @@ class RowBook:
         for day in gone:
             await self._sources.ledger.drop_billed(day.day, day.provider)
         self._marks = {place: mark for place, mark in self._marks.items() if place[0] in names}
-        there = tuple(f"{CONNECTION}{name}:" for name in names)
+        prefixes = tuple(f"{CONNECTION}{name}:" for name in names)
         self._covered = {
-            place: nodes for place, nodes in self._covered.items() if any(name in place[0] for name in there)
+            place: nodes
+            for place, nodes in self._covered.items()
+            if any(name in place[0] for name in prefixes)
         }
         return len(gone)
 

@@ -49,10 +49,10 @@ def in_turn(amount: int, weights: Sequence[int]) -> list[int]:
     """
     weights = weights if any(weights) else [1] * len(weights)
     sign = -1 if amount < 0 else 1
-    whole, size, known, given = sum(weights), abs(amount), 0, 0
+    whole, size, known, assigned = sum(weights), abs(amount), 0, 0
     parts = []
     for weight in weights:
         known += weight
-        parts.append(sign * (size * known // whole - given))
-        given = size * known // whole
+        parts.append(sign * (size * known // whole - assigned))
+        assigned = size * known // whole
     return parts

@@ -90,8 +90,8 @@ CLOSED_MONTHS: List[Row] = List(
 
 @call("GET", "/billed-invoices", VIEW_COSTS, "List invoices of providers", lists=INVOICES)
 async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
-    kept = request.registry.billed_invoices.all()
-    rows: list[Row] = [{"id": id, **body} for id, body in kept.items()]
+    stored = request.registry.billed_invoices.all()
+    rows: list[Row] = [{"id": id, **body} for id, body in stored.items()]
     return await request.list(INVOICES, MemoryRows(rows))
 
 
@@ -130,11 +130,11 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
 )
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Return the sums of a month's bills by charge, compared with its invoices. Nothing is closed."""
-    given = request.http.query
-    provider = _provider(given.get("provider", ""))
+    query = request.http.query
+    provider = _provider(query.get("provider", ""))
     if not provider:
         raise Invalid("provider is required, such as provider=openai")
-    month = _month(given.get("month", ""))
+    month = _month(query.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
     found = await _biller(request.services).figures(month, provider, invoices)
     return {"month_closing": _described(found)}
@@ -153,9 +153,9 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     on which it is found.
     """
     registry = request.registry
-    given = request.body
-    provider = _provider(given.provider)
-    month = _month(given.month)
+    body_fields = request.body
+    provider = _provider(body_fields.provider)
+    month = _month(body_fields.month)
     if month.end > request.now():
         raise Invalid(f"{month.name} is not over; it can be closed from {moment(month.end)}")
     _check_open(registry, provider, month.name)
@@ -167,7 +167,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
         if not found.by_charge:
             raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
         problems = found.problems()
-        if problems and not given.accept:
+        if problems and not body_fields.accept:
             raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
         body = {
             **closing.shown(found),
@@ -235,9 +235,9 @@ def _check_open(registry: Registry, provider: str, month: str) -> None:
 
 
 def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
-    kept = registry.billed_invoices.all().values()
+    stored = registry.billed_invoices.all().values()
     found = [
-        closing.invoice_of(each) for each in kept if (each["provider"], each["month"]) == (provider, month)
+        closing.invoice_of(each) for each in stored if (each["provider"], each["month"]) == (provider, month)
     ]
     return sorted(found, key=lambda each: each.number)
 

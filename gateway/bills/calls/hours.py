@@ -34,10 +34,10 @@ class Push(RequestBody):
     in_turn=True,
 )
 async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
-    given = request.http.query
-    if len(given) < 2:
+    query = request.http.query
+    if len(query) < 2:
         raise Invalid("from and to are required")
-    since, until = _span(given["from"], given["to"])
+    since, until = _span(query["from"], query["to"])
     await request.services.ledger.catch_up(request.services.log)
     return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
 
@@ -48,16 +48,16 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     Send every hour of the span, even if unchanged. Repeats do no harm, because `replace_hourly` replaces an hour.
     """
     services = request.services
-    given = request.body
-    since, until = _span(given.since, given.until)
+    body = request.body
+    since, until = _span(body.since, body.until)
     await services.ledger.catch_up(services.log)
-    if given.dry_run:
+    if body.dry_run:
         plan = await services.billing.preview(since, until)
     else:
         span = {"since": since.isoformat(), "until": until.isoformat()}
         async with request.audited("billing.push", "billing", span):
             plan = await services.billing.push(since, until)
-    return {"billing": {**_describe(since, until, plan), "dry_run": given.dry_run}}
+    return {"billing": {**_describe(since, until, plan), "dry_run": body.dry_run}}
 
 
 def _span(first: str, last: str) -> tuple[datetime, datetime]:

@@ -43,8 +43,8 @@ COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
     """Return whether the requested month is over."""
-    given = request.http.query.get("month")
-    return given is not None and CalendarMonth.of(given).end <= request.now()
+    name = request.http.query.get("month")
+    return name is not None and CalendarMonth.of(name).end <= request.now()
 
 
 @call(
@@ -70,10 +70,10 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     check_one_of("by", by, LEVELS)
     check_one_of("format", form, FORMATS)
     month = None
-    given = query.get("month")
-    if given is not None:
+    month_name = query.get("month")
+    if month_name is not None:
         try:
-            month = CalendarMonth.of(given)
+            month = CalendarMonth.of(month_name)
         except (ValueError, OverflowError):
             raise Invalid("month must be written as a year and a month, such as 2026-10") from None
     wanted = query.get("provider")

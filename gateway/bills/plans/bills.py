@@ -68,9 +68,9 @@ async def read_bills(
         if source is None:
             continue
         rows = await statements.rows(provider=provider, start=month.start, end=month.end)
-        mine = [row for row in rows if row.source == source]
-        if all(row.settled for row in mine):
-            found[provider] = bill_of([row for row in mine if day_of(row) in month.days], asked)
+        source_rows = [row for row in rows if row.source == source]
+        if all(row.settled for row in source_rows):
+            found[provider] = bill_of([row for row in source_rows if day_of(row) in month.days], asked)
     return found
 
 
@@ -86,7 +86,7 @@ def _whole_source(known: Iterable[StatementInfo], provider: str, month: Calendar
             continue
         days[info.source].update(day for day in month.days if info.start <= day < info.end)
         rows[info.source] += info.rows
-    whole = [source for source, told in days.items() if len(told) == len(month.days)]
+    whole = [source for source, covered in days.items() if len(covered) == len(month.days)]
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
@@ -102,15 +102,15 @@ def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
             kind = _KINDS.get(row.kind, OVERAGE)
             sums[kind][row.currency][day_of(row)] += units
     lacking: Counter[str] = Counter()
-    told = {
+    totals = {
         kind: sum(asked.converted(days, currency, lacking) for currency, days in by_currency.items())
         for kind, by_currency in sums.items()
     }
-    discount = told.get(DISCOUNT, 0)
+    discount = totals.get(DISCOUNT, 0)
     return PlanBill(
-        overage=told.get(OVERAGE, 0) + discount,
+        overage=totals.get(OVERAGE, 0) + discount,
         included=-discount,
-        fees=told.get(SEAT),
+        fees=totals.get(SEAT),
         seats=seats if seats else None,
         lacking=lacking,
     )
@@ -128,17 +128,17 @@ def with_bills(
     by_provider: dict[str, list[int]] = defaultdict(list)
     for place, month in enumerate(months):
         by_provider[month.plan.billed_by].append(place)
-    found, apart, told = list(months), list[BillDifference](), set[str]()
+    found, differing, billed_plans = list(months), list[BillDifference](), set[str]()
     for provider, bill in bills.items():
         places = by_provider.get(provider)
         if not places or bill.lacking:
             continue
         own = [months[place] for place in places]
-        apart += differences(provider, bill, own)
+        differing += differences(provider, bill, own)
         for place, month in zip(places, _billed(bill, own), strict=True):
             found[place] = month
-            told.add(month.plan.id)
-    return found, apart, told
+            billed_plans.add(month.plan.id)
+    return found, differing, billed_plans
 
 
 def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:

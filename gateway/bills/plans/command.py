@@ -224,8 +224,8 @@ def costs(
     "paid" is seat fees, overage, and calls that no plan covers. "included_value" is the covered usage at list
     prices. It was not paid separately.
     """
-    given = (("month", month), ("currency", currency))
-    query = [(name, value) for name, value in given if value]
+    parameters = (("month", month), ("currency", currency))
+    query = [(name, value) for name, value in parameters if value]
     answer = client.request("GET", "/plan-costs", query=query)
     if as_json:
         show_json(answer)

@@ -312,7 +312,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """
     month, most = asked.month, asked.most
     by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
-    months, apart, billed = with_bills(by_plans, asked.bills)
+    months, differing, billed = with_bills(by_plans, asked.bills)
     seen = _seen(months, asked)
     return PlanCosts(
         plan_costs=PlanMonth(
@@ -326,7 +326,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
         idle_seats=_idle_seats(asked, used)[:most],
-        differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
+        differences=list(map(_difference, differing)) if asked.ledger.is_whole else [],
         rows=_rows(seen, shown, most, asked.names),
     )
 

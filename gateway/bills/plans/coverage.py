@@ -188,14 +188,14 @@ class DividedLedger:
 
     async def _largest(self, query: CostQuery, top: int) -> frozenset[Group]:
         """Return the largest groups of the whole period, and the group of unknown values."""
-        asked = replace(
+        total_query = replace(
             query,
             top=None,
             granularity=TOTAL,
             measures=(query.top_by,),
             meter="",
         )
-        rows = await self.costs(asked)
+        rows = await self.costs(total_query)
         groups = await asyncio.to_thread(_first, rows, query.top_by, top)
         unknown = (None,) * len(query.group_by)
         return frozenset([unknown, *groups])

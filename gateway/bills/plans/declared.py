@@ -169,12 +169,12 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         """
         Return the plan with its people named by the hash of their address, as in records. The order of seats stays.
         """
-        kept = self._as_recorded.get(plan.id)
-        if kept is None or kept[0] is not plan:
+        cached = self._as_recorded.get(plan.id)
+        if cached is None or cached[0] is not plan:
             hashed = self.people.hashed
             seats = tuple(replace(seat, user=hashed(seat.user)) for seat in plan.seats)
-            kept = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
-        return kept[1]
+            cached = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
+        return cached[1]
 
     def checked(self, draft: PlanDraft) -> PlanDraft:
         return check_plan(draft, self.people)

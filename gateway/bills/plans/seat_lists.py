@@ -377,7 +377,7 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
 
 def repeats(listed: Iterable[ListedSeat]) -> str:
     """Return a message about repeated people in a list, or ""."""
-    rows = sum(each.rows - 1 for each in listed)
+    rows = sum(seat.rows - 1 for seat in listed)
     return f"{rows} rows of the list repeat a person; each person counts once" if rows else ""
 
 
@@ -399,17 +399,17 @@ def merged(
     named = {identity(each.user): each for each in listed}
     added, ended, found = [], [], list[Seat]()
     for user, each in named.items():
-        mine = own.pop(user, [])
-        last = mine[-1] if mine and _is_running(mine[-1], today) else None
+        own_seats = own.pop(user, [])
+        last = own_seats[-1] if own_seats and _is_running(own_seats[-1], today) else None
         if last is None:
-            before = mine[-1].until if mine else ""
+            before = own_seats[-1].until if own_seats else ""
             last = Seat(user=each.user, since=max(each.since or today, before))
             added.append(each.user)
         else:
-            mine = mine[:-1]
-        found += [*mine, _told(last, each)]
-    for mine in own.values():
-        for seat in mine:
+            own_seats = own_seats[:-1]
+        found += [*own_seats, _told(last, each)]
+    for own_seats in own.values():
+        for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
                 found.append(seat)
                 continue
@@ -456,8 +456,8 @@ async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, 
     if _in_order(changes.seats) == _in_order(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
-    told = f"{len(changes.added)} seats added, {len(changes.ended)} ended"
-    return f"{told}; {changes.repeats}" if changes.repeats else told
+    message = f"{len(changes.added)} seats added, {len(changes.ended)} ended"
+    return f"{message}; {changes.repeats}" if changes.repeats else message
 
 
 def _pulled(

@@ -102,7 +102,7 @@ class Levels:
     @property
     def finest(self) -> str:
         """Return the compared dimensions, comma-separated."""
-        told = [
+        compared = [
             name
             for name, is_told in (
                 ("model", self.model),
@@ -112,7 +112,7 @@ class Levels:
             )
             if is_told
         ]
-        return ", ".join(["day", *told])
+        return ", ".join(["day", *compared])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,7 +253,7 @@ def _add_sides(
             found.metered.add(said.day)
     for row in counted:
         found.counted[levels.fine(row)].add(row)
-    told = {kind for sums in found.counted.values() for kind in sums.fees}
+    kinds = {kind for sums in found.counted.values() for kind in sums.fees}
     for amount in money:
         cell = levels.coarse(levels.fine(amount))
         found.billed_money[cell] += amount.amount
@@ -261,16 +261,16 @@ def _add_sides(
             found.paid[cell, amount.meter] += amount.amount
             found.lines[cell, amount.meter] += 1
         else:
-            found.parts[OTHER, cell, _beside(amount.meter, told)] += amount.amount
+            found.parts[OTHER, cell, _beside(amount.meter, kinds)] += amount.amount
 
 
-def _beside(kind: str, told: Collection[str]) -> str:
+def _beside(kind: str, kinds: Collection[str]) -> str:
     """
     Return the kind under which calls report what a line is for. For example, calls report images, and lines
     use several words for them.
     """
     unit = beside_of(kind)
-    return unit if kind not in told and unit in told else kind
+    return unit if kind not in kinds and unit in kinds else kind
 
 
 def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
@@ -297,32 +297,34 @@ def _told(found: Split, cell: Cell) -> dict[str, int]:
     )
 
 
-def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
+def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
     """Return billed tokens by METERS. Pooled meters of a bill are divided in proportion to our tokens."""
-    found = {meter: told.get(meter, 0) for meter in METERS}
+    found = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
-        if told.get(pooled):
-            for meter, tokens in divided(told[pooled], ours, meters).items():
+        if billed.get(pooled):
+            for meter, tokens in divided(billed[pooled], ours, meters).items():
                 found[meter] += tokens
     return found
 
 
 def _add_regions(
-    sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
+    sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
 ) -> None:
     """
     Split the value of a meter by region, once in proportion to our values and once to the bill's tokens.
     """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    times = said // have if have and said % have == 0 else 1  # repeated rows are in the same regions
+    times = (
+        billed_tokens // have if have and billed_tokens % have == 0 else 1
+    )  # repeated rows are in the same regions
     for (region, place), value in ours.regional.items():
         if place == meter and whole:  # the region of tokens that only the bill has is unknown
             sums.counted_in[region] += min(worth, whole * times) * value // whole
-    told = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
-    whole = sum(billed.tokens.get(place, 0) for place in told)
+    meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
+    whole = sum(billed.tokens.get(place, 0) for place in meters_of_bill)
     for (region, place), tokens in billed.regional.items():
-        if place in told and whole:
+        if place in meters_of_bill and whole:
             sums.billed_in[region] += worth * tokens // whole
 
 
@@ -376,9 +378,9 @@ def _paid_as(found: Split, cell: Cell, meter: str) -> str:
     return pools[0] if pools else (WHOLE if (cell, WHOLE) in found.paid else meter)
 
 
-def tier_of(told: str | None) -> str:
+def tier_of(stated: str | None) -> str:
     """Return the tier as it is compared: the standard tier is ""."""
-    return STANDARD if told in (None, "", "standard", "default") else str(told)
+    return STANDARD if stated in (None, "", "standard", "default") else str(stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,13 +441,13 @@ def _matched(
         )
         for target in (place for place, extra in chosen.items() if extra > 0) if valued and listed else ():
             tokens = min(-left[source], left[target])
-            there = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
-            if tokens <= 0 or not there:
+            target_listed = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
+            if tokens <= 0 or not target_listed:
                 continue
             left[source] += tokens
             left[target] -= tokens
             price = Fraction(counted[cell].values[meter], valued)
-            target_price = price * there / listed
+            target_price = price * target_listed / listed
             yield Move(
                 source=source,
                 target=target,

@@ -210,8 +210,8 @@ class Left:
         if not whole:
             return False
         share = Fraction(sum(self.amounts[entry] for entry in rates), whole)
-        apart = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
-        return apart * APART <= sum(abs(self.amounts[entry]) for entry in rates)
+        deviation = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
+        return deviation * APART <= sum(abs(self.amounts[entry]) for entry in rates)
 
     def of(self, part: str) -> list[Entry]:
         return [entry for entry in self.amounts if entry[0] == part]
@@ -246,7 +246,7 @@ class Left:
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
-        taken, parts = False, set()
+        is_any_taken, parts = False, set()
         priced_whole: set[Place] = set()
         for entry in entries:
             part, cell, meter = entry
@@ -257,7 +257,7 @@ class Left:
                 continue
             if portion is not None:
                 share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
-            taken = True
+            is_any_taken = True
             parts.add(part)
             if part == RATE and portion is None:
                 priced_whole.add((cell, meter))
@@ -269,7 +269,7 @@ class Left:
             tokens += moved_tokens or 0
             by_cell[cell] += share or 0
             by_day[cell.day] += share or 0
-        if not taken:
+        if not is_any_taken:
             return None
         if not portions or VOLUME in parts:  # a claim about tokens leaves no usable price
             self._priced |= priced_whole

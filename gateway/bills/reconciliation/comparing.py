@@ -177,20 +177,20 @@ class BothSides:
 
 def compare(facts: BothSides) -> Reconciliation:
     """Compare a provider's bills with the ledger, and find the causes."""
-    told = billed(row for row in facts.rows if row.provider == facts.provider)
-    of_tokens = one_source(told.tokens, facts.covered)
-    of_money = one_source(told.money, facts.covered)
+    bill_rows = billed(row for row in facts.rows if row.provider == facts.provider)
+    of_tokens = one_source(bill_rows.tokens, facts.covered)
+    of_money = one_source(bill_rows.money, facts.covered)
     for source in sorted(
-        facts.covered.keys() - told.sources
+        facts.covered.keys() - bill_rows.sources
     ):  # a source without rows states that nothing was used
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
-    states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
+    states = _states(facts, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
-    tokens = [row for row in told.tokens if of_tokens.get(row.day) == row.source]
-    tokens = _compared(tokens, told.wide, compared)
-    amounts = [row for row in told.money if of_money.get(row.day) == row.source]
-    amounts = _compared(amounts, told.wide, compared)
-    counted = _compared(facts.counted, told.wide, compared)
+    tokens = [row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source]
+    tokens = _compared(tokens, bill_rows.wide, compared)
+    amounts = [row for row in bill_rows.money if of_money.get(row.day) == row.source]
+    amounts = _compared(amounts, bill_rows.wide, compared)
+    counted = _compared(facts.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
     tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
     spelled: dict[str, set[str]] = defaultdict(set)
@@ -251,8 +251,8 @@ def compare(facts: BothSides) -> Reconciliation:
         finest=found.levels.finest,
         has_money=bool(of_money),
         sources=sorted({*of_tokens.values(), *of_money.values()}),
-        set_aside=sorted(told.sources - {*of_tokens.values(), *of_money.values()}),
-        foreign=told.foreign,
+        set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
+        foreign=bill_rows.foreign,
         only_billed=_only(found, billed=True),
         only_counted=_only(found, billed=False),
         renamed=renamed,
@@ -303,11 +303,13 @@ def _states(
         last[place] = max(last[place], day)
     states = {}
     for day, end in last.items():
-        told = [sources[day] for sources in (of_tokens, of_money) if day in sources]
-        is_open = any(day in days.get(source, ()) for source in told for days in (unsettled, facts.unsettled))
+        day_sources = [sources[day] for sources in (of_tokens, of_money) if day in sources]
+        is_open = any(
+            day in days.get(source, ()) for source in day_sources for days in (unsettled, facts.unsettled)
+        )
         if end >= facts.open_from or is_open:
             states[day] = OPEN
-        elif not told or (of_money and day not in of_money):
+        elif not day_sources or (of_money and day not in of_money):
             states[day] = UNKNOWN
         else:
             states[day] = AGREES

@@ -92,10 +92,14 @@ async def gather(
     await sources.ledger.catch_up(sources.log)
     known = await sources.statements.statements()
     infos = [info for info in known if info.start < month.end and info.end > month.start]
-    told = sorted({info.provider for info in infos if provider in (None, info.provider)})
+    providers_billed = sorted({info.provider for info in infos if provider in (None, info.provider)})
     costs = await counted_by_seller(sources.ledger, month, now)
-    without = {name: costs[name] for name in sorted(costs) if name not in told and provider in (None, name)}
-    if not told:
+    without = {
+        name: costs[name]
+        for name in sorted(costs)
+        if name not in providers_billed and provider in (None, name)
+    }
+    if not providers_billed:
         return Gathered(sides=[], without=without)
     book = await asyncio.to_thread(sources.prices)
     prices = TokenPrices(book)
@@ -110,7 +114,7 @@ async def gather(
         await _sides(
             sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices
         )
-        for name in told
+        for name in providers_billed
     ]
     return Gathered(sides=sides, without=without)
 
@@ -152,8 +156,8 @@ async def _sides(
     by_provider: Mapping[str, Sequence[CountedUse]],
     prices: TokenPrices,
 ) -> BothSides:
-    told = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
-    rows = await exchanged(sources.ledger, told)
+    statement_rows = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
+    rows = await exchanged(sources.ledger, statement_rows)
     covered: dict[str, set[int]] = defaultdict(set)
     unsettled: dict[str, set[int]] = defaultdict(set)
     for info in infos:

@@ -107,13 +107,13 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            told = _line_of(row, place)
+            line = _line_of(row, place)
             if row.amount or row.amount_effective is None:
-                amounts.append(told if as_told else _named(told))
+                amounts.append(line if as_told else _named(line))
             beyond = _beyond(row)
             if beyond:
-                of_fee = UNUSED if row.line_type == UNUSED else told.meter
-                accrued.append(replace(told, meter=of_fee, amount=beyond))
+                of_fee = UNUSED if row.line_type == UNUSED else line.meter
+                accrued.append(replace(line, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
             accrued.append(_line_of(row, place))
         elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
@@ -138,8 +138,8 @@ def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
     is_again = row.line_type in (REFUND, CORRECTION)
     if not is_again and (row.corrects is None or not line.is_for_tokens):
         return line
-    said = row.line_type if is_again else CORRECTION
-    again = replace(line, meter=CREDIT if amount < 0 else CORRECTION, line=said or "", of=meter)
+    line_type = row.line_type if is_again else CORRECTION
+    again = replace(line, meter=CREDIT if amount < 0 else CORRECTION, line=line_type or "", of=meter)
     return replace(again, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
 
 
@@ -193,13 +193,13 @@ def one_source(
 
     Sources are never added up, because two reports of a provider are about the same calls.
     """
-    told: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
+    rows_by_source: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
     for row in rows:
-        told[row.source].append(row)
-    rank = {source: (_detail(each), len(each), source) for source, each in told.items()}
+        rows_by_source[row.source].append(row)
+    rank = {source: (_detail(each), len(each), source) for source, each in rows_by_source.items()}
     days: dict[int, str] = {}
     for source in sorted(rank, key=lambda source: rank[source]):
-        for day in covered.get(source, frozenset()) | {row.day for row in told[source]}:
+        for day in covered.get(source, frozenset()) | {row.day for row in rows_by_source[source]}:
             days[day] = source
     return days
 
@@ -222,11 +222,11 @@ def levels_of(
     Return the dimensions that all chosen rows distinguish. Keys count only if some keys of both sides are
     matched, and regions only if both sides mean the same by them.
     """
-    told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
+    token_rows: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]
-    model = any(row.model for row in told) if told else any(row.model for row in paid)
-    key = keys and any(row.key for row in (told or paid))
-    tier = any(row.tier is not None for row in told)
+    model = any(row.model for row in token_rows) if token_rows else any(row.model for row in paid)
+    key = keys and any(row.key for row in (token_rows or paid))
+    tier = any(row.tier is not None for row in token_rows)
     region = _are_regions_alike([row for row in tokens if row.meter is not None], counted)
     return Levels(
         model=model,
@@ -362,19 +362,19 @@ def families_of(
     for name in sorted(theirs - ours):
         if len(known := by_letters[letters(name)]) == 1:
             joined[name] = known[0]
-    said: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    billed_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
         if row.meter is not None:
-            said[found[row.model]][row.day] += row.quantity
-    have: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+            billed_tokens[found[row.model]][row.day] += row.quantity
+    counted_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for each in counted:
-        have[found[each.model]][each.day] += sum(each.tokens.values())
+        counted_tokens[found[each.model]][each.day] += sum(each.tokens.values())
     left = ours - theirs - set(joined.values())
     alike = [
         (name, own)
         for name in sorted(theirs - ours - joined.keys())
         for own in sorted(left)
-        if len(said[name]) >= LEAST_DAYS and are_alike(said[name], have[own])
+        if len(billed_tokens[name]) >= LEAST_DAYS and are_alike(billed_tokens[name], counted_tokens[own])
     ]
     for name, own in alike:
         if sum(name == each for each, _ in alike) == sum(own == each for _, each in alike) == 1:

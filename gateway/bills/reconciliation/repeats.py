@@ -108,21 +108,23 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
     return is_again and half >= LEAST_DAYS and half * 2 > len(times)
 
 
-def _ratio(said: list[int], have: list[int]) -> Fraction:
+def _ratio(billed: list[int], counted: list[int]) -> Fraction:
     """Return billed divided by counted tokens, or 0 if input and output have different ratios."""
-    found = {Fraction(each, of) for each, of in zip(said, have, strict=True) if of}
-    is_one = len(found) == 1 and not any(each for each, of in zip(said, have, strict=True) if not of)
+    found = {Fraction(each, of) for each, of in zip(billed, counted, strict=True) if of}
+    is_one = len(found) == 1 and not any(each for each, of in zip(billed, counted, strict=True) if not of)
     return found.pop() if is_one else Fraction(0)
 
 
-def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> int:
+def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
     """Return how many times most tokens of a day were billed, or 0 if the numbers differ."""
     ratios = {
-        owner: _ratio(said[owner], have[owner]) for owner in have if any(said[owner]) or any(have[owner])
+        owner: _ratio(billed[owner], counted[owner])
+        for owner in counted
+        if any(billed[owner]) or any(counted[owner])
     }
     more = {owner for owner, ratio in ratios.items() if ratio != 1}
     times = {ratios[owner] for owner in more}
-    tokens = {owner: sum(have[owner]) for owner in ratios}
+    tokens = {owner: sum(counted[owner]) for owner in ratios}
     if len(times) != 1 or sum(tokens[owner] for owner in more) * 2 < sum(tokens.values()):
         return 0
     found = times.pop()

@@ -192,5 +192,5 @@ def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> d
 def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
     """Return whether two series by day differ by at most a share of the larger one."""
     size = max(sum(first.values()), sum(second.values()))
-    apart = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
-    return size > 0 and apart <= tolerance * size
+    difference = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
+    return size > 0 and difference <= tolerance * size

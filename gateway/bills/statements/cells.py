@@ -110,8 +110,8 @@ class Cells:
                 "import a shorter span"
             )
 
-    def _is_known(self, said: object) -> bool:
-        return self._seen.add(blake2b(msgspec.json.encode(said), digest_size=8, key=_KEY).digest())
+    def _is_known(self, content: object) -> bool:
+        return self._seen.add(blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest())
 
     def cover(self, start: int, end: int) -> None:
         """Extend the span that the report covers. Raises Damaged if the span is empty."""
@@ -181,7 +181,7 @@ class Cells:
             for (bucket, unit, kind, currency), amounts in self._cells.items()
         )
 
-    def _add(self, bucket: Bucket, told: tuple[str, str, str | None], amounts: RowAmounts) -> None:
+    def _add(self, bucket: Bucket, amount_key: tuple[str, str, str | None], amounts: RowAmounts) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
@@ -190,7 +190,7 @@ class Cells:
             if not self.asked[0] <= bucket.start < self.asked[1]:
                 return
         if any(amounts):
-            self._row.append(((bucket, *told), amounts))
+            self._row.append(((bucket, *amount_key), amounts))
 
 
 def _kept_if_told(amount: Decimal | None) -> Decimal | None:

@@ -41,11 +41,11 @@ def words(name: str) -> list[str]:
     return _WORD.findall(_CAMEL.sub(" ", name).lower())
 
 
-def token_kind(said: list[str]) -> str | None:
+def token_kind(meter_words: list[str]) -> str | None:
     """
     Return the kind of tokens that a meter counts, or None if it counts no tokens. Cache kinds take precedence.
     """
-    known = set(said)
+    known = set(meter_words)
     is_cached = bool(known & _CACHED)
     if is_cached and known & {"write", "creation", "wr"}:
         return (
@@ -57,28 +57,28 @@ def token_kind(said: list[str]) -> str | None:
         )
     if is_cached and known & {"read", *_INPUT, "cchd", "cached"}:
         return "cache_read"
-    medium = next((_MEDIA[word] for word in said if word in _MEDIA), None)
+    medium = next((_MEDIA[word] for word in meter_words if word in _MEDIA), None)
     for names, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
         if known & names:
             return f"{medium}_{kind}" if medium else kind
     return None
 
 
-def beside(unit: str, said: list[str]) -> str | None:
+def beside(unit: str, meter_words: list[str]) -> str | None:
     """
     Return the line kind if the meter counts something other than tokens (such as images or searches), else None.
     """
     found = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
     if found is not None:
         return found
-    if _SEARCHES.intersection(said):
-        return "file_search" if _STORED.intersection(said) else "web_search"
-    return "images" if "imagen" in said else None
+    if _SEARCHES.intersection(meter_words):
+        return "file_search" if _STORED.intersection(meter_words) else "web_search"
+    return "images" if "imagen" in meter_words else None
 
 
-def tier(said: list[str]) -> str:
+def tier(meter_words: list[str]) -> str:
     """Return the tier that the meter names, or "standard"."""
-    return next((_TIERS[word] for word in said if word in _TIERS), "standard")
+    return next((_TIERS[word] for word in meter_words if word in _TIERS), "standard")
 
 
 def unit_size(unit: str) -> int | None:

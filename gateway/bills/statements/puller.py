@@ -158,67 +158,67 @@ class StatementPuller:
             await self._pull(self._pull_named(name))
 
     async def _pull(self, pull: StatementPullSettings) -> None:
-        kept = await self._kept(pull)
+        progress = await self._kept(pull)
         extra = {"action": "pull_failed", "pull": pull.name}
         try:
-            await self._walk(pull, kept)
+            await self._walk(pull, progress)
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
-            await self._fail(pull, kept, str(error), hint)
+            await self._fail(pull, progress, str(error), hint)
             _log.warning("pulling a statement failed: %s", error, extra=extra)
         except SpoolError:  # the progress is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
-            await self._fail(pull, kept, f"an internal error; see the log: {type(error).__name__}", None)
+            await self._fail(pull, progress, f"an internal error; see the log: {type(error).__name__}", None)
             _log.exception("pulling a statement failed with an internal error", extra=extra)
 
     async def _fail(
-        self, pull: StatementPullSettings, kept: dict[str, Any], reason: str, retry_after_s: float | None
+        self, pull: StatementPullSettings, progress: dict[str, Any], reason: str, retry_after_s: float | None
     ) -> None:
         if (
             retry_after_s is None
         ):  # the same page would fail again because its cursor may have expired, so start over
-            kept.update(cursor="", day=0)
+            progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
-        failed = {**kept, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
+        failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
         await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
         """
         Return the stored progress of a pull, or nothing if the pull's report, account or address has changed since.
         """
-        kept = dict(await self._table.pull_state(pull.name) or {})
-        return kept if kept.get("asks") == _asks(pull) else {}
+        progress = dict(await self._table.pull_state(pull.name) or {})
+        return progress if progress.get("asks") == _asks(pull) else {}
 
-    async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
-        """Request all spans in turn. `kept` is the progress, also if this raises."""
+    async def _walk(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
+        """Request all spans in turn. `progress` is the progress, also if this raises."""
         if pull.source in SEAT_SOURCES:
-            await self._pull_seats(pull, kept)
+            await self._pull_seats(pull, progress)
             return
         request = PULL_REQUESTS[pull.source]
         end = day_of(int(self._clock.now()))
-        if not _goes_on(kept, end):
+        if not _goes_on(progress, end):
             start = end - (request.days or pull.days) * DAY_S
-            kept.update(asks=_asks(pull), start=start, end=end, day=start, cursor="", damaged=0, named="")
-        kept.update(state=RUNNING, reason="")
-        while kept["day"] < kept["end"]:
-            until = min(kept["day"] + request.span_days * DAY_S, kept["end"])
-            await self._span(pull, request, kept, (kept["day"], until))
-            kept.update(day=until, cursor="")
-            if until < kept["end"]:
-                await self._table.keep_pull_state(pull.name, kept)
+            progress.update(asks=_asks(pull), start=start, end=end, day=start, cursor="", damaged=0, named="")
+        progress.update(state=RUNNING, reason="")
+        while progress["day"] < progress["end"]:
+            until = min(progress["day"] + request.span_days * DAY_S, progress["end"])
+            await self._span(pull, request, progress, (progress["day"], until))
+            progress.update(day=until, cursor="")
+            if until < progress["end"]:
+                await self._table.keep_pull_state(pull.name, progress)
         now = self._clock.now()
-        damaged = kept["damaged"]
-        kept.update(
+        damaged = progress["damaged"]
+        progress.update(
             state=DONE,
-            reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
+            reason=f"{damaged} rows cannot be read: {progress['named']}" if damaged else "",
             last_success=now,
             next_at=now + pull.every,
-            pulled_to=day_text(kept["end"] - DAY_S),
+            pulled_to=day_text(progress["end"] - DAY_S),
         )
-        await self._table.keep_pull_state(pull.name, kept)
+        await self._table.keep_pull_state(pull.name, progress)
 
-    async def _pull_seats(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
+    async def _pull_seats(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
         seat_pulls = await imported("gateway.bills.statements.seat_pulls")
         request = seat_pulls.SEAT_REQUESTS[pull.source]
@@ -232,16 +232,20 @@ class StatementPuller:
             pages = await seat_pulls.all_pages(request, pull.account, ask, most=most)
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
-            told = await self._keep_seats(pull, pages)
+            message = await self._keep_seats(pull, pages)
         except (Invalid, NotThere) as error:
             raise PullFailed(str(error), retry_after_s=None) from error
         now = self._clock.now()
-        done = {"asks": _asks(pull), "state": DONE, "reason": told, "last_success": now}
-        kept.update(done, next_at=now + pull.every, pulled_to=day_text(day_of(int(now))))
-        await self._table.keep_pull_state(pull.name, kept)
+        done = {"asks": _asks(pull), "state": DONE, "reason": message, "last_success": now}
+        progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_of(int(now))))
+        await self._table.keep_pull_state(pull.name, progress)
 
     async def _span(
-        self, pull: StatementPullSettings, request: PullRequest, kept: dict[str, Any], asked: tuple[int, int]
+        self,
+        pull: StatementPullSettings,
+        request: PullRequest,
+        progress: dict[str, Any],
+        asked: tuple[int, int],
     ) -> None:
         """Fetch and store the reports of a span: page by page, or all pages together."""
         reader = self._reader(pull, asked)
@@ -251,22 +255,22 @@ class StatementPuller:
         for path in request.paths:
             base = (pull.base_url or request.base_url).rstrip("/")
             url = base + path.format(account=quote(pull.account, safe=""))
-            cursor = kept["cursor"]
+            cursor = progress["cursor"]
             try:
                 async for page, following in self._pages(pull, request, (url, asked), cursor):
                     await asyncio.to_thread(_add, reader, page)
                     if request.whole_pages:
-                        await self._keep(pull, reader, kept)
+                        await self._keep(pull, reader, progress)
                         reader = self._reader(pull, asked)
                         if following is not None:
-                            kept["cursor"] = following
-                            await self._table.keep_pull_state(pull.name, kept)
+                            progress["cursor"] = following
+                            await self._table.keep_pull_state(pull.name, progress)
             except PullFailed as error:
                 absent += 1
                 if not error.is_absent or absent == len(request.paths):
                     raise
         if not request.whole_pages:
-            await self._keep(pull, reader, kept)
+            await self._keep(pull, reader, progress)
 
     async def _pages(
         self,
@@ -326,15 +330,17 @@ class StatementPuller:
     def _reader(self, pull: StatementPullSettings, asked: tuple[int, int]) -> ReportReader:
         return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=asked)
 
-    async def _keep(self, pull: StatementPullSettings, reader: ReportReader, kept: dict[str, Any]) -> None:
+    async def _keep(
+        self, pull: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]
+    ) -> None:
         report = reader.report(account=pull.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
             await self._table.put(report.statement, actor=PULLER)
         if report.repeated:
             extra = {"pull": pull.name, "rows": report.repeated, "first": report.repeated_named[0]}
             _log.warning("pages of a statement overlap; repeated rows are counted once", extra=extra)
-        kept["damaged"] += report.damaged
-        kept["named"] = kept["named"] or next(iter(report.named), "")
+        progress["damaged"] += report.damaged
+        progress["named"] = progress["named"] or next(iter(report.named), "")
 
     def _found(self, name: str) -> StatementPullSettings | None:
         return next((pull for pull in self._settings().pull if pull.name == name), None)
@@ -346,13 +352,13 @@ class StatementPuller:
         return found
 
 
-def _is_due(kept: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
+def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
     """
     Return whether to pull now: the time has come, the last pull was interrupted, or its next time is too far
     ahead because the clock was wrong.
     """
-    next_at = float(kept.get("next_at") or 0)
-    return kept.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
+    next_at = float(progress.get("next_at") or 0)
+    return progress.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
 
 
 def _asks(pull: StatementPullSettings) -> str:
@@ -360,13 +366,13 @@ def _asks(pull: StatementPullSettings) -> str:
     return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
 
 
-def _goes_on(kept: Mapping[str, Any], today: int) -> bool:
+def _goes_on(progress: Mapping[str, Any], today: int) -> bool:
     """Return whether an unfinished pull has progress to continue from."""
-    if kept.get("state") not in (RUNNING, FAILED) or "damaged" not in kept:
+    if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
-    if kept["end"] > today:  # the clock was ahead when this was stored
+    if progress["end"] > today:  # the clock was ahead when this was stored
         return False
-    return bool(kept.get("cursor")) or kept.get("day", 0) > kept["start"]
+    return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 
 
 def _opened(file: ReportFile, request: PullRequest) -> _Page:
@@ -382,15 +388,15 @@ def _add(reader: ReportReader, page: _Page) -> None:
     reader.add(page.file, page.document)
 
 
-def _shown(pull: StatementPullSettings, kept: Mapping[str, Any]) -> PullState:
+def _shown(pull: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:
     return PullState(
         name=pull.name,
         source=pull.source,
         account=pull.account,
         every=pull.every,
-        state=str(kept.get("state", NEVER)),
-        reason=str(kept.get("reason", "")),
-        pulled_to=kept.get("pulled_to"),
-        last_success=kept.get("last_success"),
-        next_at=kept.get("next_at"),
+        state=str(progress.get("state", NEVER)),
+        reason=str(progress.get("reason", "")),
+        pulled_to=progress.get("pulled_to"),
+        last_success=progress.get("last_success"),
+        next_at=progress.get("next_at"),
     )

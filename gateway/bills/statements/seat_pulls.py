@@ -141,8 +141,8 @@ async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) 
                 )
             page, number = _page(request, await ask(path, query)), number + 1
             pages.append(page)
-            asked, query = query, request.following(page, number)
-            if query == asked:
+            previous, query = query, request.following(page, number)
+            if query == previous:
                 raise Invalid("the cursor of the next page is that of the same page")
     return pages
 

@@ -103,6 +103,6 @@ def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> No
                 cells.cover(moment(bucket, edges.start), moment(bucket, edges.end))
                 results = objects(bucket.get("results"), "results")
             for each, result in enumerate(results, start=1):
-                said = (bucket.get(edges.start), bucket.get(edges.end), result)
-                with cells.row(f"{where}, result {each}", said, once=True):
+                content = (bucket.get(edges.start), bucket.get(edges.end), result)
+                with cells.row(f"{where}, result {each}", content, once=True):
                     add(result, moment(bucket, edges.start), moment(bucket, edges.end))

@@ -62,15 +62,15 @@ def time_edge(case: Case) -> Iterator[Claim]:
     """
     left = case.left
     by_day, counted = _days(case)
-    apart = sum(map(abs, by_day.values()))
-    if len(by_day) < 3 or apart <= LEAST_SHARE * sum(counted.values()):
+    difference = sum(map(abs, by_day.values()))
+    if len(by_day) < 3 or difference <= LEAST_SHARE * sum(counted.values()):
         return
     shift = shift_of(case)
     if shift is None and not (
-        abs(sum(by_day.values())) <= EXCHANGED * apart and _is_carried(by_day, counted)
+        abs(sum(by_day.values())) <= EXCHANGED * difference and _is_carried(by_day, counted)
     ):
         return
-    evidence = f"days differ by {apart:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
+    evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
     portions: dict[Entry, Portion] = {}
     beside: list[str] = []
     if shift is not None:
@@ -100,7 +100,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
             beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
-    if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * apart:
+    if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
     if left.untold_tiers or _are_tiers_apart(case, counted):
@@ -150,13 +150,13 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
     """Return portions of some days' entries for the tokens that a shift moves, at the mean billed price."""
     left = case.left
     entries = [entry for entry in left.volume() if entry[1].day in days]
-    said: dict[int, int] = defaultdict(int)
+    billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
-        said[entry[1].day] += left.said(entry).tokens
+        billed_tokens[entry[1].day] += left.said(entry).tokens
     found = {}
     for entry in entries:
         worth, tokens = left.said(entry)
-        of_day = said[entry[1].day]
+        of_day = billed_tokens[entry[1].day]
         moved = shift.moved[entry[1].day]
         found[entry] = Portion(worth * moved // of_day, tokens * moved // of_day) if of_day else Portion(0)
     return found
@@ -180,20 +180,20 @@ def hints_at_shift(case: Case) -> bool:
     """
     by_day, counted = _days(case)
     billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
-    told = [day for day in case.days if billed[day] > 0]
-    if not case.hours or len(told) < 3:
+    billed_days = [day for day in case.days if billed[day] > 0]
+    if not case.hours or len(billed_days) < 3:
         return False
-    usual = median(by_day.get(day, 0) / billed[day] for day in told)
+    usual = median(by_day.get(day, 0) / billed[day] for day in billed_days)
     if usual >= 1:
         return False
-    apart = {day: by_day.get(day, 0) - usual * billed[day] for day in told}
-    size = sum(map(abs, apart.values()))
+    differences = {day: by_day.get(day, 0) - usual * billed[day] for day in billed_days}
+    size = sum(map(abs, differences.values()))
     if size <= LEAST_SHARE * sum(billed.values()):
         return False
 
     def left_by(hours: int) -> float:
         moved = _moved(case, hours, counted)
-        return sum(abs(apart[day] - moved[day]) for day in told)
+        return sum(abs(differences[day] - moved[day]) for day in billed_days)
 
     are_sized = not any(sums.unsized for sums in case.split.counted.values())
     return min(map(left_by, SHIFTS)) < (HINTS if are_sized else CLEAR_HINTS) * size
@@ -204,8 +204,8 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
     moved = {}
     for day in case.days:
         start = day + hours * HOUR_S
-        there = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
-        moved[day] = there - counted[day]
+        shifted_tokens = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
+        moved[day] = shifted_tokens - counted[day]
     return moved
 
 

@@ -68,13 +68,13 @@ def double_report(case: Case) -> Iterator[Claim]:
     over += others  # the few places with too few tokens belong to the same excess
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:
-        beside = named([source for source in sorted(by_source) if source != twice[0]])
+        other_sources = named([source for source in sorted(by_source) if source != twice[0]])
         yield from case.taken(
             "double_report",
             over,
             STRONG,
             f"{percent(total, billed)} of the billed tokens were counted; on each day, the excess is "
-            f"as much as {twice[0]} reports in addition to {beside}",
+            f"as much as {twice[0]} reports in addition to {other_sources}",
             f"Count only one of them: set `count = false` in [sources.{twice[0]}].",
         )
     elif billed > 0 and abs(total / billed - 2) <= NEAR:

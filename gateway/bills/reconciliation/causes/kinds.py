@@ -69,11 +69,11 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         for place in places:
             of_tiers[place[0].tier] += case.left.extra[place]
         exchanged = _exchanged(of_tiers.values())
-        apart = abs(sum(of_tiers.values()))
+        difference = abs(sum(of_tiers.values()))
         least = LEAST_MIXED if is_shifted else DIFFERS
-        if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > apart:
+        if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > difference:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
-            found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
+            found[group] = _Exchange(places, difference / max(tokens[group], 1), gains)
     found = _lasting(found, len(case.days), is_enough=not is_shifted)
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
@@ -192,19 +192,21 @@ def cache_split(case: Case) -> Iterator[Claim]:
     whole = dict[Entry, Portion]()
     is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
     for cell, meters in groups.items():
-        said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
+        billed_input = sum(
+            tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]
+        )
         places = [(cell, meter) for meter in meters]
         extras = [case.left.extra[place] for place in places]
-        apart = abs(sum(extras)) / max(said, 1)
-        is_mixed = apart > AGREES or (apart > 0 and is_shifted)
+        difference_share = abs(sum(extras)) / max(billed_input, 1)
+        is_mixed = difference_share > AGREES or (difference_share > 0 and is_shifted)
         if is_mixed and (moved := _of_untold_kinds(case, cell, untold)):
             whole |= moved
         elif (
-            not (apart and is_shifted)
-            and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * said
+            not (difference_share and is_shifted)
+            and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
-            exchanges[cell] = _Exchange(places, apart, gains)
+            exchanges[cell] = _Exchange(places, difference_share, gains)
     exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
     is_exact = all(each.is_whole for each in exchanges.values()) and not whole
     found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
@@ -244,18 +246,18 @@ def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
     about as many surplus tokens.
     """
     split = case.split
-    said: dict[tuple[str, str], int] = defaultdict(int)
+    billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (cell, meter), tokens in case.left.extra.items():
         if meter in INPUT_METERS:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
-        said[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
+        billed_tokens[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
     found = {}
     for model, of in extra.items():
         target = max(of, key=lambda meter: of[meter])
         for meter, tokens in of.items():
-            if tokens < 0 and not said[model, meter] and of[target] >= MOST_OF * -tokens:
+            if tokens < 0 and not billed_tokens[model, meter] and of[target] >= MOST_OF * -tokens:
                 found[model, meter] = target
     return found
 
@@ -271,10 +273,10 @@ def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], st
         if model != cell.model or tokens <= 0 or not listed:
             continue
         entry = (VOLUME, cell, meter)
-        to = (VOLUME, cell, target)
+        target_entry = (VOLUME, cell, target)
         share = Fraction(case.split.listed.get((cell, target), 0), listed)
-        before = found.get(to, Portion(0))
+        before = found.get(target_entry, Portion(0))
         more = round(case.split.values[cell, meter] * share)
         found[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
-        found[to] = Portion(before.amount + more, before.tokens + tokens)
+        found[target_entry] = Portion(before.amount + more, before.tokens + tokens)
     return found

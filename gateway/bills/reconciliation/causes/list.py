@@ -66,8 +66,8 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
     names: list[str] = []
     for each in claim.beside:
         if each in (OTHERS, KINDS):
-            there = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
-            names += [cause for cause in there if each == OTHERS or cause in OF_KINDS]
+            overlapping = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
+            names += [cause for cause in overlapping if each == OTHERS or cause in OF_KINDS]
         elif each == PRICES:
             names += _prices(claim, found, case)
         else:

@@ -171,18 +171,18 @@ def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
     """Claim missing batch tokens of models whose batch results nobody reports."""
-    told = {
+    reported = {
         (cell.key, cell.model)
         for cell, sums in case.split.counted.items()
         if cell.tier == "batch" and sums.calls
     }
-    told |= case.left.untold_tiers
+    reported |= case.left.untold_tiers
     entries = [
         entry
         for entry in case.left.volume()
         if entry[1].tier == "batch"
         and case.left.extra[entry[1], entry[2]] > 0
-        and (entry[1].key, entry[1].model) not in told
+        and (entry[1].key, entry[1].model) not in reported
     ]
     yield from case.taken(
         "batch_unreported",
@@ -292,17 +292,17 @@ def _unusual_days(case: Case) -> set[int]:
     Return the few days that lack at least half of everything. The report may repeat their rows, or calls of
     half a day may be missing. Return nothing unless the other days lack some tokens as well.
     """
-    said = list(_said(case))
-    halves, lacking = _days_lacking_half(case, said), _lacking(said)
+    billed_places = list(_said(case))
+    halves, lacking = _days_lacking_half(case, billed_places), _lacking(billed_places)
     others = [each for day, each in lacking.items() if day not in halves]
     extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
     return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()
 
 
-def _lacking(said: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     """Return missing and billed tokens by day."""
     found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for cell, _, extra, tokens in said:
+    for cell, _, extra, tokens in billed_places:
         found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
     return found
 
@@ -331,15 +331,15 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
         sums[0] += extra
         sums[1] += tokens
-    said: dict[int, list[bool]] = defaultdict(list)
+    halves_by_day: dict[int, list[bool]] = defaultdict(list)
     for (cell, _), (extra, tokens) in kinds.items():
-        said[cell.day].append(extra * 2 >= tokens)
+        halves_by_day[cell.day].append(extra * 2 >= tokens)
     calls = Counter[int]()
     for cell, of in case.split.counted.items():
         calls[cell.day] += of.calls
     return {
         day
-        for day, halves in said.items()
+        for day, halves in halves_by_day.items()
         if all(halves) and (len(halves) >= LEAST_KINDS or (are_few and calls[day] >= LEAST_CALLS))
     }
 

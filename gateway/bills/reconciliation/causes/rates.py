@@ -58,14 +58,14 @@ def reported_cost(case: Case) -> Iterator[Claim]:
     entries = [
         entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
     ]
-    apart = sum(abs(own[cell]) for cell in undone)
+    difference = sum(abs(own[cell]) for cell in undone)
     claim = left.take(
         "reported_cost",
         entries,
         sure=STRONG,
         evidence=(
             "the costs that sources report agree with the bill; list prices differ from both by "
-            f"{dollars(apart)}"
+            f"{dollars(difference)}"
         ),
         advice=_OVERRIDE,
     )
@@ -82,7 +82,7 @@ def rates(case: Case) -> Iterator[Claim]:
     checked, as far as the bill's amounts state them. Only places with equal tokens and more than a
     rounding difference count.
     """
-    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
         if (claim := _usual_factor(case, model)) is not None:
             yield claim
@@ -94,9 +94,10 @@ def rates(case: Case) -> Iterator[Claim]:
         for place in sorted(places):
             entries = [each for each in case.left.rates(model) if _place(each[1]) == place]
             if not all(
-                cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
+                cell in differing_cells or case.is_rounded((part, cell, meter))
+                for part, cell, meter in entries
             ):
-                yield from _of_place(case, model, _within(place, apart))
+                yield from _of_place(case, model, _within(place, differing_cells))
 
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
@@ -172,8 +173,8 @@ def _place(cell: Cell) -> tuple[str, str, str]:
     return cell.key, cell.tier, cell.region
 
 
-def _within(place: tuple[str, str, str], apart: Collection[Cell]) -> Callable[[Cell], bool]:
-    return lambda cell: _place(cell) == place and cell not in apart
+def _within(place: tuple[str, str, str], differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: _place(cell) == place and cell not in differing_cells
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
@@ -187,8 +188,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
-    told = days_of(meters)
-    if len(told) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
+    priced_days = days_of(meters)
+    if len(priced_days) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
         return  # most days have different tokens, and the few others do not show a price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
@@ -212,7 +213,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
-    if since and len(off) < 2 <= len(meters) and sum(day >= since for day in told) < 2:
+    if since and len(off) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
         return  # one kind of token on the last day only: calls with another price, not a change
     before = {day for day in days if day < since}
     is_ours = all(abs(each[-1][1] - _ONE) <= NOTHING for each in steps.values() if each)
@@ -249,7 +250,7 @@ def _on_days(
     Yield a claim for each set of days with its own price. A price that lasts to the end is a price change.
     """
     every = sorted(days_of(meters))
-    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if others == set(every) else ()
@@ -267,7 +268,7 @@ def _on_days(
         is_of_all = alike and all(
             meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
         )
-        if not is_of_all and any(cell in apart and cell.day in days for _, cell, _ in entries):
+        if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
             continue  # these are tokens of another tier or size, so the price belongs to them and not to the days
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
         what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
@@ -372,15 +373,15 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
         cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
     ):
         return True
-    apart = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
-    clean = {cell.day for cell in case.split.cells(model)} - apart
+    differing_days = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
+    clean = {cell.day for cell in case.split.cells(model)} - differing_days
     return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
 
 
 def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """Return whether these are few days and tokens differ on each of them."""
-    apart = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
-    return len(days) <= FEW_DAYS and days <= apart
+    differing_days = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
+    return len(days) <= FEW_DAYS and days <= differing_days
 
 
 def _when(days: list[int], *, stays: bool) -> str:
@@ -467,15 +468,15 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
-    given = ratios[INPUT] - 1
-    made = ratios[OUTPUT] - 1
-    if not 0 < given <= 1 or abs(made * 2 - given) > given / 10:
+    input_surcharge = ratios[INPUT] - 1
+    output_surcharge = ratios[OUTPUT] - 1
+    if not 0 < input_surcharge <= 1 or abs(output_surcharge * 2 - input_surcharge) > input_surcharge / 10:
         return None
-    if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:
+    if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - input_surcharge) > input_surcharge / 2:
         return None
     words = (
         f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price; large inputs "
-        f"above a threshold cost 2 and 1.5 times as much, and they are {given:.0%} of these tokens"
+        f"above a threshold cost 2 and 1.5 times as much, and they are {input_surcharge:.0%} of these tokens"
     )
     return "long_context", WEAK, words
 

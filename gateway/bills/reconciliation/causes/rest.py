@@ -73,13 +73,13 @@ def rounding(case: Case) -> Iterator[Claim]:
     """
     left = case.left
     split = case.split
-    apart = {split.levels.coarse(cell) for cell, _ in left.extra}
+    differing_cells = {split.levels.coarse(cell) for cell, _ in left.extra}
     entries = []
     lines = 0
     last = 0
     for entry in left.of(RATE):
         _, cell, meter = entry
-        if cell not in apart and case.is_rounded(entry):
+        if cell not in differing_cells and case.is_rounded(entry):
             entries.append(entry)
             lines += max(1, split.lines.get((cell, meter), 0))
             last = max(last, case.precision.get(cell.day, 0))

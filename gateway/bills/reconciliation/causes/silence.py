@@ -186,13 +186,13 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     for cell, sums in case.split.billed.items():
         if cell not in case.left.told:
             billed[cell.day] += sum(sums.tokens.values())
-    told = [day for day in case.days if billed[day]]
-    if not told or not case.hours:
+    billed_days = [day for day in case.days if billed[day]]
+    if not billed_days or not case.hours:
         return
-    usual = max(0.0, median(lacking[day] / billed[day] for day in told))
-    gaps = {day: lacking[day] - usual * billed[day] for day in told}
+    usual = max(0.0, median(lacking[day] / billed[day] for day in billed_days))
+    gaps = {day: lacking[day] - usual * billed[day] for day in billed_days}
     chance = FAR * median(map(abs, gaps.values()))
-    whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
+    whole = [day for day in billed_days if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words = [], []
@@ -297,9 +297,9 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     volume = [entry for entry in left.volume() if entry[1].day in chosen]
     rates: list[Entry] = []
     for model in {entry[1].model for entry in left.of(RATE)}:
-        of_model_ = [entry for entry in left.rates(model) if entry[1].day in chosen]
-        series = of_model(case.split, model, {meter for _, _, meter in of_model_}, left.paid)
-        for entry in of_model_:
+        model_rates = [entry for entry in left.rates(model) if entry[1].day in chosen]
+        series = of_model(case.split, model, {meter for _, _, meter in model_rates}, left.paid)
+        for entry in model_rates:
             of_meter = series.get(entry[2])
             others = set(of_meter.worth) - chosen if of_meter is not None else set()
             if of_meter is None or not others or abs(of_meter.ratio(others) - 1) <= SAME:

@@ -79,8 +79,8 @@ _COMMITMENTS = (
 _NOTHING = Decimal(0)
 
 
-def _is_bedrock(*said: str | None) -> bool:
-    folded = " ".join(each for each in said if each).lower()
+def _is_bedrock(*names: str | None) -> bool:
+    folded = " ".join(each for each in names if each).lower()
     return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
 
 
@@ -95,13 +95,13 @@ class _Usage(NamedTuple):
 
 
 def _token_kind(usage_type: str) -> str | None:
-    said = cloud_meters.words(usage_type)
-    return cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+    meter_words = cloud_meters.words(usage_type)
+    return cloud_meters.token_kind(meter_words) if {"token", "tokens"} & set(meter_words) else None
 
 
 def _beside(usage: _Usage) -> str:
-    said = cloud_meters.words(usage.type)
-    return cloud_meters.beside(usage.unit, said) or "other"
+    meter_words = cloud_meters.words(usage.type)
+    return cloud_meters.beside(usage.unit, meter_words) or "other"
 
 
 def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
@@ -300,9 +300,9 @@ def _read_document(document: Document, cells: Cells) -> None:
 
 def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: Cells) -> None:
     keys = group.get("Keys")
-    said = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
-    usage_type = said.get("USAGE_TYPE", "")
-    service = said.get("SERVICE")
+    group_values = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
+    usage_type = group_values.get("USAGE_TYPE", "")
+    service = group_values.get("SERVICE")
     if not _is_bedrock(usage_type, service):
         return
     metrics = inner(group, "Metrics")
@@ -315,7 +315,7 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
         provider=PROVIDER,
         start=moment(period, "Start"),
         end=moment(period, "End"),
-        account=said.get("LINKED_ACCOUNT"),
+        account=group_values.get("LINKED_ACCOUNT"),
         model=model_of(None, service, usage_type),
         tier=tier,
         region=region_of(usage_type),

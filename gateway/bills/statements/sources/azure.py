@@ -56,8 +56,8 @@ def _add(row: Row, cells: Cells) -> None:
     meter = text(row, "metername") or ""
     if not _is_ai(row, resource):
         return
-    said = cloud_meters.words(meter)
-    tier = cloud_meters.tier(said)
+    meter_words = cloud_meters.words(meter)
+    tier = cloud_meters.tier(meter_words)
     bucket = Bucket(
         provider=PROVIDER,
         start=start,
@@ -65,7 +65,7 @@ def _add(row: Row, cells: Cells) -> None:
         account=resource,
         model=model_of(meter),
         tier=tier,
-        region=next((_REGIONS[word] for word in said if word in _REGIONS), None),
+        region=next((_REGIONS[word] for word in meter_words if word in _REGIONS), None),
         batch=tier == "batch",
         invoice_id=text(row, "invoiceid"),
         commitment_id=text(row, "reservationid") or text(row, "benefitid"),
@@ -77,8 +77,8 @@ def _add(row: Row, cells: Cells) -> None:
     if rounding:
         cells.money(bucket, "rounding", rounding, currency)
     unit = text(row, "unitofmeasure") or ""
-    is_reserved = "hour" in unit.lower() or "ptu" in said
-    kind = None if is_reserved else cloud_meters.token_kind(said)
+    is_reserved = "hour" in unit.lower() or "ptu" in meter_words
+    kind = None if is_reserved else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
         cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
         return
@@ -86,7 +86,7 @@ def _add(row: Row, cells: Cells) -> None:
         cells.amounts(bucket, _CHARGES.get(charge, "throughput"), paid, currency)
         return
     if kind is None:
-        other = cloud_meters.beside(unit, said) or "other"
+        other = cloud_meters.beside(unit, meter_words) or "other"
         cells.amounts(bucket, "throughput" if is_reserved else other, paid, currency)
         return
     size = cloud_meters.unit_size(unit)
@@ -99,8 +99,8 @@ def _add(row: Row, cells: Cells) -> None:
 
 
 def _is_ai(row: Row, resource: str | None) -> bool:
-    told = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
-    names = " | ".join(each for each in (*told, resource) if each)
+    categories = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
+    names = " | ".join(each for each in (*categories, resource) if each)
     return any(service in names.lower() for service in _SERVICES)
 
 

@@ -71,9 +71,9 @@ def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
 
 def _is_charged(event: Row) -> bool:
     """Return whether the event was charged. Older events state it only by their kind."""
-    told = flag(event, "isChargeable")
-    if told is not None:
-        return told
+    is_chargeable = flag(event, "isChargeable")
+    if is_chargeable is not None:
+        return is_chargeable
     kind = (text(event, "kind") or "").lower().replace("_", " ")
     return "included" not in kind and "not charged" not in kind
 

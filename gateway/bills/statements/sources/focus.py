@@ -55,8 +55,8 @@ def _add(row: Row, cells: Cells) -> None:
     if provider is None:
         return
     meter = text(row, "skumeter") or text(row, "x_skumetername") or text(row, "chargedescription") or ""
-    said = cloud_meters.words(meter)
-    tier = cloud_meters.tier(said) if said else None
+    meter_words = cloud_meters.words(meter)
+    tier = cloud_meters.tier(meter_words) if meter_words else None
     bucket = Bucket(
         provider=provider,
         start=start,
@@ -81,8 +81,12 @@ def _add(row: Row, cells: Cells) -> None:
         cost = effective
     paid = RowAmounts(cost, number(row, "listcost"), number(row, "contractedcost"), effective)
     unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
-    kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
-    whole = "cost" if not said or "token" in unit.lower() else cloud_meters.beside(unit, said) or "other"
+    kind = cloud_meters.token_kind(meter_words) if "token" in unit.lower() else None
+    whole = (
+        "cost"
+        if not meter_words or "token" in unit.lower()
+        else cloud_meters.beside(unit, meter_words) or "other"
+    )
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
         cells.amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
@@ -143,13 +147,13 @@ def _model(row: Row, provider: str, meter: str) -> str | None:
 def _provider(row: Row) -> str | None:
     """Return the billing provider, or None if the row is not about AI."""
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
-    said = next((name for each in names if (name := text(row, each)) is not None), None)
-    if said is None:
+    provider_name = next((name for each in names if (name := text(row, each)) is not None), None)
+    if provider_name is None:
         raise Damaged("ProviderName is missing")
-    cloud = _SELLERS.get(said.lower())
+    cloud = _SELLERS.get(provider_name.lower())
     if cloud is not None:
         return cloud if (text(row, "servicecategory") or "").lower() == AI else None
-    return providers.canonical(said)
+    return providers.canonical(provider_name)
 
 
 FOCUS = ReportSource(

@@ -39,8 +39,8 @@ def _read_document(document: Document, cells: Cells) -> None:
             if account is not None:
                 cells.accounts.add(account)
         for number_, item in enumerate(objects(page.get("usageItems"), "usageItems"), start=1):
-            said = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
-            with cells.row(f"page {place}, item {number_}", said, once=True):
+            content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
+            with cells.row(f"page {place}, item {number_}", content, once=True):
                 _add(item, page, span, cells)
 
 

@@ -105,8 +105,8 @@ def _add(row: Row, cells: Cells) -> None:
     is_gemini = any(each in name for each in _GEMINI)
     if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
         return
-    said = cloud_meters.words(sku)
-    tier = cloud_meters.tier(said)
+    sku_words = cloud_meters.words(sku)
+    tier = cloud_meters.tier(sku_words)
     bucket = Bucket(
         provider="gcp.gemini" if is_gemini else "gcp.vertex_ai",
         start=start,
@@ -114,7 +114,7 @@ def _add(row: Row, cells: Cells) -> None:
         account=text(inner(row, "project"), "id"),
         model=model_of(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
         tier=tier,
-        region="global" if "global" in said else text(inner(row, "location"), "region"),
+        region="global" if "global" in sku_words else text(inner(row, "location"), "region"),
         batch=tier == "batch",
     )
     cost = required(number(row, "cost"), "cost")
@@ -124,7 +124,7 @@ def _add(row: Row, cells: Cells) -> None:
         cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
     paid = RowAmounts(cost, number(row, "cost_at_list"))
     usage = inner(row, "usage")
-    kind = _kind(said, text(usage, "unit"))
+    kind = _kind(sku_words, text(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
         cells.amounts(of_time, kind, paid, currency)
@@ -137,22 +137,22 @@ def _add(row: Row, cells: Cells) -> None:
     cells.amounts(bucket, kind, paid, currency)
 
 
-def _kind(said: list[str], unit: str | None) -> str:
+def _kind(sku_words: list[str], unit: str | None) -> str:
     """
     Return the kind of a line. Tokens are recognized by the SKU, because their unit is `count` or `requests`.
     Hours and bytes are never tokens.
     """
-    known = set(said)
+    known = set(sku_words)
     if "storage" in known:
         return "storage"
     if known & {"throughput", "tuning"} or unit in ("mo", "month", "seconds", "hour", "byte-seconds"):
         return "throughput" if "throughput" in known else "other"
     if "thinking" in known and "output" in known:
         return "reasoning"
-    kind = cloud_meters.token_kind([word for word in said if word != "text"])
+    kind = cloud_meters.token_kind([word for word in sku_words if word != "text"])
     if kind is None and "caching" in known:
         return "cache_read"
-    return kind or cloud_meters.beside(unit or "", said) or "other"
+    return kind or cloud_meters.beside(unit or "", sku_words) or "other"
 
 
 def model_of(sku: str) -> str | None:

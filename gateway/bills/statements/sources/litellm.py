@@ -80,8 +80,8 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
         model=text(row, "model"),
     )
     usage = inner(metadata, "usage_object")
-    said = {**usage, **{name: row[name] for name in _CACHE if row.get(name) is not None}}
-    whole, read, written = count(row, "prompt_tokens"), *(count(said, name) for name in _CACHE)
+    reported_object = {**usage, **{name: row[name] for name in _CACHE if row.get(name) is not None}}
+    whole, read, written = count(row, "prompt_tokens"), *(count(reported_object, name) for name in _CACHE)
     if whole is not None and (read is not None or written is not None):
         fresh = whole - (read or 0) - (written or 0)
         if fresh < 0:

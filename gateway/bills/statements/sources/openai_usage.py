@@ -68,12 +68,12 @@ def _add(row: Row, start: int, end: int, cells: Cells) -> None:
     )
     fresh = whole - read - written
     for medium in _MEDIA:
-        said = count(row, f"input_{medium}_tokens") or Decimal(0)
-        fresh -= said
-        cells.tokens(bucket, f"{medium}_input", said)
-        said = count(row, f"output_{medium}_tokens") or Decimal(0)
-        output -= said
-        cells.tokens(bucket, f"{medium}_output", said)
+        medium_tokens = count(row, f"input_{medium}_tokens") or Decimal(0)
+        fresh -= medium_tokens
+        cells.tokens(bucket, f"{medium}_input", medium_tokens)
+        medium_tokens = count(row, f"output_{medium}_tokens") or Decimal(0)
+        output -= medium_tokens
+        cells.tokens(bucket, f"{medium}_output", medium_tokens)
     if fresh < 0 or output < 0:
         raise Damaged("the parts of the tokens exceed their total")
     cells.tokens(bucket, "input", fresh)
