@@ -69,7 +69,7 @@ def bill_of(sides: BillSides) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(sides.days)
     rows = list(_by_day(sides))
-    report = billed(rows, as_told=True)
+    report = billed(rows, as_billed=True)
     of_money = one_source([*report.money, *report.accrued], sides.covered)
     of_tokens = one_source(report.tokens, sides.covered)
     amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]

@@ -203,7 +203,7 @@ def parts_of(
 
     Without a quantity of the same kind of token, there is one part whose quantity is None.
     """
-    fitting = {each: quantity for each, quantity in quantities.items() if quantity and _tells(cell, each)}
+    fitting = {each: quantity for each, quantity in quantities.items() if quantity and _includes(cell, each)}
     if cell.meter not in METERS or not fitting:
         return [(cell, amount, None)], 0
     if len(fitting) == 1:
@@ -213,7 +213,7 @@ def parts_of(
     return [(each, found.shares.get(each, 0), quantity) for each, quantity in fitting.items()], found.rest
 
 
-def _tells(cell: BilledCell, finer: BilledCell) -> bool:
+def _includes(cell: BilledCell, finer: BilledCell) -> bool:
     """Return whether a token cell falls under a money cell."""
     return (
         cell.meter in (WHOLE, finer.meter)
@@ -261,7 +261,7 @@ def _left(
     be of any kind.
     """
     matched_cell = pool.kept
-    billed_tokens = sum(each for cell, each in quantities if _tells(matched_cell, cell))
+    billed_tokens = sum(each for cell, each in quantities if _includes(matched_cell, cell))
     left = max(0, pool.tokens - billed_tokens)
     weights = {dimensions: weight * left for dimensions, weight in pool.weights.items()}
     return weights, max(quantity, left) * sum(pool.weights.values())

@@ -225,7 +225,7 @@ def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[B
     return replace(day, state=FROZEN, mark=f"{FROZEN} {day.mark}"), found
 
 
-def beside_days(
+def invoice_day_of(
     closed: Mapping[str, Any],
     provider: str,
     usage: Mapping[Dimensions, int],

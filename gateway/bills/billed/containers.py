@@ -133,7 +133,7 @@ def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules:
     """
     found = DividedRows()
     for place, amount in amounts.items():
-        cluster, node = _told(
+        cluster, node = _named_node(
             place[0],
             clusters,
             found.covered,
@@ -228,7 +228,7 @@ def _fits(price: ContainerPrice, cluster: str, node: str) -> bool:
     return fnmatchcase(cluster, price.cluster) and fnmatchcase(node, price.node)
 
 
-def _told(
+def _named_node(
     place: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
@@ -245,8 +245,8 @@ def _told(
     for value, of in ((columns.get("account"), "account"), (place.region, "region")):
         found = [each for each in found if getattr(each[0].identity, of) == value] or found
     covered |= {(cluster.identity, node) for cluster, node in found}
-    is_told = columns.get("namespace") or columns.get("workload")
-    return (None, "") if is_told or len(found) != 1 else found[0]
+    is_assigned = columns.get("namespace") or columns.get("workload")
+    return (None, "") if is_assigned or len(found) != 1 else found[0]
 
 
 def _divide(

@@ -59,7 +59,7 @@ _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, bit mask of cost types
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and model family
-_UNTOLD = (REFUND, CORRECTION, WHOLE)  # kinds that name no kind of token
+_WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds that name no kind of token
 _Part = tuple[BilledMoney, int, int | None]  # row, amount, and quantity of its cell
 
 
@@ -319,10 +319,10 @@ def shares_of(
     found: list[RefundShare] = []
     parts: list[tuple[BilledCell, _Part]] = []
     for row in sorted(rows, key=repr):
-        if row.of not in METERS and row.of not in POOLED and row.of not in _UNTOLD:
+        if row.of not in METERS and row.of not in POOLED and row.of not in _WITHOUT_METER:
             found += _beside(row, bill, calls)
             continue
-        meter = WHOLE if row.of in _UNTOLD else row.of
+        meter = WHOLE if row.of in _WITHOUT_METER else row.of
         cell = calls.cell_of(replace(row, meter=meter))
         divided, rest = parts_of(cell, row.amount, quantities)
         found.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))

@@ -16,10 +16,10 @@ from typing import Any
 from gateway.bills.billed.closing import (
     Invoice,
     MonthFigures,
-    beside_days,
     charges_of,
     closed_id,
     frozen,
+    invoice_day_of,
     largest_of,
     mark_of,
     nobodys,
@@ -304,7 +304,9 @@ class FrozenMonths:
             elif day.state != FROZEN:
                 await self._ledger.put_billed([frozen(day, sums)])
         closed = self._closed[closed_id(provider, self._month.name)]
-        invoice_day = beside_days(closed, provider, usage, billed, replace(empty, day=self._month.days[-1]))
+        invoice_day = invoice_day_of(
+            closed, provider, usage, billed, replace(empty, day=self._month.days[-1])
+        )
         await self._ledger.put_billed([invoice_day])
 
     def _is_closed(self, provider: str) -> bool:

@@ -407,7 +407,7 @@ def merged(
             added.append(each.user)
         else:
             own_seats = own_seats[:-1]
-        found += [*own_seats, _told(last, each)]
+        found += [*own_seats, _updated(last, each)]
     for own_seats in own.values():
         for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
@@ -422,7 +422,7 @@ def _is_running(seat: Seat, today: str) -> bool:
     return not seat.until or seat.until > today
 
 
-def _told(seat: Seat, listed: ListedSeat) -> Seat:
+def _updated(seat: Seat, listed: ListedSeat) -> Seat:
     until = listed.until if listed.tells_until else seat.until
     if until and until <= seat.since:
         until = ""

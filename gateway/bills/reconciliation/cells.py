@@ -144,7 +144,7 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    told_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
+    reported_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
     varying: set[str] = field(
         default_factory=set
     )  # models with calls whose price differs from the list price
@@ -181,7 +181,7 @@ def split(
     found = Split(levels=levels, metered=set(metered))
     _add_sides(found, tokens, money, counted)
     paid_rates = _paid_rates(found)
-    theirs_of = {cell: _told(found, cell) for cell in {*found.billed, *found.counted}}
+    theirs_of = {cell: _billed_tokens_of(found, cell) for cell in {*found.billed, *found.counted}}
     found.repeats = repeats_of(theirs_of, found.counted)
     moved = list(moves(theirs_of, found.counted, prices, found.repeats.times))
     arrived: dict[Place, list[Move]] = defaultdict(list)
@@ -229,7 +229,7 @@ def split(
         ):  # a bill with only tokens has no lines for fees
             own += fee
             found.parts[OTHER, coarse, kind] -= fee
-            found.told_fees[kind] += fee
+            found.reported_fees[kind] += fee
         if own != ours.cost:
             found.parts[OWN, cell, ""] += own - ours.cost
     _level(found, at_our_prices, moved)
@@ -285,7 +285,7 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
     return {place: amount // tokens[place] for place, amount in paid.items() if tokens.get(place)}
 
 
-def _told(found: Split, cell: Cell) -> dict[str, int]:
+def _billed_tokens_of(found: Split, cell: Cell) -> dict[str, int]:
     """
     Return the billed tokens of a cell by METERS. If no bill states tokens for the day, return the counted tokens.
     """
@@ -400,23 +400,23 @@ class Move:
 
 
 def moves(
-    told: Mapping[Cell, Mapping[str, int]],
+    billed: Mapping[Cell, Mapping[str, int]],
     counted: Mapping[Cell, CountedSums],
     prices: Prices,
     times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[Move]:
     """
-    Yield the moves between the tiers of a model, and then between kinds of its input. `told` are billed
+    Yield the moves between the tiers of a model, and then between kinds of its input. `billed` are billed
     tokens by METERS.
 
     If the bill repeats rows, tokens are compared once and the moves multiplied by `times`.
     """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
-    for cell in sorted(told):
+    for cell in sorted(billed):
         groups[cell._replace(tier=STANDARD)].append(cell)
     for cells in groups.values():
         extras = {
-            (cell, meter): int(told[cell].get(meter, 0) / times(cell))
+            (cell, meter): int(billed[cell].get(meter, 0) / times(cell))
             - (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
             for cell in cells
             for meter in METERS

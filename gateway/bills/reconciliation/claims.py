@@ -121,8 +121,8 @@ class Left:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[Place, int] = dict(split.extra)
-        self.told: set[Cell] = set()  # cells whose one-sided calls are explained
-        self.untold_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
+        self.explained: set[Cell] = set()  # cells whose one-sided calls are explained
+        self.unreported_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
         self.counted_again: set[str] = set()  # models with more counted than billed tokens
         self.may_be_silent: list[int] = []  # days with hours without calls, which may be chance
         self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
@@ -141,17 +141,17 @@ class Left:
         price may differ.
         """
         entry = (RATE, cell, meter)
-        if (cell, meter) in self._priced or (entry not in self.amounts and self._are_told(cell, meter)):
+        if (cell, meter) in self._priced or (entry not in self.amounts and self._are_explained(cell, meter)):
             return None
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
-    def _are_told(self, cell: Cell, meter: str) -> bool:
+    def _are_explained(self, cell: Cell, meter: str) -> bool:
         """Return whether all calls with tokens of this meter in a money cell are explained."""
         if not self._fine:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse(fine), kind].append(fine)
         cells = self._fine.get((cell, meter), ())
-        return bool(cells) and all(each in self.told for each in cells)
+        return bool(cells) and all(each in self.explained for each in cells)
 
     def volume(self) -> list[Entry]:
         """Return the remaining entries of volume, including those without a price."""
@@ -232,13 +232,13 @@ class Left:
         since: int = 0,
         regions: Iterable[str] = (),
         portions: Mapping[Entry, Portion] | None = None,
-        tells_calls: bool = False,
+        explains_calls: bool = False,
         beside: Iterable[str] = (),
     ) -> Claim | None:
         """
         Claim whole entries, or `portions` of some. Return None if nothing of them is left.
 
-        Portions may include entries that are 0 because two causes cancel out. `tells_calls`: only one side
+        Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
         has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
         causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for what other checks claim
         in the same place.
@@ -261,8 +261,8 @@ class Left:
             parts.add(part)
             if part == RATE and portion is None:
                 priced_whole.add((cell, meter))
-            if part == VOLUME and tells_calls:
-                self.told.add(cell)
+            if part == VOLUME and explains_calls:
+                self.explained.add(cell)
             amount += share or 0
             priced += (share or 0) if part == RATE else 0
             prices += abs(share or 0) if part == RATE else 0

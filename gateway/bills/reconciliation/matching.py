@@ -74,10 +74,10 @@ class Billed:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
+def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
     """
     Return bill rows by day, meter and tier. Refunded money counts as a credit, or under the bill's own
-    name if `as_told`.
+    name if `as_billed`.
     """
     tokens = []
     amounts = []
@@ -109,7 +109,7 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
         elif row.unit == DOLLARS:
             line = _line_of(row, place)
             if row.amount or row.amount_effective is None:
-                amounts.append(line if as_told else _named(line))
+                amounts.append(line if as_billed else _named(line))
             beyond = _beyond(row)
             if beyond:
                 of_fee = UNUSED if row.line_type == UNUSED else line.meter

@@ -18,7 +18,7 @@ _NOTHING = [0, 0]  # input and output tokens
 MOST_AGAIN = 3  # how often a report may repeat its rows
 
 Owner = tuple[str, str]  # key and model
-Told = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
+BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
 _Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner and day
 
 
@@ -37,9 +37,9 @@ class Repeats:
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
-def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
+def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Repeats:
     """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
-    theirs = _sums(told)
+    theirs = _sums(billed)
     ours = _sums({cell: sums.tokens for cell, sums in counted.items()})
     sources = _two_sources(counted)
     twice = {
@@ -62,12 +62,12 @@ def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
         )
         > 1
     }
-    if len(again) * 2 > len(days) and not _are_rows(told, counted, again):
+    if len(again) * 2 > len(days) and not _are_rows(billed, counted, again):
         again = {}  # on this many days, tokens of another tier are calls and not repeated rows
     return Repeats(billed=again, counted=twice)
 
 
-def _sums(tokens: Told) -> _Sums:
+def _sums(tokens: BilledByCell) -> _Sums:
     found: _Sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for cell, by_meter in tokens.items():
         for meter, count in by_meter.items():
@@ -131,11 +131,11 @@ def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]
     return int(found) if found == int(found) and 1 < found <= MOST_AGAIN + 1 else 0
 
 
-def _are_rows(told: Told, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
+def _are_rows(billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
     """Return whether the billed tokens of each tier and kind are the same multiple of the counted ones."""
     return all(
         count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
-        for cell, by_meter in told.items()
+        for cell, by_meter in billed.items()
         if cell.day in days
         for meter, count in by_meter.items()
     )

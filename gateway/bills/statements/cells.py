@@ -176,7 +176,7 @@ class Cells:
                 commitment_id=bucket.commitment_id,
                 corrects=bucket.corrects,
                 corrects_until=bucket.corrects_until,
-                **amounts.each(_kept_if_told)._asdict(),
+                **amounts.each(_rounded_or_none)._asdict(),
             )
             for (bucket, unit, kind, currency), amounts in self._cells.items()
         )
@@ -193,5 +193,5 @@ class Cells:
             self._row.append(((bucket, *amount_key), amounts))
 
 
-def _kept_if_told(amount: Decimal | None) -> Decimal | None:
+def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
     return None if amount is None else kept(amount)

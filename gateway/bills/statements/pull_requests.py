@@ -33,7 +33,7 @@ class PullRequest:
     `whole_pages`: each page has whole buckets and is stored at once. Otherwise the rows of a day may be on
     several pages, so all pages of a span become one report, which is stored after the last page.
 
-    `tells_nothing_used`: a day without rows counts as not billed. Otherwise the stored day stays unchanged.
+    `empty_days_are_unbilled`: a day without rows counts as not billed. Otherwise the stored day stays unchanged.
 
     `paths` may hold `{account}` for the pull's account. A path that does not exist is skipped if another one
     exists. `days` is the number of days that the source always returns.
@@ -49,7 +49,7 @@ class PullRequest:
     span_days: int = MOST_DAYS
     posts: bool = False
     whole_pages: bool = False
-    tells_nothing_used: bool = True
+    empty_days_are_unbilled: bool = True
 
 
 def bearer(key: str) -> Mapping[str, str]:
@@ -241,6 +241,6 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         query=_litellm_day,
         next_page=_next_number,
         span_days=1,
-        tells_nothing_used=False,  # LiteLLM may have deleted the logs of that day
+        empty_days_are_unbilled=False,  # LiteLLM may have deleted the logs of that day
     ),
 }

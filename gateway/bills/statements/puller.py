@@ -250,7 +250,7 @@ class StatementPuller:
         """Fetch and store the reports of a span: page by page, or all pages together."""
         reader = self._reader(pull, asked)
         absent = 0
-        if request.tells_nothing_used and not request.whole_pages:
+        if request.empty_days_are_unbilled and not request.whole_pages:
             reader.cover(*asked)
         for path in request.paths:
             base = (pull.base_url or request.base_url).rstrip("/")

@@ -103,7 +103,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
     if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    if left.untold_tiers or _are_tiers_apart(case, counted):
+    if left.unreported_tiers or _are_tiers_apart(case, counted):
         evidence += "; tokens with an unreported tier are among them"
         beside.append("tier_unknown")
     claim = left.take(

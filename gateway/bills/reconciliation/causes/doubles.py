@@ -23,7 +23,7 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     portions = {
         (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
         for (cell, meter), value in split.values.items()
-        if (cell.key, cell.model) in twice and cell not in left.told and value
+        if (cell.key, cell.model) in twice and cell not in left.explained and value
     }
     names = sorted({source for sources in twice.values() for source in sources})
     claim = left.take(

@@ -78,7 +78,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
     for group, each in found.items():
-        case.left.untold_tiers.add((group.key, group.model))
+        case.left.unreported_tiers.add((group.key, group.model))
         if each.is_whole:
             shared = _of_tiers_alone(case, each.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
@@ -188,7 +188,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
             groups[cell].append(meter)
     portions: dict[Entry, Portion] = {}
     exchanges: dict[Cell, _Exchange] = {}
-    untold = _untold_kinds(case)
+    unbilled_kinds = _unbilled_kinds(case)
     whole = dict[Entry, Portion]()
     is_shifted = shift_of(case) is not None  # with shifted times, tokens of other days differ by chance
     for cell, meters in groups.items():
@@ -199,7 +199,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
         extras = [case.left.extra[place] for place in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
         is_mixed = difference_share > AGREES or (difference_share > 0 and is_shifted)
-        if is_mixed and (moved := _of_untold_kinds(case, cell, untold)):
+        if is_mixed and (moved := _of_unbilled_kinds(case, cell, unbilled_kinds)):
             whole |= moved
         elif (
             not (difference_share and is_shifted)
@@ -240,7 +240,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
+def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
     """
     Find kinds of input that the ledger has for a model but the bill never has. Map each to the kind with
     about as many surplus tokens.
@@ -262,12 +262,14 @@ def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
     return found
 
 
-def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
+def _of_unbilled_kinds(
+    case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
+) -> dict[Entry, Portion]:
     """
     Claim all tokens of a cell under kinds that the bill lacks, and as many under the kinds that contain them.
     """
     found: dict[Entry, Portion] = {}
-    for (model, meter), target in untold.items():
+    for (model, meter), target in unbilled_kinds.items():
         tokens = -case.left.extra.get((cell, meter), 0)
         listed = case.split.listed.get((cell, meter), 0)
         if model != cell.model or tokens <= 0 or not listed:

@@ -176,7 +176,7 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
         for cell, sums in case.split.counted.items()
         if cell.tier == "batch" and sums.calls
     }
-    reported |= case.left.untold_tiers
+    reported |= case.left.unreported_tiers
     entries = [
         entry
         for entry in case.left.volume()
@@ -237,7 +237,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         lacking: dict[str, int] = defaultdict(int)
         days: dict[int, int] = defaultdict(int)
         for cell, sums in case.split.billed.items():
-            if cell.model == model and cell not in case.left.told:
+            if cell.model == model and cell not in case.left.explained:
                 for meter, tokens in sums.tokens.items():
                     billed[_meter(meter)] += tokens
         for (cell, meter), extra in case.left.extra.items():
@@ -378,13 +378,13 @@ def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[Co
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
-        if cell.model == model and cell not in case.left.told and cell.day not in without:
+        if cell.model == model and cell not in case.left.explained and cell.day not in without:
             ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
             ours.unsized += sums.unsized
             for meter, tokens in sums.tokens.items():
                 ours.tokens[meter] += tokens
     for cell, billed in case.split.billed.items():
-        is_open = cell not in case.left.told and cell.day not in without
+        is_open = cell not in case.left.explained and cell.day not in without
         if cell.model == model and billed.calls is not None and is_open:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs

@@ -40,7 +40,7 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 else EXACT,
                 evidence=f"the bill has the {name} {named([value])}, but Tollhouse has no call of it{alike}",
                 advice=_POINT,
-                tells_calls=True,
+                explains_calls=True,
             )
             if claim is not None:
                 yield claim
@@ -96,7 +96,7 @@ def other_account(case: Case) -> Iterator[Claim]:
                 advice=(
                     "Import the bill of the account that pays. Subscriptions and local servers have no bill."
                 ),
-                tells_calls=True,
+                explains_calls=True,
             )
             if claim is not None:
                 yield claim

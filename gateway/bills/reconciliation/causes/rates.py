@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 
-from gateway.bills.reconciliation.causes.regions import REGION, are_told
+from gateway.bills.reconciliation.causes.regions import REGION, knows_regions
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.rate_series import SAME, RateSeries, days_of, of_cells, sets_of_days
@@ -114,7 +114,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     if not usual or not others or not are_few:
         return None
     ratios = _ratios_on(usual, meters)
-    known = known_factor(ratios, are_told(case.split, model, usual))
+    known = known_factor(ratios, knows_regions(case.split, model, usual))
     off = _ratios_on(others, meters)
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
         return None  # the other days have our price, so the difference belongs to the usual days only
@@ -200,8 +200,12 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     constant = all(each is not None and len(each) == 1 for each in steps.values())
     # Regions were checked before, but not each of them where tokens differ.
-    is_told = are_told(case.split, model, days) and not all(cell.region for _, cell, _ in entries)
-    known = known_factor(ratios, is_told, is_rest=_are_taken(case, cells, ratios)) if constant else None
+    is_region_known = knows_regions(case.split, model, days) and not all(
+        cell.region for _, cell, _ in entries
+    )
+    known = (
+        known_factor(ratios, is_region_known, is_rest=_are_taken(case, cells, ratios)) if constant else None
+    )
     cause, sure, evidence = (
         known
         or ((long_context(ratios) or dear_writes(ratios)) if constant else None)
@@ -347,7 +351,7 @@ def _of_most_days(
     """
     Return the cause of a known factor on most days. It may apply to all days, with the other days canceling it.
     """
-    known = known_factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
+    known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
@@ -358,7 +362,7 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
     """
     found = []
     for days, off in sets:
-        if len(off) > 1 and (known := known_factor(off, regions_told=True)) is not None:
+        if len(off) > 1 and (known := known_factor(off, regions_known=True)) is not None:
             found.append((len(days), known[0]))
     return (max(found)[1],) if found else ()
 
@@ -433,7 +437,7 @@ def _price(
 
 
 def known_factor(
-    ratios: Mapping[str, Decimal], regions_told: bool, *, is_rest: bool = False
+    ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
     Return cause, confidence and words if one known factor applies to all kinds of tokens, else None.
@@ -446,7 +450,7 @@ def known_factor(
         return None
     for known, cause, words in _FACTORS:
         # regions that the ledger knows were checked before
-        if is_near(factor, known) and not (cause == REGION and (regions_told or is_one)):
+        if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"
             if is_one:

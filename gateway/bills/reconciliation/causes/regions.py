@@ -20,7 +20,7 @@ _LEAST = Decimal("0.005")  # smaller price differences are ignored
 _LEFT = Decimal("0.02")  # share of the difference that regions may leave unexplained
 # The same for a bill's regions at a published surcharge. It is larger because a bill divides tokens, and
 # large inputs cost more.
-_LEFT_UNTOLD = Decimal("0.1")
+_LEFT_OF_BILL = Decimal("0.1")
 _SHAPELESS = Decimal(
     "0.1"
 )  # share of the difference that one factor for everything must leave, if regions explain it better
@@ -30,8 +30,8 @@ _MOST_APART = 6  # regions that may each have their own price
 _ADVICE = (
     "Nothing is missing. List prices apply to global processing; use it where the data may leave the region."
 )
-_TOLD_DAYS = "Tollhouse, on the days for which it knows regions"
-_ADVICE_UNTOLD = "Let the source report the region that processed each call, so that Tollhouse can match it."
+_KNOWN_DAYS = "Tollhouse, on the days for which it knows regions"
+_ADVICE_UNKNOWN = "Let the source report the region that processed each call, so that Tollhouse can match it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,13 @@ def regional_price(case: Case) -> Iterator[Claim]:
         )
         # Last, try only the days for which the ledger knows regions, because earlier records lack them.
         found = None
-        for told_by, rates in (("Tollhouse", ledger), ("the bill", statement), (_TOLD_DAYS, _told(ledger))):
-            is_counted = told_by != "the bill"
-            fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
+        for side_name, rates in (
+            ("Tollhouse", ledger),
+            ("the bill", statement),
+            (_KNOWN_DAYS, _with_known_regions(ledger)),
+        ):
+            is_counted = side_name != "the bill"
+            fit = _best(rates, _LEFT if is_counted else _LEFT_OF_BILL)
             if fit is None:
                 continue
             share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(
@@ -99,10 +103,10 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 [(RATE, each.cell, each.meter) for each in rates],
                 sure=STRONG if fit.left <= _LEFT else WEAK,
                 evidence=(
-                    f"{named([model]) if model else 'all tokens'}: according to {told_by}, {share:.1%} by "
+                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} by "
                     f"value was processed in {fit.words}"
                 ),
-                advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
+                advice=_ADVICE if is_counted else _ADVICE_UNKNOWN,
                 regions=fit.regions,
             )
             if claim is not None:
@@ -117,7 +121,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             yield found
 
 
-def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -> Claim | None:
+def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
     """
     Claim regions with a published surcharge in addition to another price. Without the surcharge, each kind of
     token must have one or few prices over all days; with it, it has none.
@@ -148,11 +152,11 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
                 evidence=(
-                    f"{named([model]) if model else 'all tokens'}: according to {told_by}, "
+                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, "
                     f"{float(share):.1%} by value was processed in {named(list(regions))}; without the "
                     f"factor {1 + dearer} there, the other price is the same on all days"
                 ),
-                advice=_ADVICE if told_by == "Tollhouse" else _ADVICE_UNTOLD,
+                advice=_ADVICE if side_name == "Tollhouse" else _ADVICE_UNKNOWN,
                 regions=regions,
                 portions=portions,
             )
@@ -170,7 +174,7 @@ def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -
     return all(each.steps() is not None for each in series.values()) or bool(sets_of_days(series))
 
 
-def are_told(split: Split, model: str, days: Collection[int]) -> bool:
+def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
     """Return whether the ledger knows the region of any call of a model on these days."""
     return any(
         cell.model == model and cell.day in days and any(regions.values())
@@ -178,7 +182,7 @@ def are_told(split: Split, model: str, days: Collection[int]) -> bool:
     )
 
 
-def _told(rates: list[_Rates]) -> list[_Rates]:
+def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
     """Return the rates of days with a known region, or nothing if all days have one."""
     days = {each.cell.day for each in rates if any(each.regional.values())}
     found = [each for each in rates if each.cell.day in days]

@@ -25,7 +25,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
     """
     for kind in sorted({meter for _, _, meter in case.left.of(OTHER)}):
         entries = [entry for entry in case.left.of(OTHER) if entry[2] == kind]
-        fee = case.split.told_fees.get(kind, 0)
+        fee = case.split.reported_fees.get(kind, 0)
         if fee:
             claim = case.left.take(
                 "meter_differs",

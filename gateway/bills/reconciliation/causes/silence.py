@@ -48,7 +48,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         ),
         advice=_POINT,
         portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
-        tells_calls=not moved,
+        explains_calls=not moved,
         beside=["time_edge"] if moved else (),
     )
     if claim is not None:
@@ -67,7 +67,7 @@ def no_bill(case: Case) -> Iterator[Claim]:
         sure=EXACT,
         evidence=f"{_named(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
         advice="Import the complete bill of these days again, or check which account paid them.",
-        tells_calls=True,
+        explains_calls=True,
     )
     if claim is not None:
         yield claim
@@ -85,7 +85,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     again = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
-        if cell.day in again and cell not in left.told:
+        if cell.day in again and cell not in left.explained:
             share = 1 - Fraction(1, again[cell.day])
             worth, tokens = left.said((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
@@ -101,7 +101,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
         ),
         advice="Check whether the report repeats the rows of these days, and import it again.",
         portions=portions,
-        tells_calls=True,
+        explains_calls=True,
         beside=("time_edge",) if is_of_hours else (),
     )
     if claim is not None:
@@ -116,10 +116,10 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     for cell, sums in case.split.billed.items():
-        if sums.calls and cell not in case.left.told:
+        if sums.calls and cell not in case.left.explained:
             theirs[cell.day][cell.key, cell.model] += sums.calls
     for cell, of in case.split.counted.items():
-        if of.calls and cell not in case.left.told:
+        if of.calls and cell not in case.left.explained:
             ours[cell.day][cell.key, cell.model] += of.calls
     found = {}
     for day, calls in theirs.items():
@@ -184,7 +184,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         lacks[cell.day, cell.model] += extra
     billed: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
-        if cell not in case.left.told:
+        if cell not in case.left.explained:
             billed[cell.day] += sum(sums.tokens.values())
     billed_days = [day for day in case.days if billed[day]]
     if not billed_days or not case.hours:
@@ -248,7 +248,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         evidence=evidence + (BY_TOKENS if case.left.shift else ""),
         advice=_POINT,
         portions=portions,
-        tells_calls=True,
+        explains_calls=True,
         beside=[
             *(["time_edge"] if case.left.shift else []),
             *(["billed_twice"] if large and large & days_lacking_half(case) else []),
