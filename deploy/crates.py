@@ -41,8 +41,8 @@ def components() -> list[dict[str, Any]]:
         "--manifest-path",
         NATIVE / "Cargo.toml",
     ]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
-    licences = {(each["name"], each["version"]): each["license"] for each in told}
+    packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
+    licences = {(each["name"], each["version"]): each["license"] for each in packages}
     locked = tomllib.loads((NATIVE / "Cargo.lock").read_text())["package"]
     return [
         component(each, licences[each["name"], each["version"]])

@@ -160,8 +160,10 @@ def page() -> str:
     counts = {
         state: sum(row.state == state for row in found) for state in (SPECIFIED, CALLED, CHOSEN, OTHERWISE)
     }
-    told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    text = f"{_HEAD}\n{len(found)} operations of {sum(map(len, GROUPS.values()))} scopes: {told}.\n"
+    counts_by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
+    text = (
+        f"{_HEAD}\n{len(found)} operations of {sum(map(len, GROUPS.values()))} scopes: {counts_by_state}.\n"
+    )
     for category in GROUPS:
         text += f"\n## {category}\n\n| operation | scope | state | why |\n|---|---|---|---|\n"
         text += "".join(

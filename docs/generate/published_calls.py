@@ -124,7 +124,7 @@ def calls_section() -> str:
 
 def _lines() -> Iterator[str]:
     for each in compared_calls():
-        published = _names(_told(each.published))
+        published = _names(_published_names(each.published))
         yield f"| `{each.operation}` | {published} | {_names(each.more)} |\n"
 
 
@@ -137,9 +137,9 @@ def _compared(operation: str, address: Address, published: PublishedCall) -> Com
     parameters = (*address.required, *address.optional, *address.repeated)
     roots = _roots(address) if published.root else ()
     found = (*fields, *parameters, *roots)
-    told = _told(published)
-    missing = [name for name in told if name not in found]
-    more = [name for name in found if name not in told]
+    published_names = _published_names(published)
+    missing = [name for name in published_names if name not in found]
+    more = [name for name in found if name not in published_names]
     return ComparedCall(operation=operation, published=published, missing=missing, more=more)
 
 
@@ -154,7 +154,7 @@ def _roots(address: Address) -> Sequence[str]:
     return _fields(answer) or list(answer.get("properties", {}))
 
 
-def _told(published: PublishedCall) -> Sequence[str]:
+def _published_names(published: PublishedCall) -> Sequence[str]:
     names = (*published.fields, *published.parameters, published.root)
     return [name for name in names if name]
 

@@ -152,7 +152,7 @@ def section() -> str:
 
 def _lines() -> Iterator[str]:
     for each in compared():
-        published = _names(_told(each.published))
+        published = _names(_published_names(each.published))
         yield f"| `{each.path}` | {published} | {_names(each.more)} | {each.published.why} |\n"
 
 
@@ -164,8 +164,8 @@ def _compared(address: Address, published: PublishedList) -> ComparedList:
     filters = list(listed.filters)
     pairs = ((published.fields, fields), (published.sorts, sorts), (published.parameters, filters))
     missing = [name for wanted, found in pairs for name in wanted if name not in found]
-    told = _told(published)
-    more = dict.fromkeys(name for name in (*fields, *sorts, *filters) if name not in told)
+    published_names = _published_names(published)
+    more = dict.fromkeys(name for name in (*fields, *sorts, *filters) if name not in published_names)
     return ComparedList(path=address.documented_path, published=published, missing=missing, more=list(more))
 
 
@@ -178,7 +178,7 @@ def _fields(address: Address) -> Sequence[str]:
     return list(properties)
 
 
-def _told(published: PublishedList) -> Sequence[str]:
+def _published_names(published: PublishedList) -> Sequence[str]:
     names = (*published.fields, *published.sorts, *published.parameters)
     return list(dict.fromkeys(names))
 

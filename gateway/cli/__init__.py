@@ -141,8 +141,8 @@ class Commands(click.Group):
         return command
 
 
-def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    command = main.get_command(ctx, "version") if asked and not ctx.resilient_parsing else None
+def print_versions(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+    command = main.get_command(ctx, "version") if is_given and not ctx.resilient_parsing else None
     if command is not None:
         ctx.invoke(command)
         ctx.exit()
@@ -208,7 +208,7 @@ def version() -> None:
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """
-    Print a script that completes commands and options in a shell.
+    Print a script for completion in your shell.
 
     bash: add `eval "$(tollhouse completion bash)"` to ~/.bashrc.
 

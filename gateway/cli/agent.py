@@ -95,7 +95,7 @@ def agent(
     grpc_listen: str | None,
 ) -> None:
     """
-    Run on a laptop: receive telemetry of coding assistants and forward it.
+    Run on a laptop: forward coding assistants' telemetry.
 
     Programs on this machine send without a key. If the gateway cannot be reached, the records wait on disk.
     """

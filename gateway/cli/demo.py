@@ -82,11 +82,11 @@ def demo(
     listen: str,
 ) -> None:
     """
-    Fill a data directory with a realistic month of AI calls and two providers' bills.
+    Fill a data directory with a month of generated calls.
 
-    --plant adds situations that Tollhouse's detectors report. If the month is too small for a planted
-    finding, the command states the size that it needs and exits with code 2. If a planted finding is not
-    detected, the command names it and exits with code 1.
+    The data also has bills of two providers. --plant adds situations that Tollhouse's detectors report. If
+    the month is too small for a planted finding, the command states the size that it needs and exits with
+    code 2. If a planted finding is not detected, the command names it and exits with code 1.
     """
     if records is None:
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])

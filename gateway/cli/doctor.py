@@ -86,10 +86,10 @@ class Diagnosis:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json: bool) -> None:
     """
-    Inspect the machine, the data directory, the configuration and all receivers.
+    Inspect this installation and report problems.
 
-    Works with or without a running server. The bundle contains no secrets, headers or records. Exit code 1 if
-    something does not work.
+    Checks the machine, the data directory, the configuration and all receivers. Works with or without a running
+    server. The bundle contains no secrets, headers or records. Exit code 1 if something does not work.
     """
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:

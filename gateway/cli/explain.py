@@ -93,7 +93,7 @@ def explain(
     config: Path | None,
 ) -> None:
     """
-    Show which records a payload would produce, or explain a stored record.
+    Show the records that a payload would produce.
 
     With FILE, prints as JSON the records, the ignored and rejected items, and the number of tags left out. No
     server is needed. Use - for standard input; files may be gzipped. For several files, prints one JSON

@@ -98,9 +98,10 @@ def init(
     ask: bool | None,
 ) -> None:
     """
-    Write a first configuration file with comments, and create the data directory.
+    Write a first configuration file with comments.
 
-    An existing file is never overwritten. A file that `tollhouse serve` would reject is not written.
+    Also creates the data directory. An existing file is never overwritten. A file that `tollhouse serve`
+    would reject is not written.
     """
     if config.exists():
         fail(f"{config} already exists; name another file with --config, or remove it", 2)

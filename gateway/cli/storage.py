@@ -35,7 +35,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def storage() -> None:
-    """Set up, upgrade, inspect and copy the storage; PostgreSQL shared by several gateways."""
+    """
+    Set up, upgrade, inspect and copy the storage.
+
+    Most commands are for PostgreSQL, which several gateways can share. copy, export and import also
+    work with files.
+    """
 
 
 @storage.command()
@@ -237,10 +242,10 @@ def _done(
             2,
         )
 
-    async def asked() -> Mapping[str, Any]:
+    async def run_administration() -> Mapping[str, Any]:
         return await ask(shared)
 
-    return _run(asked())
+    return _run(run_administration())
 
 
 def _read(change: str) -> tuple[str, float]:

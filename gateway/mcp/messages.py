@@ -115,7 +115,7 @@ def result(id: MessageId, value: Mapping[str, object]) -> Reply:
 
 def failure(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
     data = {} if error.data is None else {"data": error.data}
-    told = {"code": error.code, "message": error.message, **data}
+    error_fields = {"code": error.code, "message": error.message, **data}
     shown = None if id is msgspec.UNSET else id
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": told})
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": error_fields})
     return Reply(status=error.status, body=body, challenge=error.challenge)

@@ -83,9 +83,9 @@ def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     return True
 
 
-def negotiated(asked: str) -> str:
+def negotiated(requested: str) -> str:
     """Return the requested legacy revision if it is supported, or else the newest."""
-    return asked if asked in LEGACY else LEGACY[0]
+    return requested if requested in LEGACY else LEGACY[0]
 
 
 def _check_headers(message: McpMessage, version: object, headers: Mapping[str, str]) -> None:

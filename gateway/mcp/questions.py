@@ -100,8 +100,8 @@ async def question(
         look = _containing if "&" in name[: -len(dimension)] else _exact
         asking.shared.people.check(value or "" for value in values)
         there = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
-        found, told = await look(there, values, asking.shared.people)
-        notes += told
+        found, value_notes = await look(there, values, asking.shared.people)
+        notes += value_notes
         if name.startswith("!"):
             exclude[dimension] = (*exclude.get(dimension, ()), *found)
         else:
@@ -109,7 +109,7 @@ async def question(
             include[dimension] = tuple(each for each in found if each in others)
             if values and not include[dimension]:
                 raise Invalid(f"no value passes both filters on {dimension}; leave one of them out")
-    asked = CostQuestion(
+    cost_question = CostQuestion(
         since=since,
         until=until,
         per=granularity,
@@ -121,7 +121,7 @@ async def question(
         # results about counted costs contain all counted types
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
-    return asked, notes
+    return cost_question, notes
 
 
 def _check(name: str, known: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ def _whole_days(query: CostQuery) -> CostQuery:
 
 
 async def _containing(
-    there: _Values, asked: Sequence[str | None], people: People
+    there: _Values, wanted: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values that contain one of the texts, and notes. Raises Invalid if no value contains a text.
@@ -178,7 +178,7 @@ async def _containing(
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
     found: list[str] = []
     notes = []
-    for each in asked:
+    for each in wanted:
         texts = [clean(form).casefold() for form in people.forms(each or "")]
         if not all(texts):
             raise Invalid(
@@ -205,7 +205,7 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
 
 
 async def _exact(
-    there: _Values, asked: Sequence[str | None], people: People
+    there: _Values, wanted: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values as the totals have them, and notes. Raises Invalid for a value that never occurred.
@@ -216,7 +216,7 @@ async def _exact(
     by_name = await asyncio.to_thread(_by_name, here)
     found: list[str] = []
     notes = []
-    for each in asked:
+    for each in wanted:
         value = each or ""
         forms = people.forms(value)
         if not value:
@@ -236,9 +236,9 @@ async def _exact(
 
 def billed_note(billed: Mapping[str, Any]) -> str:
     """Return how many of the billed days are final."""
-    told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
+    day_counts = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
     return (
-        f"days with bills: {told}; days without a final bill have no billed costs; rows without a team "
+        f"days with bills: {day_counts}; days without a final bill have no billed costs; rows without a team "
         "may include costs that belong to no call"
     )
 

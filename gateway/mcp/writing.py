@@ -131,12 +131,20 @@ def costs_page(
 ) -> str:
     """Return a link to the page Costs with the same time, filters and view."""
     until = [] if posed.until >= end_of_hour(asking.shared.clock.now()) else [last_day(posed.until)]
-    asked: dict[str, Sequence[str]] = {"from": [first_day(posed.since)], "to": until, "by": by[:_MOST_GROUPS]}
-    asked |= {name: [value] for name, value in (more or {}).items() if value}
-    asked |= {"view": [posed.view.id] if posed.view else []}
-    asked |= {name: [each or _UNKNOWN for each in values] for name, values in posed.include.items()}
-    asked |= {f"{name}!": [each or _UNKNOWN for each in values] for name, values in posed.exclude.items()}
-    return page(asking, "/costs", asked)
+    parameters_of_page: dict[str, Sequence[str]] = {
+        "from": [first_day(posed.since)],
+        "to": until,
+        "by": by[:_MOST_GROUPS],
+    }
+    parameters_of_page |= {name: [value] for name, value in (more or {}).items() if value}
+    parameters_of_page |= {"view": [posed.view.id] if posed.view else []}
+    parameters_of_page |= {
+        name: [each or _UNKNOWN for each in values] for name, values in posed.include.items()
+    }
+    parameters_of_page |= {
+        f"{name}!": [each or _UNKNOWN for each in values] for name, values in posed.exclude.items()
+    }
+    return page(asking, "/costs", parameters_of_page)
 
 
 def first_day(since: datetime) -> str:

@@ -102,12 +102,13 @@ class DrillSite:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def drill(config: Path | None, as_json: bool) -> None:
     """
-    Test a copy of this installation with faults such as kill -9 and a full disk.
+    Test a copy of this installation with faults.
 
-    Starts a separate server with this configuration in a new directory next to data_dir. It receives
-    generated calls and delivers to one destination on loopback instead of the upstream and the destinations.
-    Real data and real destinations are never touched, and the directory is deleted at the end. Takes one to
-    two minutes. Exit code 1 if a record was lost or counted twice.
+    The faults are kills, a power cut, a full disk, an outage of the upstream and a poison record. Starts a
+    separate server with this configuration in a new directory next to data_dir. It receives generated calls
+    and delivers to one destination on loopback instead of the upstream and the destinations. Real data and
+    real destinations are never touched, and the directory is deleted at the end. Takes one to two minutes.
+    Exit code 1 if a record was lost or counted twice.
     """
     settings = configured(config)
     if config is None:

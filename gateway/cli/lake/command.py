@@ -42,7 +42,11 @@ topic_option = click.option(
 
 @click.group()
 def lake() -> None:
-    """Verify, repair and import the files that destinations write to your own store."""
+    """
+    Verify, repair and import data lake files.
+
+    Data lake files are the files that destinations write to your own store.
+    """
 
 
 @lake.command()

@@ -58,9 +58,9 @@ class RouteBooks:
         from exporters.lake.tables import LakeDay
         from spool.ledger import money
 
-        asked = {"per": "daily", "from": first, "to": last, "tz": "UTC", "currency": CURRENCY}
+        span = {"per": "daily", "from": first, "to": last, "tz": "UTC", "currency": CURRENCY}
         shown = [("show", name) for name in ("calls", "cost", *_TOKENS)]
-        payload = self.client.request("GET", "/report", query=[*asked.items(), *shown])
+        payload = self.client.request("GET", "/report", query=[*span.items(), *shown])
         if payload["report"]["truncated"] or payload["report"]["whole_since"]:
             return None
         return {

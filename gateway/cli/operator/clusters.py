@@ -38,7 +38,7 @@ MOST_CHANGES = "1000"
 
 @click.group()
 def clusters() -> None:
-    """List, label, configure and delete Kubernetes clusters that report here."""
+    """Manage the Kubernetes clusters that report here."""
 
 
 clusters.add_command(apply)
@@ -197,12 +197,12 @@ def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObj
 def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
     """Return the configurations in the audit list, newest first."""
     cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
-    asked = {
+    query = {
         "action": "cluster.update",
         "target": f"{cluster['name']} ({cluster['id']})",
         "limit": MOST_CHANGES,
     }
-    changes = client.request("GET", "/audit", query=[*asked.items()])["audit"]
+    changes = client.request("GET", "/audit", query=[*query.items()])["audit"]
     return [
         {
             "version": version_of(change["after"]["config"]),
@@ -244,7 +244,7 @@ def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
 
 @click.group()
 def container() -> None:
-    """Show container metrics of clusters, and discard files that wait for the upstream."""
+    """Show container metrics and their waiting files."""
 
 
 @container.command()
@@ -256,19 +256,19 @@ def status(client: OperatorClient, as_json: bool) -> None:
     do not balance.
     """
     payload = client.request("GET", "/container-metrics")
-    told = payload["container_metrics"]
+    metrics = payload["container_metrics"]
     if as_json:
         show_json(payload)
     else:
-        show_fields({name: told[name] for name in NUMBERS})
-        for kind, terms in told["kinds"].items():
+        show_fields({name: metrics[name] for name in NUMBERS})
+        for kind, terms in metrics["kinds"].items():
             click.echo(f"{kind}: " + (", ".join(f"{n} {term}" for term, n in terms.items() if n) or "none"))
-        for one in told["clusters"]:
+        for one in metrics["clusters"]:
             place = f"{one['account']} {one['region']} {one['cluster']}"
             click.echo(f"{place}: {one['waiting']} wait, {one['bytes']} bytes, newest {one['newest']}")
-        for sentence in told["imbalances"]:
+        for sentence in metrics["imbalances"]:
             click.echo(sentence)
-    if told["imbalances"]:
+    if metrics["imbalances"]:
         raise SystemExit(1)
 
 

@@ -185,11 +185,11 @@ def apply(
         fail(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
     named = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
-        asked = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
+        source = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
         target = Kubernetes(
             _api(api, service_account), _read(service_account / "namespace"), config_map, workload
         )
-        done, version = run_round(Gateway(asked, named), target, restores=restore)
+        done, version = run_round(Gateway(source, named), target, restores=restore)
     except JobProblem as problem:
         fail(str(problem))
     shown = version or "none"

@@ -33,7 +33,7 @@ def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[st
 @with_client
 def reload(client: OperatorClient, as_json: bool) -> None:
     """
-    Reload the configuration, keys, prices and certificates of the running server.
+    Reload configuration, keys, prices and certificates.
 
     Requests continue meanwhile. If the new configuration has problems, nothing changes, and the command prints
     them and exits with code 2. A secret that cannot be used is reported; the connection that needs it waits.

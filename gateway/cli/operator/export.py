@@ -324,8 +324,8 @@ def _billed_day(
         known = invoices.get((provider, month), [])
         return known[0] if len(known) == 1 else ""
 
-    told = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
-    waiting = sorted(name for name in told if not state_of(name))
+    providers = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
+    waiting = sorted(name for name in providers if not state_of(name))
     if waiting:
         click.echo(f"{day} is not final and was left out for: {', '.join(waiting)}", err=True)
     has_more = any(row["charge"] in _BESIDE for row in billed)

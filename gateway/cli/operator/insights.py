@@ -18,7 +18,7 @@ COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "tit
 
 @click.group()
 def insights() -> None:
-    """List and handle findings about AI spend, such as cost spikes and missing prices."""
+    """List and handle findings about AI spend."""
 
 
 list_command(

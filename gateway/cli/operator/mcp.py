@@ -35,11 +35,11 @@ _on_stdio: Any = with_client(_answer_on_stdio)  # adds the options --data, --con
 @click.pass_context
 def mcp(context: click.Context, /, **given: object) -> None:
     """
-    Run an MCP server for an assistant on standard input and output.
+    Run an MCP server for an assistant.
 
-    Start this command from the assistant's configuration. It needs no key: every user who may open the
-    operator socket may use it. It works with or without a running server and opens no port. It changes
-    nothing unless you enable a tool that writes; see `tollhouse mcp tools`.
+    It uses standard input and output. Start it from the assistant's configuration. It needs no key: every
+    user who may open the operator socket may use it. It works with or without a running server and opens no
+    port. It changes nothing unless you enable a tool that writes; see `tollhouse mcp tools`.
     """
     if context.invoked_subcommand is None:
         _on_stdio(**given)

@@ -55,7 +55,7 @@ def role_named(row: JsonObject) -> dict[str, Any]:
 
 @click.group()
 def operators() -> None:
-    """Add, list, change and remove operator accounts and their sessions."""
+    """Manage operator accounts and their sessions."""
 
 
 @operators.command()
@@ -140,8 +140,8 @@ list_command(
 def _password() -> str:
     """Prompt for a password. An argument would stay in the shell's history and show in the process list."""
     if sys.stdin.isatty():
-        asked: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        return asked
+        password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return password
     return sys.stdin.readline().rstrip("\r\n")
 
 
@@ -215,7 +215,7 @@ def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -
 @click.group("people-names")
 def people_names() -> None:
     """
-    Assign names to people whose e-mail addresses are stored as hashes.
+    Assign names to people behind hashed e-mail addresses.
 
     Only with privacy.emails = "hash". Records keep the hash; the console shows names to people who may see them.
     """

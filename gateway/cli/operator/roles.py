@@ -32,7 +32,7 @@ _where = click.option(
 
 @click.group()
 def roles() -> None:
-    """Create, list, change, preview and delete roles of people."""
+    """Manage roles: what people may do and see."""
 
 
 list_command(

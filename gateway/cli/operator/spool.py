@@ -71,7 +71,7 @@ _REASONS = ("ignored.", "rejected.")
 
 @click.group()
 def spool() -> None:
-    """Show the queue on disk and its routes, and repair what needs a decision."""
+    """Show and repair the queue on disk and its routes."""
 
 
 @spool.command()

@@ -54,7 +54,7 @@ list_command(
 
 @click.group()
 def streams() -> None:
-    """List unit-cost streams, and resolve deliveries that the upstream did not answer."""
+    """List unit-cost streams, and resolve unanswered deliveries."""
 
 
 @streams.command("list")

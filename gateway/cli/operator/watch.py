@@ -128,7 +128,11 @@ def _figures(row: JsonObject) -> list[str]:
 @click.option("--every", type=Seconds(), default="2s", show_default=True, help="Time between two updates.")
 @with_client
 def top(client: OperatorClient, once: bool, every: float) -> None:
-    """Show live rates of each source, the delay of the totals, and every route, until Ctrl-C."""
+    """
+    Show live rates, queues and routes, until Ctrl-C.
+
+    Shows the rate of each source, the delay of the totals, and the state of every route.
+    """
     if every < LEAST_EVERY_S:
         raise click.BadParameter(f"at least {LEAST_EVERY_S} s", param_hint="--every")
     with contextlib.suppress(KeyboardInterrupt):

@@ -271,7 +271,7 @@ class _Run:
                 {"file": file, "place": place, "reason": item.reason, "message": item.message}
             )
         elif self._rejected <= MOST_NAMED:
-            _print(printable(f"{file}, {place}: {item.told}"))
+            _print(printable(f"{file}, {place}: {item.explanation}"))
 
     def _remember(self, mark: bytes) -> None:
         try:

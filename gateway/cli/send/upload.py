@@ -81,7 +81,7 @@ class RejectedItem(NamedTuple):
     message: str
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
     def place(self, body: UploadBody, *, unfolds: bool) -> str:

@@ -96,24 +96,24 @@ class AllocationDefinitions(ToolOutput):
 Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and index of a rule in it
 
 
-async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     kept = asking.shared.require_registry().table(AllocationTable)
-    namespace = _namespace(asked, asking)
+    namespace = _namespace(arguments, asking)
     newest = kept.in_force()
-    if asked.version is not None:
-        chosen = [find_version(asking.services, namespace or DEFAULT, str(asked.version))]
+    if arguments.version is not None:
+        chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
     else:
         chosen = [each for name, each in newest.items() if namespace in (None, name)]
     versions = [*newest.values()]
     if namespace is not None:
         versions = sorted(kept.versions(namespace), key=lambda each: -each.number)
-    shown = list(dict.fromkeys([*chosen, *versions])) if asked.version is not None else versions
+    shown = list(dict.fromkeys([*chosen, *versions])) if arguments.version is not None else versions
     problems: list[str] = []
     defined = [(each, await _definition(each, asking, problems)) for each in chosen]
-    wanted = _wanted(asked, [(version, each) for version, found in defined for each in found.dimensions])
+    wanted = _wanted(arguments, [(version, each) for version, found in defined for each in found.dimensions])
     rules = [(version, each, place) for version, each in wanted for place in range(len(each.rules))]
-    first = opened(asking, NAME, asked, asked.cursor)
-    here = rules[first : first + asked.limit]
+    first = opened(asking, NAME, arguments, arguments.cursor)
+    here = rules[first : first + arguments.limit]
     lines = [_version_line(each, asking) for each in shown[:MOST_VERSIONS]]
 
     def written(count: int) -> ToolAnswer:
@@ -125,25 +125,25 @@ async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolA
             dimension_count=len(wanted),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
-            next_cursor=sealed(asking, NAME, asked, end) if end < len(rules) else None,
+            next_cursor=sealed(asking, NAME, arguments, end) if end < len(rules) else None,
         )
         return ToolAnswer(text=_text(content, problems), content=content, link=page(asking, "/allocation"))
 
     return fit(written, len(here))
 
 
-def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
+def _namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
     """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
-    if asked.namespace is None:
-        return DEFAULT if asked.version is not None else None
+    if arguments.namespace is None:
+        return DEFAULT if arguments.version is not None else None
     known = [each.id for each in asking.shared.require_registry().table(AllocationTable).all()]
-    if asked.namespace in (DEFAULT, DEFAULT_WORD):
+    if arguments.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
-    if asked.namespace not in known:
+    if arguments.namespace not in known:
         names = [DEFAULT_WORD, *known]
-        hint = suggestion(asked.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
-        raise Invalid(f"there is no namespace {clean(asked.namespace)}{hint}")
-    return asked.namespace
+        hint = suggestion(arguments.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
+        raise Invalid(f"there is no namespace {clean(arguments.namespace)}{hint}")
+    return arguments.namespace
 
 
 async def _definition(
@@ -161,16 +161,18 @@ async def _definition(
 
 
 def _wanted(
-    asked: AllocationQuestion, found: Sequence[tuple[DefinitionVersion, Dimension]]
+    arguments: AllocationQuestion, found: Sequence[tuple[DefinitionVersion, Dimension]]
 ) -> list[tuple[DefinitionVersion, Dimension]]:
-    if asked.dimension is None:
+    if arguments.dimension is None:
         return list(found)
-    names = (asked.dimension, f"{PREFIX}{asked.dimension}")
-    chosen = [(version, each) for version, each in found if each.id in names or each.name == asked.dimension]
+    names = (arguments.dimension, f"{PREFIX}{arguments.dimension}")
+    chosen = [
+        (version, each) for version, each in found if each.id in names or each.name == arguments.dimension
+    ]
     if not chosen:
         known = [name for _, each in found for name in (each.id, each.name)]
         raise Invalid(
-            f"no dimension {clean(asked.dimension)} is defined here{suggestion(asked.dimension, known)}"
+            f"no dimension {clean(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
         )
     return chosen
 

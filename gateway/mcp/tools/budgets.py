@@ -66,14 +66,14 @@ class BudgetStates(ToolOutput):
     truncated: bool
 
 
-async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def run(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().books()
     sees = await asking.reads.visible()
     known = [each for each in registry.table(BudgetTable).all() if sees.budget(each)]
-    chosen = known if asked.name is None else [_named(known, asked.name)]
+    chosen = known if arguments.name is None else [_named(known, arguments.name)]
     lines = []
-    for budget in chosen[: asked.limit]:
+    for budget in chosen[: arguments.limit]:
         figures = await books.figures(budget, registry.views.find(budget.view_id))
         shown = await expanded(books, figures, frozenset({CURRENT, FORECAST}))
         lines.append(_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))

@@ -110,49 +110,49 @@ class CostComparison(ToolOutput):
     notes: list[str]
 
 
-async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    if len(set(asked.group_by)) < len(asked.group_by):
+async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
     posed, notes = await question(
         asking,
-        asked.date_range,
-        filters=asked.filters,
-        view=asked.view,
-        group_by=asked.group_by,
-        cost_type=asked.cost_type,
+        arguments.date_range,
+        filters=arguments.filters,
+        view=arguments.view,
+        group_by=arguments.group_by,
+        cost_type=arguments.cost_type,
     )
     now = asking.shared.clock.now()
 
     def baseline(query: CostQuery) -> CostQuery:
-        if asked.baseline is None:
+        if arguments.baseline is None:
             return preceding(query)
-        since, until = bounds(asked.baseline, now)
+        since, until = bounds(arguments.baseline, now)
         return replace(query, since=since, until=until)
 
     answer = await compared(
-        posed, baseline, asking.reads, now=now, top=asked.limit, prices=asking.services.prices
+        posed, baseline, asking.reads, now=now, top=arguments.limit, prices=asking.services.prices
     )
     billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
     if billed is None:
         days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
-        against = {"against": _PREVIOUS if asked.baseline is None else days}
+        against = {"against": _PREVIOUS if arguments.baseline is None else days}
     else:
         notes.append(billed_note(billed))
-        against = {"cost_type": asked.cost_type}  # the console page compares only counted costs
+        against = {"cost_type": arguments.cost_type}  # the console page compares only counted costs
     posed = replace(posed, until=answer.query.until)
     page = _Page(
-        asked=asked,
+        arguments=arguments,
         answer=answer,
         notes=notes,
         now=now,
-        link=costs_page(asking, posed, asked.group_by, against),
+        link=costs_page(asking, posed, arguments.group_by, against),
     )
-    return await asyncio.to_thread(fit, page.written, min(asked.limit, len(answer.found.drivers)))
+    return await asyncio.to_thread(fit, page.written, min(arguments.limit, len(answer.found.drivers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    asked: ComparisonQuestion
+    arguments: ComparisonQuestion
     answer: ComparedAnswer
     notes: Sequence[str]
     now: float
@@ -169,9 +169,9 @@ class _Page:
             baseline_end=baseline.until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            cost_type=self.asked.cost_type,
+            cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
-            group_by=self.asked.group_by,
+            group_by=self.arguments.group_by,
             drivers=[_line(each, self._names(each)) for each in found.drivers[:count]],
             other=_line(together(others, group=()), {}) if others else None,
             total=_line(found.total, {}),
@@ -184,7 +184,7 @@ class _Page:
         return ToolAnswer(text=self._text(content), content=content, link=self.link)
 
     def _names(self, driver: Driver) -> dict[str, str | None]:
-        return dict(zip(self.asked.group_by, map(shown, driver.group), strict=True))
+        return dict(zip(self.arguments.group_by, map(shown, driver.group), strict=True))
 
     def _notes(self) -> Iterator[str]:
         yield from self.notes
@@ -216,7 +216,7 @@ class _Page:
         blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
-            columns = [*map(cell, self.asked.group_by), "cost", "baseline", "change", *PARTS]
+            columns = [*map(cell, self.arguments.group_by), "cost", "baseline", "change", *PARTS]
             blocks.append(table(columns, [_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
             blocks.append(f"{len(content.drivers) - len(lines)} more drivers are in the structured content.")

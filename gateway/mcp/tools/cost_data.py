@@ -144,57 +144,60 @@ class CostData(ToolOutput):
     notes: list[str]
 
 
-async def run(asked: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    if len(set(asked.group_by)) < len(asked.group_by):
+async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
-    is_billed = asked.cost_type in BILLED_TYPES
-    if is_billed and asked.measure != "cost":
-        raise Invalid(f"{asked.cost_type} has only costs; use measure cost, or another cost_type")
-    if asked.missing and not is_billed:
+    is_billed = arguments.cost_type in BILLED_TYPES
+    if is_billed and arguments.measure != "cost":
+        raise Invalid(f"{arguments.cost_type} has only costs; use measure cost, or another cost_type")
+    if arguments.missing and not is_billed:
         raise Invalid(MISSING_IS_OF_BILLS)
-    if (asked.measure == USAGE) != (asked.meter is not None):
+    if (arguments.measure == USAGE) != (arguments.meter is not None):
         raise Invalid(f"measure {USAGE} and meter must be given together")
-    if asked.meter is not None and asked.meter not in METERS:
+    if arguments.meter is not None and arguments.meter not in METERS:
         raise Invalid(f"meter must be one of {', '.join(METERS)}")
     posed, notes = await question(
         asking,
-        asked.date_range,
-        filters=asked.filters,
-        view=asked.view,
-        group_by=asked.group_by,
-        granularity=asked.granularity,
-        cost_type=asked.cost_type,
+        arguments.date_range,
+        filters=arguments.filters,
+        view=arguments.view,
+        group_by=arguments.group_by,
+        granularity=arguments.granularity,
+        cost_type=arguments.cost_type,
     )
-    posed = replace(posed, meter=asked.meter or "", fills=asked.missing is not None)
+    posed = replace(posed, meter=arguments.meter or "", fills=arguments.missing is not None)
     posed.check_span(most=MAX_PERIODS)
-    shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
-    if asked.meter is not None:
+    shows = {
+        "measure": arguments.measure,
+        "bin": "" if arguments.granularity == TOTAL else arguments.granularity,
+    }
+    if arguments.meter is not None:
         shows["measure"] = "cost"  # the console page has no meters
     if is_billed:
-        shows["cost_type"] = asked.cost_type
-    if asked.missing:
-        shows["missing"] = asked.missing
-    first, now = opened(asking, NAME, asked, asked.cursor), asking.shared.clock.now()
+        shows["cost_type"] = arguments.cost_type
+    if arguments.missing:
+        shows["missing"] = arguments.missing
+    first, now = opened(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
     found = await answer(posed, asking.reads, now, states_alone=True)
     if found.billed is not None:
         notes.append(billed_note(found.billed))
-        if asked.missing:
+        if arguments.missing:
             counted = f"{money_text(str(found.billed[COUNTED]))} {CURRENCY_UNIT}"
             notes.append(f"{counted} of it are counted costs, on days without a bill")
     page = _Page(
-        asked=asked,
+        arguments=arguments,
         found=found,
         notes=notes,
         first=first,
         now=now,
-        link=costs_page(asking, posed, asked.group_by, shows),
+        link=costs_page(asking, posed, arguments.group_by, shows),
     )
-    return await asyncio.to_thread(page.answer, lambda seen: sealed(asking, NAME, asked, seen))
+    return await asyncio.to_thread(page.answer, lambda seen: sealed(asking, NAME, arguments, seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    asked: CostDataQuestion
+    arguments: CostDataQuestion
     found: CostAnswer
     notes: Sequence[str]
     first: int
@@ -207,7 +210,7 @@ class _Page:
             self.found.rows,
             key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]),
         )
-        here = rows[self.first : self.first + self.asked.limit]
+        here = rows[self.first : self.first + self.arguments.limit]
         total = _sum(rows)
         return fit(lambda count: self._written(rows, here[:count], total, seal), len(here))
 
@@ -222,12 +225,12 @@ class _Page:
             end=query.until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            measure=self.asked.measure,
+            measure=self.arguments.measure,
             unit=self._unit,
-            cost_type=self.asked.cost_type,
+            cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
-            group_by=self.asked.group_by,
-            granularity=self.asked.granularity,
+            group_by=self.arguments.group_by,
+            granularity=self.arguments.granularity,
             rows=[self._line(row) for row in here],
             other=self._line(_sum(elsewhere), whole=True) if elsewhere else None,
             total=self._line(total, whole=True),
@@ -241,27 +244,27 @@ class _Page:
 
     @property
     def _unit(self) -> str:
-        meter = self.asked.meter
-        return METERS[meter].unit if meter is not None else _UNITS[self.asked.measure]
+        meter = self.arguments.meter
+        return METERS[meter].unit if meter is not None else _UNITS[self.arguments.measure]
 
     def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
-        names = {} if whole else dict(zip(self.asked.group_by, map(shown, row.group), strict=True))
+        names = {} if whole else dict(zip(self.arguments.group_by, map(shown, row.group), strict=True))
         period = None
-        if not whole and self.asked.granularity != TOTAL:
-            period = own_start(self.asked.granularity, row.start.astimezone(UTC)).isoformat()
+        if not whole and self.arguments.granularity != TOTAL:
+            period = own_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,
             group=names,
             value=self._value(row),
-            cost=amount(row, self.asked.cost_type),
+            cost=amount(row, self.arguments.cost_type),
             calls=row.calls,
             tokens=billed_tokens(row),
             unpriced_calls=row.unpriced,
         )
 
     def _value(self, row: CostRow) -> str | None:
-        cost = amount(row, self.asked.cost_type)
-        match self.asked.measure:
+        cost = amount(row, self.arguments.cost_type)
+        match self.arguments.measure:
             case "cost":
                 return cost
             case "calls":
@@ -305,9 +308,7 @@ class _Page:
             + (f"of {content.cost_type}" if query.arranged else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
-            sentence += (
-                f"; {self.asked.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"
-            )
+            sentence += f"; {self.arguments.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"
         if content.estimated_percent is not None and content.cost_type == "real_cost":
             sentence += f"; {content.estimated_percent} % of the cost is estimated"
         parts = [f"{sentence}. As of {content.as_of}.", *content.notes]
@@ -324,9 +325,9 @@ class _Page:
         return "\n\n".join(parts)
 
     def _columns(self) -> list[str]:
-        period = [] if self.asked.granularity == TOTAL else ["period"]
-        measure = self.asked.meter or self.asked.measure
-        return [*period, *map(cell, self.asked.group_by), f"{measure} ({self._unit})", "calls"]
+        period = [] if self.arguments.granularity == TOTAL else ["period"]
+        measure = self.arguments.meter or self.arguments.measure
+        return [*period, *map(cell, self.arguments.group_by), f"{measure} ({self._unit})", "calls"]
 
     def _cells(self, line: CostLine, unit: str) -> list[str]:
         period = [] if line.period is None else [line.period[:16]]

@@ -62,23 +62,23 @@ class DimensionValues(ToolOutput):
     truncated: bool
 
 
-async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    group_by = [asked.dimension]
-    of_bills = {"cost_type": BILLED} if asked.dimension in BILLED_DIMENSIONS else {}
-    posed, _ = await question(asking, asked.date_range, filters={}, group_by=group_by, **of_bills)
+async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    group_by = [arguments.dimension]
+    of_bills = {"cost_type": BILLED} if arguments.dimension in BILLED_DIMENSIONS else {}
+    posed, _ = await question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
     rows = await (await ledger_for(posed, asking.reads)).costs(posed.query)
-    asking.shared.people.check([asked.match or ""])
-    found = await asyncio.to_thread(_found, rows, asking.shared.people.forms(asked.match or ""))
+    asking.shared.people.check([arguments.match or ""])
+    found = await asyncio.to_thread(_found, rows, asking.shared.people.forms(arguments.match or ""))
     hint = ""
-    if asked.match and not found:
-        hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
+    if arguments.match and not found:
+        hint = await asyncio.to_thread(suggestion, arguments.match, [row.group[0] or "" for row in rows])
 
     link = costs_page(asking, posed, group_by, of_bills)
 
     def written(count: int) -> ToolAnswer:
         left_out = len(found) - count
         content = DimensionValues(
-            dimension=asked.dimension,
+            dimension=arguments.dimension,
             start=posed.since.isoformat(),
             end=posed.until.isoformat(),
             zone=ZONE,
@@ -91,7 +91,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
             left_out=left_out,
             truncated=left_out > 0,
         )
-        what = f"{len(found)} values of {cell(asked.dimension)}"
+        what = f"{len(found)} values of {cell(arguments.dimension)}"
         share = (
             ""
             if content.estimated_percent is None
@@ -100,7 +100,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
         parts = [f"{what} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
         shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
         if shown_rows:
-            columns = [cell(asked.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
+            columns = [cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
             parts.append(table(columns, shown_rows[:MAX_TABLE_ROWS]))
         if len(found) > MAX_TABLE_ROWS:
             more = len(found) - MAX_TABLE_ROWS
@@ -110,7 +110,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return await asyncio.to_thread(fit, written, min(asked.limit, len(found)))
+    return await asyncio.to_thread(fit, written, min(arguments.limit, len(found)))
 
 
 def _found(rows: Sequence[CostRow], wanted: Sequence[str]) -> Sequence[CostRow]:

@@ -43,12 +43,12 @@ class DimensionsKnown(ToolOutput):
     truncated: bool
 
 
-async def run(asked: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def run(arguments: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     everything = await meanings(asking)
-    wanted = (asked.filter or "").casefold()
+    wanted = (arguments.filter or "").casefold()
     names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
-    found = await known(asking, names[: asked.limit])
-    hint = suggestion(asked.filter or "", everything) if not names else ""
+    found = await known(asking, names[: arguments.limit])
+    hint = suggestion(arguments.filter or "", everything) if not names else ""
 
     def written(count: int) -> ToolAnswer:
         content = DimensionsKnown(

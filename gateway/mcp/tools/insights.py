@@ -66,31 +66,31 @@ class InsightLines(ToolOutput):
     truncated: bool
 
 
-async def run(asked: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
     sees = await asking.reads.visible()
     found: list[InsightLine] = []
-    if asked.kind != "recommendation":
+    if arguments.kind != "recommendation":
         query = ListQuery(
             sort=SortField("cost_impact", numeric=True),
             order=DESCENDING,
             identity="id",
             limit=MAX_INSIGHTS,
-            filters={"status": tuple(asked.status)},
+            filters={"status": tuple(arguments.status)},
         )
         rows = (await registry.insights.page(query)).rows
         found += [
             _of_insight(each, opened_row(asking, "/insights", each.id)) for each in rows if sees.insight(each)
         ]
-    if asked.kind != "insight":
+    if arguments.kind != "insight":
         kept = await registry.recommendations.all()
         found += [
             _of_recommendation(each, opened_row(asking, "/recommendations", each.id))
             for each in kept
-            if each.is_open and each.status in asked.status and sees.recommendation(each)
+            if each.is_open and each.status in arguments.status and sees.recommendation(each)
         ]
     categories = sorted({each.category for each in found})
-    chosen = [each for each in found if asked.category in (None, each.category)]
+    chosen = [each for each in found if arguments.category in (None, each.category)]
     chosen.sort(key=lambda each: (-Decimal(each.impact), each.id))
     savings = sum((Decimal(each.impact) for each in chosen if each.kind == "recommendation"), Decimal(0))
 
@@ -105,7 +105,7 @@ async def run(asked: InsightsQuestion, asking: Asking[InstallationServices]) -> 
         )
         return ToolAnswer(text=_text(content), content=content, link=page(asking, "/insights"))
 
-    return fit(written, min(asked.limit, len(chosen)))
+    return fit(written, min(arguments.limit, len(chosen)))
 
 
 def _of_insight(insight: Insight, page: str) -> InsightLine:
@@ -196,9 +196,11 @@ class LoggedInsight(ToolOutput):
     status: str
 
 
-async def log(asked: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def log(arguments: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
     draft = Draft(
-        title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category)
+        title=clean(arguments.title),
+        description=clean_text(arguments.text),
+        category=clean(arguments.category),
     )
     kept = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
     content = LoggedInsight(

@@ -228,9 +228,9 @@ class OrgContextSet(ToolOutput):
     set_by: str | None
 
 
-async def set_notes(asked: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def set_notes(arguments: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
     table = asking.shared.require_registry().org_context
-    kept = await table.set(clean_text(asked.text), actor=asking.actor)
+    kept = await table.set(clean_text(arguments.text), actor=asking.actor)
     content = OrgContextSet(
         text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by
     )

@@ -98,15 +98,15 @@ class PlanCostsOfMonth(ToolOutput):
     truncated: bool
 
 
-async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    check_one_of("currency", asked.currency, DECIMALS)
+async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    check_one_of("currency", arguments.currency, DECIMALS)
     now = asking.shared.clock.now()
     question = PlanQuestion(
         ledger=asking.ledger,
         whole=asking.whole_ledger,
         registry=asking.shared.require_registry(),
-        month=month_of(asked.month, now),
-        currency=asked.currency,
+        month=month_of(arguments.month, now),
+        currency=arguments.currency,
         now=now,
         most=asking.shared.answers().max_rows,
     )
@@ -119,7 +119,7 @@ async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAn
 
     def largest_first() -> ToolAnswer:
         found.rows = ordered(found.rows, key=lambda row: -float(row.paid))
-        return fit(written, asked.limit)
+        return fit(written, arguments.limit)
 
     return await asyncio.to_thread(largest_first)
 

@@ -108,21 +108,30 @@ class Recommendations(ToolOutput):
     truncated: bool
 
 
-async def run(asked: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     kept = await asking.shared.require_registry().recommendations.all()
     sees = await asking.reads.visible()
     found = [
-        each for each in kept if each.is_open and each.status in asked.status and sees.recommendation(each)
+        each
+        for each in kept
+        if each.is_open and each.status in arguments.status and sees.recommendation(each)
     ]
-    filters = asking.shared.people.asked(asked.filters)
-    await _check(asked.filters, asking, found)
+    filters = asking.shared.people.asked(arguments.filters)
+    await _check(arguments.filters, asking, found)
     types = sorted({each.saving.type for each in found})
-    chosen = [each for each in found if asked.type in (None, each.saving.type) and _is_about(each, filters)]
+    chosen = [
+        each for each in found if arguments.type in (None, each.saving.type) and _is_about(each, filters)
+    ]
     chosen.sort(key=lambda each: (-Decimal(each.saving.monthly_savings), each.id))
     total = sum((Decimal(each.saving.monthly_savings) for each in chosen), Decimal(0))
-    shown: Mapping[str, Sequence[str]] = {"status": asked.status, "type": [asked.type] if asked.type else []}
-    link = page(asking, "/recommendations", {**shown, **asked.filters})
-    lines = [_line(each, opened_row(asking, "/recommendations", each.id)) for each in chosen[: asked.limit]]
+    shown: Mapping[str, Sequence[str]] = {
+        "status": arguments.status,
+        "type": [arguments.type] if arguments.type else [],
+    }
+    link = page(asking, "/recommendations", {**shown, **arguments.filters})
+    lines = [
+        _line(each, opened_row(asking, "/recommendations", each.id)) for each in chosen[: arguments.limit]
+    ]
 
     def written(count: int) -> ToolAnswer:
         content = Recommendations(

@@ -95,10 +95,12 @@ class ReconciledMonths(ToolOutput):
     truncated: bool
 
 
-async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     reconciler = asking.services.require_reconciler()
-    month = CalendarMonth.at(asking.shared.clock.now()) if asked.month is None else _month(asked.month)
-    wanted = None if asked.provider is None else providers.canonical(asked.provider)
+    month = (
+        CalendarMonth.at(asking.shared.clock.now()) if arguments.month is None else _month(arguments.month)
+    )
+    wanted = None if arguments.provider is None else providers.canonical(arguments.provider)
     try:
         found = await reconciler.reconcile(month)
     except CardUnreadable as error:
@@ -114,15 +116,15 @@ async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> T
     chosen = [each for each in found.providers if wanted in (None, each.provider)]
     chosen.sort(key=lambda each: (-abs(each.total.difference), each.provider))
 
-    link = page(asking, "/reconciliation", {"month": [found.month.name], "by": [asked.by]})
+    link = page(asking, "/reconciliation", {"month": [found.month.name], "by": [arguments.by]})
 
     def written(count: int) -> ToolAnswer:
-        shown = [_provider(each, asked.by, count) for each in chosen[:MOST_PROVIDERS]]
+        shown = [_provider(each, arguments.by, count) for each in chosen[:MOST_PROVIDERS]]
         content = ReconciledMonths(
             month=found.month.name,
             zone=ZONE,
             currency=CURRENCY_UNIT,
-            by=asked.by,
+            by=arguments.by,
             providers=shown,
             provider_count=len(chosen),
             without_statement=money.text(sum(found.without.values())),
@@ -130,7 +132,7 @@ async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> T
         )
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return await asyncio.to_thread(fit, written, asked.limit)
+    return await asyncio.to_thread(fit, written, arguments.limit)
 
 
 def _month(text: str) -> CalendarMonth:

@@ -57,15 +57,15 @@ class Reference(ToolOutput):
     words: list[Explained]
 
 
-async def run(asked: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    if asked.reference_type == "dimensions":
+async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+    if arguments.reference_type == "dimensions":
         of_bills = {name: f"{what} (only for billed costs)" for name, what in BILLED_DIMENSIONS.items()}
         meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
-        meant = _WORDS[asked.reference_type](asking)
+        meant = _WORDS[arguments.reference_type](asking)
     words = [Explained(name=name, meaning=what) for name, what in meant.items()]
-    text = table([asked.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
-    return ToolAnswer(text=text, content=Reference(reference_type=asked.reference_type, words=words))
+    text = table([arguments.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
+    return ToolAnswer(text=text, content=Reference(reference_type=arguments.reference_type, words=words))
 
 
 def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:

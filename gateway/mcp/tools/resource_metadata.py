@@ -287,10 +287,10 @@ class ResourceMetadata(ToolOutput):
     next_cursor: str | None
 
 
-async def run(asked: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
+async def run(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
     now = moment(asking.shared.clock.now())
-    if asked.kind is None:
-        if asked.match or asked.filters or asked.id:
+    if arguments.kind is None:
+        if arguments.match or arguments.filters or arguments.id:
             raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")
         counts = {kind: len(await rows(asking.services)) for kind, rows in KINDS.items()}
         content = ResourceMetadata(
@@ -304,19 +304,21 @@ async def run(asked: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAn
             next_cursor=None,
         )
         return ToolAnswer(text=_counts_text(content), content=content, link=page(asking, "/devices"))
-    known = await KINDS[asked.kind](asking.services)
-    costs = await costs_of(asking, asked.kind)
-    first = opened(asking, NAME, asked, asked.cursor)
+    known = await KINDS[arguments.kind](asking.services)
+    costs = await costs_of(asking, arguments.kind)
+    first = opened(asking, NAME, arguments, arguments.cursor)
     tags = [name for name in asking.ledger.own_dimensions() if name.startswith(TAG)]
-    link = page(asking, _PAGES[asked.kind]) if asked.kind in _PAGES else ""
+    link = page(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
     people = asking.shared.people
-    shown = _Page(asked=asked, first=first, now=now, link=link, tags=tags, people=people)
-    return await asyncio.to_thread(shown.answer, known, costs, lambda seen: sealed(asking, NAME, asked, seen))
+    shown = _Page(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
+    return await asyncio.to_thread(
+        shown.answer, known, costs, lambda seen: sealed(asking, NAME, arguments, seen)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    asked: ResourceQuestion
+    arguments: ResourceQuestion
     first: int
     now: str
     link: str
@@ -326,18 +328,18 @@ class _Page:
     def answer(
         self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        found = [_costed(each, costs) for each in _chosen(self.asked, known, self.people)]
-        found = ordered(found, key=_SORTS[self.asked.sort])
-        here = found[self.first : self.first + self.asked.limit]
+        found = [_costed(each, costs) for each in _chosen(self.arguments, known, self.people)]
+        found = ordered(found, key=_SORTS[self.arguments.sort])
+        here = found[self.first : self.first + self.arguments.limit]
         return fit(lambda count: self._written(found, here[:count], seal), len(here))
 
     def _written(
         self, found: Sequence[ResourceRow], here: Sequence[ResourceRow], seal: Callable[[int], str]
     ) -> ToolAnswer:
         end = self.first + len(here)
-        is_one = self.asked.id is not None
+        is_one = self.arguments.id is not None
         content = ResourceMetadata(
-            counts={self.asked.kind or "": len(found)},
+            counts={self.arguments.kind or "": len(found)},
             rows=[_line(each, most_tags=len(each.tags) if is_one else MOST_TAGS) for each in here],
             total=len(found),
             facets={name: _facet(name, found) for name in _FACETS},
@@ -349,19 +351,19 @@ class _Page:
             truncated=end < len(found),
             next_cursor=seal(end) if end < len(found) else None,
         )
-        return ToolAnswer(text=_text(content, self.asked), content=content, link=self.link)
+        return ToolAnswer(text=_text(content, self.arguments), content=content, link=self.link)
 
 
-def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
+def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
     """Return the matching rows. Raises Invalid for an unknown filter, or a value that no row has."""
-    if asked.id is not None:
-        found = [each for each in known if each.id == asked.id]
+    if arguments.id is not None:
+        found = [each for each in known if each.id == arguments.id]
         if not found:
-            hint = suggestion(asked.id, [each.id for each in known])
-            raise Invalid(f"there is no {asked.kind} {clean(asked.id)}{hint}")
+            hint = suggestion(arguments.id, [each.id for each in known])
+            raise Invalid(f"there is no {arguments.kind} {clean(arguments.id)}{hint}")
         return found
     passing = list(known)
-    for name, values in asked.filters.items():
+    for name, values in arguments.filters.items():
         plain = name.removeprefix("!")
         if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
             names = ", ".join(_FIELDS)
@@ -371,15 +373,15 @@ def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow], people: Peopl
         for value in values:
             if value and there.isdisjoint(people.forms(value)):
                 raise Invalid(
-                    f"no {asked.kind} has the {clean(plain)} {clean(value)}{suggestion(value, there)}"
+                    f"no {arguments.kind} has the {clean(plain)} {clean(value)}{suggestion(value, there)}"
                 )
         wanted_values = people.matched({plain: values})[plain]
         passing = [each for each in passing if (each.value(plain) in wanted_values) != name.startswith("!")]
-    wanted = (asked.match or "").casefold()
+    wanted = (arguments.match or "").casefold()
     passing = [each for each in passing if wanted in f"{each.id}\n{each.name}".casefold()]
     if wanted and not passing:
         near = suggestion(wanted, [word for each in known for word in (each.id, each.name)])
-        raise Invalid(f"no {asked.kind} contains {clean(asked.match or '')}{near}")
+        raise Invalid(f"no {arguments.kind} contains {clean(arguments.match or '')}{near}")
     return passing
 
 
@@ -441,13 +443,13 @@ def _cells(line: ResourceLine) -> list[str]:
     return [*map(cell, names), line.last_seen or "-", money_text(line.cost_30d)]
 
 
-def _text(content: ResourceMetadata, asked: ResourceQuestion) -> str:
+def _text(content: ResourceMetadata, arguments: ResourceQuestion) -> str:
     parts = [
-        f"{content.total:,} rows of kind {asked.kind}; costs are of the last {DAYS} days. As of "
+        f"{content.total:,} rows of kind {arguments.kind}; costs are of the last {DAYS} days. As of "
         f"{content.as_of}."
     ]
-    if asked.kind not in COSTED_BY:
-        parts.append(f"Calls do not name a {asked.kind}, so its costs are unknown.")
+    if arguments.kind not in COSTED_BY:
+        parts.append(f"Calls do not name a {arguments.kind}, so its costs are unknown.")
     rows = [_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
     if rows:
         parts.append(

@@ -59,7 +59,7 @@ class RealizedSavings(ToolOutput):
     truncated: bool
 
 
-async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     kept = await asking.shared.require_registry().recommendations.all()
     sees = await asking.reads.visible()
     addressed = [
@@ -68,12 +68,12 @@ async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> T
         if each.status == ADDRESSED and sees.recommendation(each)
     ]
     types = sorted({each.saving.type for each in addressed})
-    lines = [_line(each) for each in addressed if asked.type in (None, each.saving.type)]
+    lines = [_line(each) for each in addressed if arguments.type in (None, each.saving.type)]
     lines.sort(key=lambda line: (-Decimal(line.realized or 0), line.id))
     realized = sum((Decimal(line.realized or 0) for line in lines), Decimal(0))
     promised = sum((Decimal(line.promised or 0) for line in lines), Decimal(0))
 
-    shown = {"status": [ADDRESSED], "type": [asked.type] if asked.type else []}
+    shown = {"status": [ADDRESSED], "type": [arguments.type] if arguments.type else []}
 
     def written(count: int) -> ToolAnswer:
         content = RealizedSavings(
@@ -87,7 +87,7 @@ async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> T
         )
         return ToolAnswer(text=_text(content), content=content, link=page(asking, "/recommendations", shown))
 
-    return fit(written, min(asked.limit, len(lines)))
+    return fit(written, min(arguments.limit, len(lines)))
 
 
 def _line(each: Recommendation) -> SavingLine:

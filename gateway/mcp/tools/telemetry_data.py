@@ -69,21 +69,23 @@ class TelemetryData(ToolOutput):
     next_cursor: str | None
 
 
-async def run(asked: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+async def run(arguments: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     reader = asking.services.streams
     now = asking.shared.clock.now()
-    stream = _named(await reader.streams(), asked.stream)
-    unknown = next((name for name in asked.dimensions if name not in (stream.keys or ())), None)
+    stream = _named(await reader.streams(), arguments.stream)
+    unknown = next((name for name in arguments.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:
         known = [clean(key) for key in stream.keys or ()]
         names = ", ".join(known) or "it has none"
         raise Invalid(f"the stream has no dimension {clean(unknown)}{suggestion(unknown, known)}: {names}")
-    since, until = bounds(asked.date_range, now)
-    part = TotalsPart(since=_nanoseconds(since), until=_nanoseconds(until), dimensions=asked.dimensions)
-    first = opened(asking, NAME, asked, asked.cursor)
+    since, until = bounds(arguments.date_range, now)
+    part = TotalsPart(since=_nanoseconds(since), until=_nanoseconds(until), dimensions=arguments.dimensions)
+    first = opened(asking, NAME, arguments, arguments.cursor)
     totals = await reader.totals(stream.name)
-    page = _Page(asked=asked, stream=stream, span=(since, until), first=first, now=now)
-    return await asyncio.to_thread(page.answer, totals, part, lambda seen: sealed(asking, NAME, asked, seen))
+    page = _Page(arguments=arguments, stream=stream, span=(since, until), first=first, now=now)
+    return await asyncio.to_thread(
+        page.answer, totals, part, lambda seen: sealed(asking, NAME, arguments, seen)
+    )
 
 
 def _named(streams: Sequence[Stream], name: str) -> Stream:
@@ -102,7 +104,7 @@ def _nanoseconds(when: datetime) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    asked: TelemetryQuestion
+    arguments: TelemetryQuestion
     stream: Stream
     span: Span
     first: int
@@ -113,7 +115,7 @@ class _Page:
         found = ordered(
             filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
         )
-        here = found[self.first : self.first + self.asked.limit]
+        here = found[self.first : self.first + self.arguments.limit]
         total = _sum(found)
         return fit(lambda count: self._written(len(found), total, here[:count], seal), len(here))
 

@@ -38,18 +38,18 @@ class Streams(ToolOutput):
     truncated: bool
 
 
-async def run(asked: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+async def run(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
-    wanted = (asked.match or "").casefold()
+    wanted = (arguments.match or "").casefold()
     found = [stream for stream in streams if wanted in stream.name.casefold()]
-    hint = suggestion(asked.match or "", [stream.name for stream in streams]) if not found else ""
+    hint = suggestion(arguments.match or "", [stream.name for stream in streams]) if not found else ""
 
     def written(count: int) -> ToolAnswer:
         lines = [_line(stream) for stream in found[:count]]
         content = Streams(streams=lines, stream_count=len(found), truncated=count < len(found))
         return ToolAnswer(text=_text(content, hint), content=content, link=page(asking, "/streams"))
 
-    return fit(written, min(asked.limit, len(found)))
+    return fit(written, min(arguments.limit, len(found)))
 
 
 def _line(stream: Stream) -> StreamLine:

@@ -24,7 +24,11 @@ CLOSED_COLUMNS = (
 
 @click.group()
 def billed() -> None:
-    """Record provider invoices, and close months of provider bills so that they no longer change."""
+    """
+    Record invoices, and close months of provider bills.
+
+    A closed month no longer changes.
+    """
 
 
 @billed.group()

@@ -26,9 +26,9 @@ bucket = click.option(
 @click.group()
 def connections() -> None:
     """
-    Manage billing connections, to which programs upload billing files.
+    Manage billing connections and their files.
 
-    Files for an unknown connection are refused.
+    Programs upload billing files to a connection. Files for an unknown connection are refused.
     """
 
 

@@ -14,7 +14,7 @@ from gateway.cli.output import JsonObject, show_fields
 
 @click.group()
 def ledger() -> None:
-    """Show, recount or recalculate the totals from which reports are made."""
+    """Show, recount or recalculate the totals behind reports."""
 
 
 def _show(payload: JsonObject) -> None:

@@ -17,7 +17,7 @@ CHANNEL_COLUMNS = ("name", "type", "origin", "state", "waiting", "sent", "failed
 
 @click.group()
 def notifications() -> None:
-    """List, test and retry notifications, and manage the channels that send them."""
+    """Manage notifications and the channels that send them."""
 
 
 list_command(

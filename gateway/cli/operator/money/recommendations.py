@@ -23,7 +23,7 @@ COMMENT_COLUMNS = ("id", "author", "created", "message")
 
 @click.group()
 def recommendations() -> None:
-    """List and handle possible savings, such as unused caches and expensive models."""
+    """List and handle possible savings."""
 
 
 list_command(

@@ -26,7 +26,7 @@ _CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
 
 @click.group()
 def reconcile() -> None:
-    """Compare provider bills with counted costs, and explain each difference."""
+    """Compare provider bills with counted costs."""
 
 
 list_command(
@@ -161,17 +161,17 @@ def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> 
 @with_client
 def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
     """
-    Compare provider bills with counted costs. Only days with final bills are compared.
+    Compare provider bills with counted costs, and explain each difference.
 
-    In every row, billed = counted + volume + rate + other + own. volume: tokens that only one side has.
-    rate: different prices. other: charges that are not for tokens. own: counted costs that differ from
-    tokens at list prices.
+    Only days with final bills are compared. In every row, billed = counted + volume + rate + other + own.
+    volume: tokens that only one side has. rate: different prices. other: charges that are not for tokens.
+    own: counted costs that differ from tokens at list prices.
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]
     if form == "csv":
-        told = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
-        warn_of_lacking(told.get(WHOLE_SINCE))
+        headers = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
+        warn_of_lacking(headers.get(WHOLE_SINCE))
         return
     payload = client.request("GET", "/reconciliation", query=query)
     if form == "json":

@@ -228,9 +228,10 @@ _MOST_DECIMALS = 6  # enough for a table; --json and --csv have every digit
 @with_client
 def report(client: OperatorClient, form: str | None, **given: Any) -> None:
     """
-    Report AI costs by team, user, model and other dimensions. Groups by model by default.
+    Report AI costs by team, user, model and more.
 
-    Costs are in US dollars: the reported cost where the source stated one, otherwise an estimate from list prices.
+    Groups by model by default. Costs are in US dollars: the reported cost where the source stated one,
+    otherwise an estimate from list prices.
     """
     given["csv"] = form == "csv"
     given["of plans"] = given["cost_type"] in PLAN_TYPES
@@ -279,9 +280,9 @@ def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) 
     query += [("by", name) for name in given["by"] or (MODEL_FAMILY,)]
     query += [(name, each) for name in ("where", "show") for each in given[name]]
     if form == "csv":
-        told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
-        warn_of_lacking(told.get(WHOLE_SINCE))
-        warn_of_cut(told.get(CUT_PERIODS))
+        headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
+        warn_of_lacking(headers.get(WHOLE_SINCE))
+        warn_of_cut(headers.get(CUT_PERIODS))
         return
     is_change = given["against"] is not None
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
@@ -324,15 +325,15 @@ def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
 
 
 def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
-    asked = payload["report"]
-    warn_of_lacking(asked["whole_since"])
-    warn_of_cut(", ".join(asked["cut_periods"]))
-    warn_of_unconverted(asked["unconverted"], asked["currency"])
+    summary = payload["report"]
+    warn_of_lacking(summary["whole_since"])
+    warn_of_cut(", ".join(summary["cut_periods"]))
+    warn_of_unconverted(summary["unconverted"], summary["currency"])
     warn_of_open_days(payload["billed"])
-    _show(payload, _not_empty(payload["rows"], shown) if shown else asked["show"])
-    if asked["truncated"]:
+    _show(payload, _not_empty(payload["rows"], shown) if shown else summary["show"])
+    if summary["truncated"]:
         click.echo(
-            f"showing the largest of {asked['row_count']:,} groups; all others are summed as {OTHER}. "
+            f"showing the largest of {summary['row_count']:,} groups; all others are summed as {OTHER}. "
             "--csv prints all",
             err=True,
         )
@@ -350,25 +351,25 @@ def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str
 
 def _show(payload: JsonObject, shown: Sequence[str]) -> None:
     rows = payload["rows"]
-    asked = payload["report"]
-    names = columns(asked)
+    summary = payload["report"]
+    names = columns(summary)
     ordered = rows
-    if "period" not in names and "cost" in asked["show"]:
+    if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     places = _decimals([*rows, payload["total"]], shown)
-    currency = asked["currency"]
+    currency = summary["currency"]
     lines = [_line(row, names, shown, places, currency) for row in ordered]
     if len(rows) > 1:
         total = _line(payload["total"], names, shown, places, currency)
         lines.append(total | {names[0]: "total"} if names else total)
-    beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
-    show_table(lines, (*names, *shown, *beside), _titles(asked))
+    beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
+    show_table(lines, (*names, *shown, *beside), _titles(summary))
 
 
-def _titles(asked: JsonObject) -> Mapping[str, str]:
+def _titles(summary: JsonObject) -> Mapping[str, str]:
     """Return the titles of columns. A family is titled "model" unless the table also has the variants."""
-    short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in asked["by"]}
-    return {**asked["names"], **short}
+    short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in summary["by"]}
+    return {**summary["names"], **short}
 
 
 def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:
@@ -385,21 +386,21 @@ def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:
 
 
 def _show_change(payload: JsonObject) -> None:
-    asked = payload["comparison"]
+    summary = payload["comparison"]
     total = payload["total"]
-    warn_of_lacking(asked["whole_since"])
+    warn_of_lacking(summary["whole_since"])
     warn_of_open_days(payload["billed"])
-    before = asked["against"]
-    click.echo(f"{asked['from']} to {asked['to']}, against {before['from']} to {before['to']}")
-    click.echo(printable(asked["sentence"]))
-    names = asked["by"]
+    before = summary["against"]
+    click.echo(f"{summary['from']} to {summary['to']}, against {before['from']} to {before['to']}")
+    click.echo(printable(summary["sentence"]))
+    names = summary["by"]
     lines = [
         {name: row[name] for name in names}
         | {"cost": _amount(row["cost"]), "against": _amount(row["against"]["cost"])}
         | {name: f"{Decimal(row[name]):+,.4f}" for name in ("change", *PARTS)}
         for row in (*payload["rows"], total | dict.fromkeys(names, "total"))
     ]
-    show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(asked))
+    show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(summary))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of both periods have no known cost and count as 0", err=True)
@@ -421,10 +422,10 @@ def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
 
 def warn_of_open_days(billed: JsonObject | None) -> None:
     if billed:
-        told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
+        day_counts = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
         filled = billed.get("counted")
         of_open = "have no billed costs" if filled is None else f"use counted costs: {filled} in total"
-        click.echo(f"days with bills: {told}; days without a final bill {of_open}", err=True)
+        click.echo(f"days with bills: {day_counts}; days without a final bill {of_open}", err=True)
 
 
 def warn_of_cut(periods: str | None) -> None:
@@ -569,16 +570,17 @@ def _show_as_if(client: OperatorClient, given: Mapping[str, Any], *, as_json: bo
         for row in rows
     ]
     show_table(lines, (*names, "calls", "cost", "as_if", "saves"))
-    told = answer["what_if"]
+    estimate = answer["what_if"]
     click.echo(
-        f"{_money(told['saves_a_month'])} per month at this rate. {' '.join(told['assumptions'])}", err=True
+        f"{_money(estimate['saves_a_month'])} per month at this rate. {' '.join(estimate['assumptions'])}",
+        err=True,
     )
     if Decimal(answer["total"]["unchanged"]):
         click.echo(
             f"{_money(answer['total']['unchanged'])} has no list price now and stays unchanged", err=True
         )
-    if Decimal(told["left_out"]):
-        click.echo(f"{_money(told['left_out'])} in small groups is left out", err=True)
+    if Decimal(estimate["left_out"]):
+        click.echo(f"{_money(estimate['left_out'])} in small groups is left out", err=True)
 
 
 def _money(text: str) -> str:

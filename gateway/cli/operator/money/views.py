@@ -51,7 +51,7 @@ _OPTIONS = (
 
 @click.group()
 def views() -> None:
-    """Create, list, change and delete views, which are saved filters over AI costs."""
+    """Manage views, which are saved filters over AI costs."""
 
 
 list_command(
