@@ -180,21 +180,21 @@ class SteadyClock:
 
     def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
-        told = median(self._witnesses)
+        agreed_offset = median(self._witnesses)
         # any call is better evidence than a clock that was never set
         needed = WITNESSES if self._was_set else 1
-        if sum(abs(each - told) <= NEAR_S for each in self._witnesses) < needed:
+        if sum(abs(each - agreed_offset) <= NEAR_S for each in self._witnesses) < needed:
             return
-        if abs(wall - timer - told) <= NEAR_S:
+        if abs(wall - timer - agreed_offset) <= NEAR_S:
             self._hold_back(timer)
             self._believe(timer, wall, "arriving calls agree with it")
-        elif not self._was_set and abs(told - self._offset) > self._step_limit_s:
+        elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
                 extra={"action": "clock_of_calls"},
             )
             self._hold_back(timer)
-            self._offset = told
+            self._offset = agreed_offset
 
     def accept(self) -> float:
         """Accept the wall clock for an operator. Return the seconds by which the used time changed."""

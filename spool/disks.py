@@ -154,10 +154,10 @@ def explains(error: BaseException, directory: Path, *, was_full: bool = False) -
 
     `was_full`: the disk was full before the failed operation began, even if there is space now.
     """
-    of_the_disk = any(
+    is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
     )
-    return says_full(error) or (of_the_disk and (was_full or is_full(directory)))
+    return says_full(error) or (is_disk_error and (was_full or is_full(directory)))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -295,8 +295,8 @@ def _model(record: Inference) -> str:
 
 def _by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     step = end_time // STEP_NS
-    told = digest(3, own, call, step)
-    return tuple([(told, digest(3, other, call, step + shift)) for shift in (0, -1, 1)])
+    own_name = digest(3, own, call, step)
+    return tuple([(own_name, digest(3, other, call, step + shift)) for shift in (0, -1, 1)])
 
 
 def of_span(trace_id: str, span_id: str) -> bytes:

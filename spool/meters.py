@@ -161,9 +161,9 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
     kept = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
-        told = [name for name in parts if name in kept]
-        if told and sum(millionths(kept[name]) for name in told) > _whole(record, kept, whole):
-            for name in told:
+        present = [name for name in parts if name in kept]
+        if present and sum(millionths(kept[name]) for name in present) > _whole(record, kept, whole):
+            for name in present:
                 del kept[name]
     for name in list(kept):
         meter = METERS[name]
@@ -190,5 +190,5 @@ def _is_within(name: str, quantity: Quantity) -> bool:
 
 def keep_fitting(record: Inference) -> int:
     """Remove the record's meters that do not fit. Return how many of them were not 0."""
-    told, record.meters = record.meters, fitting(record, record.meters)
-    return sum(1 for name, quantity in told.items() if name not in record.meters and millionths(quantity))
+    before, record.meters = record.meters, fitting(record, record.meters)
+    return sum(1 for name, quantity in before.items() if name not in record.meters and millionths(quantity))

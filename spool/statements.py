@@ -286,8 +286,10 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
     for row in statement.rows:
         if not statement.start <= row.start < statement.end:
             edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
-            told = {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
-            row = msgspec.structs.replace(row, **edges, **told)
+            corrected_time = (
+                {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
+            )
+            row = msgspec.structs.replace(row, **edges, **corrected_time)
         found[day_of(row.start)].append(row)
     return found
 

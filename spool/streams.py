@@ -415,7 +415,7 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
     Return the bytes to free by stream, largest streams of a key first, for keys that nearly use up their share.
     """
     held, total = _held(sizes)
-    wanted: dict[str, int] = {}
+    bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
@@ -424,9 +424,9 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda one: -one.bytes):
             if size.created_by == key and excess > 0:
-                wanted[size.name] = min(excess, size.bytes)
+                bytes_by_stream[size.name] = min(excess, size.bytes)
                 excess -= size.bytes
-    return wanted
+    return bytes_by_stream
 
 
 def _held(sizes: Sequence[StreamSize]) -> tuple[Counter[str], int]:

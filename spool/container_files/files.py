@@ -162,13 +162,13 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
     """Make files on disk without a row wait again, and delete the bytes of files that are finished."""
     gone = []
     for id, head in (await kept.contents.heads()).items():
-        row, told = await kept.rows.find(id), file_of(head)
+        row, restored = await kept.rows.find(id), file_of(head)
         if row is not None and row.kept:
             continue
         if row is not None and not row.is_missing:
             gone.append(id)
             continue
-        if told is None or told.id != id:
+        if restored is None or restored.id != id:
             _log.error(
                 "a container file has no row, and its head is unreadable",
                 extra={"action": "container_file_unknown", "id": id},
@@ -178,13 +178,13 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             size, sum = await _measured(kept.contents.read(id))
         except FileNotFoundError:  # another process deleted it meanwhile
             continue
-        name = sum if told.kind == REMOTE_WRITE else told.reference
-        same = row or (await kept.rows.named(told.kind, told.identity, [name])).get(name)
+        name = sum if restored.kind == REMOTE_WRITE else restored.reference
+        same = row or (await kept.rows.named(restored.kind, restored.identity, [name])).get(name)
         if same is not None and same.id != id:
             gone.append(id)
             continue
         facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
-        file = replace(row or told, reference=name, state=UPLOADED, asked=False, **facts)
+        file = replace(row or restored, reference=name, state=UPLOADED, asked=False, **facts)
         with suppress(ContainerFileMoved):  # another process is writing the row
             await kept.write([(row, file)])
     await kept.contents.remove(gone)
@@ -255,14 +255,14 @@ class ContainerFiles:
         if before is None:
             before = self._new(FILE, identity, file.reference, by)
         if before.is_missing or before.state == ABANDONED:
-            told: dict[str, Any] = {
+            facts: dict[str, Any] = {
                 "announced_size": file.size,
                 "announced_sha256": file.sha256,
                 "key": by.key,
             }
-            told |= {"shipper": by.shipper, "agent_version": by.agent_version, "untold": False}
+            facts |= {"shipper": by.shipper, "agent_version": by.agent_version, "untold": False}
             state = before.state if before.asked else ANNOUNCED
-            return replace(before, state=state, **told)
+            return replace(before, state=state, **facts)
         return before
 
     async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | RepeatedUpload:
@@ -354,10 +354,10 @@ class ContainerFiles:
         """
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, list(reasons))
-            mine = [file for file in found.values() if file.key == by.key and file.is_missing]
-            abandoned = [(file, self._abandoned(file, reasons[file.reference])) for file in mine]
+            missing = [file for file in found.values() if file.key == by.key and file.is_missing]
+            abandoned = [(file, self._abandoned(file, reasons[file.reference])) for file in missing]
             await self._kept.write(abandoned, expects=by.expects)
-        return len(mine)
+        return len(missing)
 
     def _abandoned(self, file: ContainerFile, reason: str) -> ContainerFile:
         state = file.state if file.state == DELIVERED else ABANDONED

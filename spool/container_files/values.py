@@ -194,11 +194,11 @@ def head_of(file: ContainerFile) -> bytes:
 def file_of(head: bytes) -> ContainerFile | None:
     """Restore a row from a head, without the facts about the bytes. Return None if the head is invalid."""
     try:
-        told = json.loads(head)
-        at = float(told.pop("announced_at"))
+        facts = json.loads(head)
+        at = float(facts.pop("announced_at"))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = set(_NAMES) - {"announced_at"}
-    if set(told) != texts or not all(isinstance(value, str) for value in told.values()):
+    if set(facts) != texts or not all(isinstance(value, str) for value in facts.values()):
         return None
-    return ContainerFile(**told, announced_at=at)
+    return ContainerFile(**facts, announced_at=at)

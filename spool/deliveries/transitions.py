@@ -98,8 +98,8 @@ def take(delivery: StoredDelivery) -> RouteChange:
     change = (
         interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
     )
-    taken = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
-    return RouteChange(route=delivery.route, changed=taken, counts=change.counts)
+    sending = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
+    return RouteChange(route=delivery.route, changed=sending, counts=change.counts)
 
 
 # -- deliveries that were sent -------------------------------------------------------------------------------

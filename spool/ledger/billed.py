@@ -150,7 +150,7 @@ def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
 
 def row_of(day: BilledDay) -> dict[str, object]:
     """Return the stored columns of a day."""
-    told = {
+    details = {
         "reasons": _in_text(day.reasons),
         "accrued": _in_text(day.accrued),
         "foreign": dict(sorted(day.foreign.items())),
@@ -164,17 +164,20 @@ def row_of(day: BilledDay) -> dict[str, object]:
         "read_at": day.read_at,
         "made_at": day.made_at,
         "revision": day.revision,
-        "told": json.dumps(told),
+        "told": json.dumps(details),
     }
 
 
 def day_of(row: dict[str, Any]) -> BilledDay:
     """Return the day that a stored row describes."""
-    told = json.loads(row.pop("told"))
+    details = json.loads(row.pop("told"))
     reasons, accrued = (
-        {name: money.units(text) for name, text in told.get(of, {}).items()} for of in ("reasons", "accrued")
+        {name: money.units(text) for name, text in details.get(of, {}).items()}
+        for of in ("reasons", "accrued")
     )
-    return BilledDay(day=row.pop("start"), **row, reasons=reasons, accrued=accrued, foreign=told["foreign"])
+    return BilledDay(
+        day=row.pop("start"), **row, reasons=reasons, accrued=accrued, foreign=details["foreign"]
+    )
 
 
 def _in_text(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -460,24 +460,24 @@ class LedgerMender:
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
-        told = {one.place: one for one in compared.told()}
-        short = [place for place, one in told.items() if one.kept > one.counted]
-        wanted = sorted({*short, *(compared.suspects if compared.lacks else ())})
-        mended = {place for place in wanted if await self._is_replaced(compared, place)}
-        gained = sum(one.missing_calls for place, one in told.items() if place in mended)
-        left = [one for place, one in told.items() if place not in mended]
+        differing = {one.place: one for one in compared.told()}
+        short = [place for place, one in differing.items() if one.kept > one.counted]
+        to_recount = sorted({*short, *(compared.suspects if compared.lacks else ())})
+        recounted = {place for place in to_recount if await self._is_replaced(compared, place)}
+        gained = sum(one.missing_calls for place, one in differing.items() if place in recounted)
+        left = [one for place, one in differing.items() if place not in recounted]
         missed = await self.ledger.settle(
             compared,
             gained=gained,
-            is_mended=len(mended) == len(wanted),
+            is_mended=len(recounted) == len(to_recount),
             left=len(left),
             now=int(self.clock.now()),
         )
-        if mended:
+        if recounted:
             _log.warning(
                 "%d hours and days of the totals were counted again, which added %d missing calls. "
                 "%d record numbers had been left out, and %d still are",
-                len(mended),
+                len(recounted),
                 gained,
                 compared.missed,
                 missed,

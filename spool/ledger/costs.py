@@ -125,21 +125,21 @@ def _totals(
         from spool.ledger.billed import with_own_dimensions
 
         query = with_own_dimensions(query)
-    asked = list(periods(query))
+    time_ranges = list(periods(query))
     has_charges = False
     if query.arranged:
         from spool.ledger.billed import check_days, whole_days_of
 
-        moments = instants(asked)
+        moments = instants(time_ranges)
         check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        found = of_billed_days(rows, query, asked, whole_days_of)
+        found = of_billed_days(rows, query, time_ranges, whole_days_of)
     else:
         state = state_of(rows)
-        found = divided(rows, query, asked, state)
+        found = divided(rows, query, time_ranges, state)
         has_charges = bool(state["charged"])
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
-    totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
+    totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
     # each text once, because an engine makes new strings for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
@@ -427,7 +427,7 @@ def _instant(when: datetime) -> float:
 def largest_groups(
     rows: LedgerRows,
     query: CostQuery,
-    asked: Iterable[tuple[datetime, datetime]],
+    time_ranges: Iterable[tuple[datetime, datetime]],
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
@@ -436,25 +436,25 @@ def largest_groups(
     Returns an empty set if that requires reading all groups, or if all groups would be in the result. Raises
     what `costs` raises.
     """
-    periods = list(asked)
+    periods = list(time_ranges)
     if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:
         return set()
-    wanted = query.top or 0
-    if not rows.has_more_groups(query, wanted + 1):
+    top = query.top or 0
+    if not rows.has_more_groups(query, top + 1):
         return set()
     spans = [(each.width, each.low, each.high, each.rollup) for each in divided(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    count, found = rows.largest(spans, query, wanted + ALIKE)
+    count, found = rows.largest(spans, query, top + ALIKE)
     if limit is not None:
         limit.check_rows(count)
         limit.check_time()
-    if count <= wanted + 1:
+    if count <= top + 1:
         return set()
-    last = found[max(wanted - 1, 0)][1]
+    last = found[max(top - 1, 0)][1]
     least = last - 2 * (WRONG + WRONG_OF * abs(last))
     near = {group for group, cost in found if cost >= least}
-    return near if len(near) < wanted + ALIKE else set()
+    return near if len(near) < top + ALIKE else set()
 
 
 def _is_plain(query: CostQuery) -> bool:
@@ -539,18 +539,18 @@ def _is_divided(query: CostQuery) -> bool:
 def largest(
     rows: LedgerRows,
     query: CostQuery,
-    asked: Iterable[tuple[datetime, datetime]],
+    time_ranges: Iterable[tuple[datetime, datetime]],
     limit: QuestionLimit | None,
     ask: Ask[T],
 ) -> Totals[T]:
     """
-    Return the totals of the groups that are largest over the whole time, `asked`, and of all others as one.
+    Return the totals of the groups that are largest over the whole time, `time_ranges`, and of all others as one.
 
     Only the measure that decides the order is read for the other groups, if anything. If the query wants no
     further measure, these sums are the result.
     """
     whole = replace(query, granularity=TOTAL)
-    near = largest_groups(rows, whole, asked, limit)
+    near = largest_groups(rows, whole, time_ranges, limit)
     kept = near
     if not near or len(near) != query.top:
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))

@@ -522,7 +522,7 @@ class Ledger:
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the sums of several queries, as `costs` does, all at one moment."""
-        asked = []
+        prepared = []
         limit, now = limit_of_question(), self._clock.now()
         for query in queries:
             if self.people is not None and (query.include or query.exclude):
@@ -534,7 +534,7 @@ class Ledger:
                 query = with_running_day(query, now)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
-            asked.append(replace(query, derived=known))
+            prepared.append(replace(query, derived=known))
 
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(each is self._derived.get(name) for name, each in query.derived.items()):
@@ -542,7 +542,7 @@ class Ledger:
             # not cached, because a dimension of the query is defined only for it
             return costs(rows, query, limit, self.rates)
 
-        return await self._read(lambda rows: [answer(rows, each) for each in asked])
+        return await self._read(lambda rows: [answer(rows, each) for each in prepared])
 
     @cached_property
     def _remembered(self) -> RememberedCosts:
@@ -656,10 +656,10 @@ class Ledger:
     async def values(self, dimension: str | Derived) -> Sequence[str]:
         """Return the first 1,000 known values of a dimension. Raises ValueError if it does not exist."""
         if isinstance(dimension, Derived):
-            asked: str | Derived = dimension
-        elif (asked := self._derived.get(dimension, dimension)) is dimension:
+            resolved: str | Derived = dimension
+        elif (resolved := self._derived.get(dimension, dimension)) is dimension:
             check_dimension(dimension)
-        return await self._read(lambda rows: rows.values(asked, MOST_VALUES))
+        return await self._read(lambda rows: rows.values(resolved, MOST_VALUES))
 
     async def tag_values(self) -> Sequence[TagValues]:
         """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""

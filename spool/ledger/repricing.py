@@ -88,7 +88,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.starts(width, since):
-            gone, new, moved = [], [], []
+            removed, new, moved_meters = [], [], []
             meters = rows.meters(width, start)
             for number, dimensions, measures in rows.priceable(width, start):
                 total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
@@ -104,17 +104,17 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 before, after = before + old, after + measures[_ESTIMATED]
                 if dimensions.cost_source == "none":
                     dimensions = dimensions._replace(cost_source="estimated")
-                gone.append((start, number))
+                removed.append((start, number))
                 place = placement.number(rows, width, start, dimensions)
                 new.append((start, place, measures))
                 if number in meters:
-                    moved.append((start, place, meters[number]))
+                    moved_meters.append((start, place, meters[number]))
             # Remove all sums before adding any, because an unpriced sum may be merged into a sum that was
             # priced again as well.
-            rows.remove(width, gone)
+            rows.remove(width, removed)
             rows.add(width, new)
-            if moved:
-                rows.add_meters(width, moved)
+            if moved_meters:
+                rows.add_meters(width, moved_meters)
             changed += len(new)
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
 

@@ -83,16 +83,16 @@ class SlicedLedger:
         """Return values as `Ledger.values` does, but only of calls in the slice."""
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
-        asked, inside = self._derived.get(dimension), self._membership
-        if asked is None:
+        derived, inside = self._derived.get(dimension), self._membership
+        if derived is None:
             check_dimension(dimension)
-        own = (dimension,) if asked is None else asked.sources
+        own = (dimension,) if derived is None else derived.sources
 
         def value(values: tuple[str, ...]) -> str:
-            mine, rest = values[: len(own)], values[len(own) :]
+            own_values, rest = values[: len(own)], values[len(own) :]
             if not inside.value(rest):
                 return ""
-            return mine[0] if asked is None else asked.value(mine)
+            return own_values[0] if derived is None else derived.value(own_values)
 
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
 

@@ -304,9 +304,9 @@ class HourlySums:
             for values, found in rows.items():
                 yield hour, Dimensions._make(values), found
 
-    def _add_meters(self, hour: int, key: _Values, told: Mapping[str, int | str]) -> None:
+    def _add_meters(self, hour: int, key: _Values, quantities: Mapping[str, int | str]) -> None:
         found = self.meters.setdefault(hour, {}).setdefault(key, {})
-        for name, quantity in told.items():
+        for name, quantity in quantities.items():
             if units := millionths(quantity):
                 found[name] = found.get(name, 0) + units
 

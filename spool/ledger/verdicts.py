@@ -97,8 +97,8 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
     places = token_places(metric.name, metric.token_type)
-    told = tuple(amount if place in places else None for place in _PLACES)
-    tokens: Tokens = (told[0], told[1], told[2], told[3], told[4], None)
+    amounts = tuple(amount if place in places else None for place in _PLACES)
+    tokens: Tokens = (amounts[0], amounts[1], amounts[2], amounts[3], amounts[4], None)
     return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
 
 

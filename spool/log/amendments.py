@@ -175,20 +175,20 @@ def _counts_more(first: Inference, later: Inference) -> bool:
     Return True if the later report states every token count of the first and more, so that its estimate is better.
     """
     return (
-        _told(first) < _told(later)
+        _stated_counts(first) < _stated_counts(later)
         and not _contradict(first, later, TOKENS)
         and not _meters_differ(first, later)
     )
 
 
-def _told(report: Inference) -> set[str]:
+def _stated_counts(report: Inference) -> set[str]:
     """Return the counts that a report states, without parts of 0, because they cost nothing."""
-    told = {
+    names = {
         name
         for name in TOKENS
         if (count := getattr(report, name)) is not None and (count or name not in PARTS)
     }
-    return told.union(report.meters) if report.meters else told
+    return names.union(report.meters) if report.meters else names
 
 
 def disagree(first: Inference, later: Inference) -> bool:

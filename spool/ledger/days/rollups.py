@@ -69,16 +69,16 @@ class Division:
 
     def of_days(self, low: int, high: int) -> Iterator[Span]:
         """Divide whole days. The last day may be cut where it has no sums."""
-        begun, taken = low, (0, 0)
+        run_start, current = low, (0, 0)
         at = low
         while at < high:
             found = self._found(at, high)
-            if found != taken and begun < at:
-                yield taken[0], begun, at, taken[1]
-                begun = at
-            taken = found
+            if found != current and run_start < at:
+                yield current[0], run_start, at, current[1]
+                run_start = at
+            current = found
             at += found[0]
-        yield taken[0], begun, high, taken[1]
+        yield current[0], run_start, high, current[1]
 
     def _found(self, at: int, high: int) -> tuple[int, int]:
         """
@@ -153,10 +153,10 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
 
 def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
     """Make one missing rollup. Return False if none is missing."""
-    wanted = missing(rows, daily, now)
-    if wanted is None:
+    next_rollup = missing(rows, daily, now)
+    if next_rollup is None:
         return False
-    number, width, start = wanted
+    number, width, start = next_rollup
     rows.make_rollup(number, dimensions_of(number), width, start)
     return True
 

@@ -81,7 +81,7 @@ class SpanQuestion:
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
-def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
+def questions(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
     """
     Yield the reads for all periods, in order. `spans` divides a period into the sums that cover it.
 
@@ -89,7 +89,7 @@ def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Itera
     need 336 statements.
     """
     open_run: SpanQuestion | None = None
-    for start, end in asked:
+    for start, end in time_ranges:
         for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
             is_one_sum = high - low == width and begin(width, low) == low
             kind = (width, rollup, low)
@@ -108,34 +108,37 @@ def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Itera
 
 
 def divided(
-    rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], state: Mapping[str, int]
+    rows: LedgerRows,
+    query: CostQuery,
+    time_ranges: Sequence[tuple[datetime, datetime]],
+    state: Mapping[str, int],
 ) -> Iterator[SpanQuestion]:
     """
     Divide the periods of a query into the fewest sums that cover them. `state` is the state of the rows.
 
     Raises NotKept if a period begins or ends within the smallest sum that is stored there.
     """
-    moments = instants(asked)
+    moments = instants(time_ranges)
     check(rows, state["hourly"], moments)
     spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
         spans = _with_rollups(rows, query, low, high, spans)
-    return questions(asked, spans)
+    return questions(time_ranges, spans)
 
 
 def of_billed_days(
-    rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], spans: Spans
+    rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
     """
     Divide the periods of a query about billed costs into the fewest sums. `spans` yields the whole days
     of a period.
     """
-    moments = instants(asked)
+    moments = instants(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
         spans = _with_rollups(rows, query, low, high, spans)
-    return questions(asked, spans)
+    return questions(time_ranges, spans)
 
 
 def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
@@ -145,9 +148,9 @@ def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans
     return partial(rolled, division=Division(rows, query, low, high, longest=longest), spans=spans)
 
 
-def instants(asked: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
+def instants(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
     """Return the distinct start and end times of periods. Most periods begin where the one before ends."""
-    return list(dict.fromkeys(moment.timestamp() for period in asked for moment in period))
+    return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 
 def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:

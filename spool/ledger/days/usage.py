@@ -90,8 +90,8 @@ def _summed(
         for number, measures in rows.token_sums(width, start, dearest=dearest):
             before = summed.get(number)
             summed[number] = measures if before is None else list(map(add, before, measures))
-        for number, told in rows.meters(width, start).items():
-            meters.setdefault(number, Counter()).update(told)
+        for number, quantities in rows.meters(width, start).items():
+            meters.setdefault(number, Counter()).update(quantities)
     return summed, meters
 
 

@@ -50,7 +50,7 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        self._told: set[bytes] = set()  # names that no further report may join after the present one
+        self._used_names: set[bytes] = set()  # names that no further report may join after the present one
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
@@ -62,9 +62,9 @@ class KnownCalls:
         """
         Return the place of a call that its other side reported, unless this side has already reported it.
         """
-        self._told.clear()
-        for place, told in self._other_sides(links, hours):
-            self._told.update(told)
+        self._used_names.clear()
+        for place, pair_names in self._other_sides(links, hours):
+            self._used_names.update(pair_names)
             return place
         return None
 
@@ -191,9 +191,9 @@ class KnownCalls:
         topic, number = duplicates.place_of(place)
         # for a new record, all its names were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        names = (identity.id, *identity.names, *sorted(self._told))
+        names = (identity.id, *identity.names, *sorted(self._used_names))
         more = [name for name in names if self.note(name, place, hour, known_in)]
-        self._told.clear()
+        self._used_names.clear()
         if more and self.may_amend(topic, number):  # a start loads these names from the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
@@ -280,8 +280,8 @@ class KnownCalls:
                 self._terms.bridged_late += 1
                 self._observe(books.BRIDGED_LATE, record)
                 return place
-        for _, told in others:
-            self._told.update(told)
+        for _, pair_names in others:
+            self._used_names.update(pair_names)
         return first
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
@@ -307,10 +307,10 @@ class KnownCalls:
             found = self.place(other, hours)
             if found is None:
                 continue
-            told = [of_derived(name, "told") for name in (own, other)] if _is_step(own, links) else []
-            if all(self.place(name, hours) is None for name in told):
+            pair_names = [of_derived(name, "told") for name in (own, other)] if _is_step(own, links) else []
+            if all(self.place(name, hours) is None for name in pair_names):
                 sides.add(own)
-                yield found, told
+                yield found, pair_names
 
     def _is_call(self, place: int) -> bool:
         """Return True if the record at a place is a call that counts."""
@@ -343,15 +343,15 @@ class KnownCalls:
 
         With `is_final`, the cost of the report replaces the known cost.
         """
-        told = _with_final_cost(known, record) if is_final else known
-        if disagree(told, record):
+        effective = _with_final_cost(known, record) if is_final else known
+        if disagree(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
             self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
-        fields = missing(told, record)
+        fields = missing(effective, record)
         if fields:
-            self._estimate_anew(told, fields)
-        if told is not known:
+            self._estimate_anew(effective, fields)
+        if effective is not known:
             fields |= {"cost": record.cost, "cost_source": "reported"} | (
                 {"charges": {}} if known.charges else {}
             )
