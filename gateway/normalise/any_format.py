@@ -1,4 +1,4 @@
-"""A body of any format (OTLP or a gateway's) to records, for receivers, files and workers."""
+"""Conversion of a body in any format (OTLP or a gateway's) to records, for receivers, files and workers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Gateway formats to records, one module per format. Nothing here waits, and no prompt leaves a decoder."""
+"""
+Conversion of gateway formats to records, with one module per format. Nothing here waits, and no prompt
+leaves a decoder.
+"""

@@ -1,7 +1,7 @@
 """
-Calls without related spans in their request. Reading and booking such a call is one step.
+Calls without related spans in their request. For such a call, reading and booking are one step.
 
-The result must equal what `SpanReader` gives, so a form is used only if both agree.
+The result must equal that of `SpanReader`. A form is used only if both agree.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class CallAlone(msgspec.Struct, frozen=True):
         outcome.add(record, identity, device=self.device)
 
     def book_all(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> None:
-        """Book spans with these rows of the module, with the same result as `book` for each."""
+        """Book spans from their rows of the compiled module, with the same result as `book` for each."""
         if len(rows) < _FEW or not self.booked_together(outcome, rows):
             for row in rows:
                 self.book(outcome, row[_FIRST:], row[2])

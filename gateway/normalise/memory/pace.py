@@ -1,5 +1,6 @@
 """
-When the memory looks at requests and learns kinds, so that it costs little where it gains nothing.
+The decision when to look at requests and when to learn kinds, so that the memory costs little where
+it gains nothing.
 
 The module also holds samples of spans, without their content, that wait to be learned.
 """
@@ -21,28 +22,19 @@ _UNRESTED, _RESTED = 16, 4
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPace:
-    """
-    Settings of the pace.
+    """Settings of the memory's pace."""
 
-    `least_known`: smallest known part of a request's spans; below it the rules read the whole request.
-    `most_skipped`: most requests of one kind to skip after one with too few known spans. `least_seen` and
-    `least_share`: number of spans of a kind, and their share of all spans since the first one, before the
-    kind is learned. `first_kinds`: kinds to learn at any pace. `spans_a_kind`: spans per further kind.
-    `most_in_turn`: most kinds due at once. `look_share` and `free_looks`: share of all spans, and a fixed
-    number, that may be looked up in vain. `most_rested`: most requests, of any sender, passed unseen in a row
-    while no lookup succeeds.
-    """
-
+    # Smallest known part of a request's spans. Below it, the rules read the whole request.
     least_known: float = 0.8
-    most_skipped: int = 127
-    least_seen: int = 8
-    least_share: float = 0.0005
-    first_kinds: int = 256
-    spans_a_kind: int = 4000
-    most_in_turn: int = 4
-    look_share: float = 0.005
-    free_looks: int = 6000
-    most_rested: int = 15
+    most_skipped: int = 127  # most requests of one kind to skip after a request with too few known spans
+    least_seen: int = 8  # spans of a kind before it is learned
+    least_share: float = 0.0005  # their share of all spans since the first one
+    first_kinds: int = 256  # kinds to learn at any pace
+    spans_a_kind: int = 4000  # spans that must arrive for each further kind
+    most_in_turn: int = 4  # most kinds that may be due at once
+    look_share: float = 0.005  # share of all spans that may be looked up in vain
+    free_looks: int = 6000  # spans that may be looked up in vain in addition
+    most_rested: int = 15  # most requests passed unseen in a row while no lookup succeeds
 
 
 AT_ONCE: Final = MemoryPace(

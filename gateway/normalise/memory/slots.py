@@ -19,7 +19,7 @@ from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
-# Odd numbers: the letters before the first `-` or `_` are part of the class.
+# If the number is odd, the letters before the first `-` or `_` are part of the text's class.
 TEXTS: Final = {"request_id": 7, "session": 8, "user": 10}
 FIRST_TEXT: Final = 7
 # Rules search for these parts, so a span with one of them in a text is read by the rules.

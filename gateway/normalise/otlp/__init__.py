@@ -1,4 +1,4 @@
-"""OTLP requests to records, for receivers, files and workers."""
+"""Conversion of OTLP requests to records, for receivers, files and workers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Log records that are AI calls, to inference records.
+Conversion of log records that are AI calls to inference records.
 
 If a product logs each call twice, the two records are paired at the end of the payload.
 """

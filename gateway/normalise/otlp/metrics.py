@@ -1,5 +1,6 @@
 """
-Token and cost metrics to records. Delta points become records at once. Cumulative points go to the log unchanged.
+Conversion of token and cost metrics to records. Delta points become records at once. Cumulative points go to
+the log unchanged.
 
 Only families that products declare are counted, and only monotonic sums and histogram sums with a known
 temporality. Each series has a key. The log computes the increase of a cumulative point since the previous point.

@@ -1,6 +1,6 @@
 """
-Bodies to raw items. The first bytes show whether a body is one document, an array or lines. The content type
-is never used.
+Splitting of bodies into raw items. The first bytes show whether a body is one document, an array or lines.
+The content type is never used.
 
 An item stays undecoded, so that a bad item is rejected without its neighbours. Invalid JSON that Python
 senders write is cleaned, only in the affected item and without losing a digit. No call of a parser reads more

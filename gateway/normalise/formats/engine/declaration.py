@@ -152,11 +152,13 @@ def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
     if getattr(record, "meters", None):
-        why["meters"] = origins.get("meters", f"next to {origins.get('input_tokens', 'the counts')}, by kind")
+        why["meters"] = origins.get(
+            "meters", f"details next to {origins.get('input_tokens', 'the counts')}, by kind"
+        )
     if getattr(record, "cache_write_1h_tokens", None) is not None:
         why.setdefault(
             "cache_write_1h_tokens",
-            f"next to {origins['cache_write_tokens']}, by lifetime of the cache write",
+            f"details next to {origins['cache_write_tokens']}, by lifetime of the cache write",
         )
     return why
 

@@ -1,5 +1,5 @@
 """
-OTLP/JSON to the plain items of `model`, piece by piece.
+Decoder for OTLP/JSON. It yields the plain items of `model` piece by piece.
 
 Ids are hexadecimal in OTLP/JSON, unlike in protobuf's own JSON form. An unreadable item or a span with a bad
 id is rejected without its neighbours. A log record with a bad id is accepted without the id. A body that is

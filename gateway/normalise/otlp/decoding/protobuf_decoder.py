@@ -1,5 +1,5 @@
 """
-OTLP/protobuf to the plain items of `model`, piece by piece.
+Decoder for OTLP/protobuf. It yields the plain items of `model` piece by piece.
 
 A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
 hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected without

@@ -1,5 +1,5 @@
 """
-Spans of one payload to inference records, for every dialect.
+Conversion of the spans of one payload to inference records, for every dialect.
 
 Each span is read once, on arrival. Duplicates of one call and inherited values are resolved after the last
 span of a trace.
