@@ -97,7 +97,9 @@ def _duration(where: str, value: object) -> None:
 
 def _patterns(where: str, value: object) -> None:
     is_list = isinstance(value, list) and len(value) <= _MOST_PATTERNS
-    if not is_list or not all(isinstance(each, str) and 0 < len(each) <= _LONGEST for each in _items(value)):
+    if not is_list or not all(
+        isinstance(pattern, str) and 0 < len(pattern) <= _LONGEST for pattern in _items(value)
+    ):
         raise Invalid(
             f"{where} must be a list of at most {_MOST_PATTERNS} texts of at most {_LONGEST} characters"
         )

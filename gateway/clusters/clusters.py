@@ -77,23 +77,25 @@ class Clusters:
 
     def unapplied(self) -> Sequence[UnappliedConfig]:
         """Return the enabled clusters that do not run their wanted configuration."""
-        found = []
+        unapplied = []
         for cluster in self.table.all():
             run = self.run_config(cluster)
             state = state_of(version_of(cluster.config), run)
             if cluster.enabled and state not in (NONE, APPLIED):
-                said = run.since if run is not None and state != PENDING else 0.0
+                reported_at = run.since if run is not None and state != PENDING else 0.0
                 problem = run.failed if run is not None and state == FAILED else ""
-                since = max(said, cluster.updated_at or cluster.first_seen)
-                found.append(UnappliedConfig(cluster=cluster, state=state, since=since, problem=problem))
-        return found
+                since = max(reported_at, cluster.updated_at or cluster.first_seen)
+                unapplied.append(UnappliedConfig(cluster=cluster, state=state, since=since, problem=problem))
+        return unapplied
 
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Store the configuration that a cluster's agent runs. Do nothing while the registry is damaged."""
         if self._configs is not None:
             wanted = version_of(cluster.config)
-            there = [each.id for each in self.table.all()]
-            await self._configs.report(cluster.id, applied=applied, failed=failed, wanted=wanted, there=there)
+            cluster_ids = [known_cluster.id for known_cluster in self.table.all()]
+            await self._configs.report(
+                cluster.id, applied=applied, failed=failed, wanted=wanted, there=cluster_ids
+            )
 
     def last_seen(self, cluster: Cluster) -> float:
         """Return the time at which the cluster or its device last sent data."""
@@ -130,10 +132,13 @@ class Clusters:
         if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
             return
         reported = _reported(device)
-        known = self.table.find(reported.id)
-        if known is not None and (known.device, known.agent_version) == (device.id, device.agent_version):
+        cluster = self.table.find(reported.id)
+        if cluster is not None and (cluster.device, cluster.agent_version) == (
+            device.id,
+            device.agent_version,
+        ):
             return
-        if known is not None and not self._may_report(known, device, bearer):
+        if cluster is not None and not self._may_report(cluster, device, bearer):
             return
         await self._note(reported, bearer)
 
@@ -143,10 +148,10 @@ class Clusters:
 
         If the row cannot be written, the data is still accepted.
         """
-        known = self.table.named(account, region, name)
-        if known is not None and not known.enabled:
+        cluster = self.table.named(account, region, name)
+        if cluster is not None and not cluster.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster is disabled; an operator can enable it")
-        if known is None or elapsed_s(known.last_seen, self._clock.now()) >= HEARD_EVERY_S:
+        if cluster is None or elapsed_s(cluster.last_seen, self._clock.now()) >= HEARD_EVERY_S:
             await self._note(ReportedCluster(account=account, region=region, name=name), bearer)
 
     async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:
@@ -164,8 +169,8 @@ class Clusters:
 
         If the device that reports now has used its own key, another device can take over only with its own key.
         """
-        before = self._device_of(cluster)
-        if before is None or before.id == device.id or not before.key_used:
+        reporting = self._device_of(cluster)
+        if reporting is None or reporting.id == device.id or not reporting.key_used:
             return True
         return bearer.is_gateway or bearer.device == device.id
 

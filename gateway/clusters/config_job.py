@@ -52,11 +52,11 @@ class FoundConfig:
         every wanted one.
         """
         try:
-            found = json.loads(self.text or "{}")
+            config = json.loads(self.text or "{}")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return version_of(found)
+            config = None
+        if isinstance(config, dict):
+            return version_of(config)
         return sha256(self.text.encode()).hexdigest()[:16]
 
     @property
@@ -96,22 +96,22 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
     If another program or person changed the ConfigMap, that is reported. The change stays until the wanted
     version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
-    found = target.read()
-    given = source.ask(applied=found.running or NONE)
-    if given.version == found.running:
-        return SAME, found.running
-    if not found.is_own and found.written == given.version and not restores:
-        return DRIFT, found.running
+    in_cluster = target.read()
+    wanted = source.ask(applied=in_cluster.running or NONE)
+    if wanted.version == in_cluster.running:
+        return SAME, in_cluster.running
+    if not in_cluster.is_own and in_cluster.written == wanted.version and not restores:
+        return DRIFT, in_cluster.running
     try:
-        if found.content != given.version:
-            target.write(given)
-        if found.has_workload:
-            target.restart(given.version)
+        if in_cluster.content != wanted.version:
+            target.write(wanted)
+        if in_cluster.has_workload:
+            target.restart(wanted.version)
     except JobProblem as problem:
-        source.ask(applied=found.running or NONE, failed=_line(str(problem)))
+        source.ask(applied=in_cluster.running or NONE, failed=_line(str(problem)))
         raise
-    source.ask(applied=given.version or NONE)
-    return WRITTEN, given.version
+    source.ask(applied=wanted.version or NONE)
+    return WRITTEN, wanted.version
 
 
 def _line(text: str) -> str:

@@ -70,11 +70,11 @@ class DeviceAssignment:
         if bearer.device is None:
             await self._meet(sorted(name for name in names if name is not None), bearer)
         verdicts = {name: self._verdict(name, bearer) for name in names}
-        claims, gone = 0, []
-        for place, (record, name, forwarded) in enumerate(_named(outcome, bearer)):
+        claims, revoked_positions = 0, []
+        for position, (record, name, forwarded) in enumerate(_named(outcome, bearer)):
             verdict = verdicts[name]
             if verdict.revoked:
-                gone.append(place)
+                revoked_positions.append(position)
             elif verdict.claimed and name is not None:
                 claims += 1
                 record.device = verdict.device
@@ -83,8 +83,8 @@ class DeviceAssignment:
                 record.device = verdict.device
         if claims:
             self._count_claims(claims)
-        if gone:
-            _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
+        if revoked_positions:
+            _reject(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
         _ignore_checks(outcome)
         if bearer.device is not None and not bearer.may_chain:
             _take_as_reports(outcome, bearer.device)
@@ -100,18 +100,18 @@ class DeviceAssignment:
         """
         Return the labels of an enrolled device. Its user is one of them, unless a label names another user.
         """
-        known = self._table.find(device) if device is not None else None
-        if known is None:
+        enrolled = self._table.find(device) if device is not None else None
+        if enrolled is None:
             return NO_LABELS
-        return {"user": known.user, **known.all_labels} if known.user else known.all_labels
+        return {"user": enrolled.user, **enrolled.all_labels} if enrolled.user else enrolled.all_labels
 
     async def _meet(self, names: list[str], bearer: Bearer) -> None:
         if (
             bearer.named is not None
-            and (known := self._table.find(bearer.named))
-            and _is_revoked(known, bearer)
+            and (named_device := self._table.find(bearer.named))
+            and _is_revoked(named_device, bearer)
         ):
-            raise self._lifecycle.refused(known, bearer)
+            raise self._lifecycle.refused(named_device, bearer)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.first_contact(name, bearer)
@@ -119,31 +119,31 @@ class DeviceAssignment:
     def _verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
         if bearer.device is not None:
             return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
-        known = self._table.find(name) if name is not None else None
-        if known is None:
+        device = self._table.find(name) if name is not None else None
+        if device is None:
             return _Verdict(None)
-        if _is_revoked(known, bearer):
-            self._lifecycle.refused(known, bearer)
+        if _is_revoked(device, bearer):
+            self._lifecycle.refused(device, bearer)
             return _Verdict(None, revoked=True)
-        if known.has_key:
+        if device.has_key:
             return _Verdict(None, claimed=True)
-        return _Verdict(known.id if known.state in (ENROLLED, REVOKED) else None)
+        return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
     def _hear(self, devices: Iterator[str | None], bearer: Bearer) -> None:
         for id in {id for id in devices if id is not None}:
-            known = self._table.find(id)
-            if known is not None:
-                self._lifecycle.heard(known, bearer)
+            device = self._table.find(id)
+            if device is not None:
+                self._lifecycle.heard(device, bearer)
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
     """Yield records, then points, with the device that each names and whether another Tollhouse named it."""
-    for place, record in enumerate(outcome.records):
-        forwarded = place in outcome.forwarded
-        name = record.device if forwarded else outcome.named.get(place)
+    for position, record in enumerate(outcome.records):
+        forwarded = position in outcome.forwarded
+        name = record.device if forwarded else outcome.named.get(position)
         yield record, _usable(name) or bearer.named, forwarded
-    for place, point in enumerate(outcome.points):
-        yield point.template, _usable(outcome.named_points.get(place)) or bearer.named, False
+    for position, point in enumerate(outcome.points):
+        yield point.template, _usable(outcome.named_points.get(position)) or bearer.named, False
 
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
@@ -157,9 +157,9 @@ def _is_revoked(device: Device, bearer: Bearer) -> bool:
 def _taking_back(outcome: Outcome) -> set[int]:
     """Return the positions of records that lower a sum, which no report of a device does."""
     return {
-        place
-        for place in outcome.forwarded
-        if isinstance(record := outcome.records[place], UsageMetric) and str(record.value).startswith("-")
+        position
+        for position in outcome.forwarded
+        if isinstance(record := outcome.records[position], UsageMetric) and str(record.value).startswith("-")
     }
 
 
@@ -171,17 +171,17 @@ def _take_as_reports(outcome: Outcome, device: str) -> None:
     another sender's call. The gateway prices the calls. Costs that the device reports count only if
     `server.chain_keys` lists its key.
     """
-    for place in outcome.forwarded:
-        record = outcome.records[place]
+    for position in outcome.forwarded:
+        record = outcome.records[position]
         stated = identity.stated_by(record) if isinstance(record, Inference) else None
-        known = stated or Identity(identity.of_derived(record.id, f"device {device}"))
-        record.id, outcome.identities[place] = known.id, known
+        record_identity = stated or Identity(identity.of_derived(record.id, f"device {device}"))
+        record.id, outcome.identities[position] = record_identity.id, record_identity
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
             record.charges, record.cost_source = {}, "none"
     # the device's Tollhouse has already decided which counters repeat calls
     outcome.forwarded = {
-        place for place in outcome.forwarded if not isinstance(outcome.records[place], Inference)
+        position for position in outcome.forwarded if not isinstance(outcome.records[position], Inference)
     }
 
 
@@ -198,7 +198,7 @@ def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
 
 def _ignore_checks(outcome: Outcome) -> None:
     """Count forwarded check calls as ignored and remove them. They have passed all other rules."""
-    checks = {place for place in outcome.forwarded if outcome.records[place].id == identity.CHECK_ID}
+    checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
         _remove(outcome, checks)
         outcome.ignored[CHECK] += len(checks)
@@ -207,22 +207,28 @@ def _ignore_checks(outcome: Outcome) -> None:
 def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
     """Turn items into rejects, by their position among records and points."""
     _remove(outcome, gone)
-    for place in sorted(gone):
-        outcome.reject(place, reason, f"record {place}: {why}")
+    for position in sorted(gone):
+        outcome.reject(position, reason, f"record {position}: {why}")
 
 
 def _remove(outcome: Outcome, gone: set[int]) -> None:
     """Remove items, by their position among records and points."""
     records = len(outcome.records)
-    kept = [place for place in range(records) if place not in gone]
-    moved = {before: now for now, before in enumerate(kept)}
-    outcome.records = [outcome.records[place] for place in kept]
-    outcome.identities = [outcome.identities[place] for place in kept]
-    outcome.forwarded = {moved[place] for place in outcome.forwarded if place in moved}
-    outcome.named = {moved[place]: name for place, name in outcome.named.items() if place in moved}
-    of_points = [place for place in range(len(outcome.points)) if place + records not in gone]
-    outcome.points = [outcome.points[place] for place in of_points]
-    named = outcome.named_points
-    outcome.named_points = {now: named[before] for now, before in enumerate(of_points) if before in named}
+    kept_records = [position for position in range(records) if position not in gone]
+    new_position = {old_position: now for now, old_position in enumerate(kept_records)}
+    outcome.records = [outcome.records[position] for position in kept_records]
+    outcome.identities = [outcome.identities[position] for position in kept_records]
+    outcome.forwarded = {new_position[position] for position in outcome.forwarded if position in new_position}
+    outcome.named = {
+        new_position[position]: name for position, name in outcome.named.items() if position in new_position
+    }
+    of_points = [position for position in range(len(outcome.points)) if position + records not in gone]
+    outcome.points = [outcome.points[position] for position in of_points]
+    named_points = outcome.named_points
+    outcome.named_points = {
+        now: named_points[old_position]
+        for now, old_position in enumerate(of_points)
+        if old_position in named_points
+    }
     if outcome.why is not None:
-        outcome.why = [outcome.why[place] for place in kept]
+        outcome.why = [outcome.why[position] for position in kept_records]

@@ -105,13 +105,13 @@ class DeviceLifecycle:
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
         """Enrol a device. Return the device and, only once, its key."""
         report = self._private(report)
-        known = self.table.find(report.id)
+        enrolled_before = self.table.find(report.id)
         if bearer.is_gateway:
-            known = await self._follow(known, report, bearer, address)
+            enrolled_before = await self._follow(enrolled_before, report, bearer, address)
             if report.revoked:
                 begun = states.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
-                return known or begun, None
-        reported, audited = await self._contact(known, report, bearer, address)
+                return enrolled_before or begun, None
+        reported, audited = await self._contact(enrolled_before, report, bearer, address)
         may_have_key = False
 
         def enrolled(newest: Device | None) -> Device:
@@ -130,10 +130,10 @@ class DeviceLifecycle:
         """
         report = self._private(report)
         reports.check_own(bearer, report.id)
-        known = self.table.find(report.id)
-        if known is None and ENROLL not in bearer.scopes:
+        device_before = self.table.find(report.id)
+        if device_before is None and ENROLL not in bearer.scopes:
             raise lacking(ENROLL)
-        reported, audited = await self._contact(known, report, bearer, address)
+        reported, audited = await self._contact(device_before, report, bearer, address)
         now = self._clock.now()
 
         def beaten(newest: Device | None) -> Device:
@@ -221,8 +221,8 @@ class DeviceLifecycle:
                 "devices admit ID"
             )
             raise Refusal(403, "enrolment_closed", message)
-        own = self.table.enrolled_by(bearer.name)
-        if not may_add(own, len(self.table), 1, self.settings.max):
+        own_count = self.table.enrolled_by(bearer.name)
+        if not may_add(own_count, len(self.table), 1, self.settings.max):
             raise reports.full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
@@ -350,8 +350,8 @@ class DeviceLifecycle:
             return 0
         if self.table.is_shared:
             await self.table.follow(None)  # another gateway may have received a report since
-        before = self._clock.now() - after_s
-        gone = [device for device in self.table.all() if device.quiet_since < before]
+        silent_since = self._clock.now() - after_s
+        silent = [device for device in self.table.all() if device.quiet_since < silent_since]
         changes = [
             AuditedChange(
                 actor=Actor("devices.forget_after", ""),
@@ -359,11 +359,11 @@ class DeviceLifecycle:
                 target=device.id,
                 before=_describe(device),
             )
-            for device in gone
+            for device in silent
         ]
-        if gone:
-            await self.table.delete([device.id for device in gone], changes)
-        return len(gone)
+        if silent:
+            await self.table.delete([device.id for device in silent], changes)
+        return len(silent)
 
     async def run(self) -> None:
         """Delete offline devices while the server runs."""
@@ -427,8 +427,10 @@ class DeviceLifecycle:
         expects: Collection[Expectation] = (),
     ) -> Device:
         before = self._named(id)
-        shown = _describe(before), _describe(change(before))
-        audited = AuditedChange(actor=actor, action=action, target=id, before=shown[0], after=shown[1])
+        descriptions = _describe(before), _describe(change(before))
+        audited = AuditedChange(
+            actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
+        )
         return await self.table.update(id, of_known(change), audited, expects=expects)
 
     def _named(self, id: str) -> Device:

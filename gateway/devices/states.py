@@ -54,8 +54,8 @@ def _mute_after(device: Device) -> float:
 
 def counts(devices: Iterable[Device], *, now: float, interval_s: float) -> Mapping[str, int]:
     """Count the devices in each state, including empty states."""
-    found = Counter(state_of(device, now=now, interval_s=interval_s) for device in devices)
-    return {state: found[state] for state in STATES}
+    by_state = Counter(state_of(device, now=now, interval_s=interval_s) for device in devices)
+    return {state: by_state[state] for state in STATES}
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:

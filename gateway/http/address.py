@@ -224,11 +224,11 @@ class Address:
     @property
     def path_parameters(self) -> Mapping[str, tuple[str, ...]]:
         """Return the path parameters, each with its fixed values, as in `{type:allocation|metric}`."""
-        found = {}
+        parameters = {}
         for name, pattern in _PARAMETER.findall(self.path):
             fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
-            found[name] = self.choices.get(name, fixed)
-        return found
+            parameters[name] = self.choices.get(name, fixed)
+        return parameters
 
     @property
     def note(self) -> str:
@@ -239,10 +239,12 @@ class Address:
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:
-        found = {status: REFUSALS[status] for status in self.given_refusals}
+        meanings = {status: REFUSALS[status] for status in self.given_refusals}
         if self.takes_idempotency_key:
-            found[KEY_REUSED] = "The Idempotency-Key belongs to another body; nothing of this body was stored"
-        return found
+            meanings[KEY_REUSED] = (
+                "The Idempotency-Key belongs to another body; nothing of this body was stored"
+            )
+        return meanings
 
     @property
     def given_refusals(self) -> Sequence[int]:
@@ -255,8 +257,8 @@ class Address:
     @property
     def operations(self) -> Mapping[str, str]:
         """Return the documented methods, each with its operation name."""
-        first, *others = (method for method in self.methods if method != "HEAD")
-        return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in others}}
+        first, *other_methods = (method for method in self.methods if method != "HEAD")
+        return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in other_methods}}
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
@@ -312,8 +314,8 @@ def key_call(
 
 def rows_of(handler: object) -> tuple[Any, ...]:
     """Return the rows of a handler, from top to bottom. Empty for anything else."""
-    found: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
-    return found
+    rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
+    return rows
 
 
 def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:

@@ -105,8 +105,8 @@ async def send_json(
             await asyncio.sleep(0)
         first.append(piece)
         if not _is_whole(first):
-            own = {"Content-Type": JSON, **(headers or {})}
-            return await _send(request, chain(first, pieces), status=status, headers=own)
+            own_headers = {"Content-Type": JSON, **(headers or {})}
+            return await _send(request, chain(first, pieces), status=status, headers=own_headers)
     return respond(b"".join(first), status=status, headers=headers)
 
 
@@ -138,8 +138,8 @@ async def give(
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
-        own = {"Content-Type": answer.content_type, **answer.headers}
-        return await _send(request, answer.pieces, status=answer.status, headers=own)
+        own_headers = {"Content-Type": answer.content_type, **answer.headers}
+        return await _send(request, answer.pieces, status=answer.status, headers=own_headers)
     return await send_json(request, answer, status=status, headers=headers)
 
 
@@ -164,10 +164,10 @@ async def encoded(
     del (
         answer
     )  # so that the thread frees it: freeing a million objects would block the event loop for about 50 ms
-    made = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
-    if _is_whole(made):
-        return respond(b"".join(made), status=status, headers=headers)
-    return Pieces(pieces=made, content_type=JSON, status=status, headers=headers or {})
+    pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
+    if _is_whole(pieces):
+        return respond(b"".join(pieces), status=status, headers=headers)
+    return Pieces(pieces=pieces, content_type=JSON, status=status, headers=headers or {})
 
 
 async def _send(
@@ -298,21 +298,21 @@ def _parts(value: Any) -> Iterator[bytes]:
     if not isinstance(value, (dict, list, tuple)) or is_small(value):
         yield orjson.dumps(value)
     elif isinstance(value, dict):
-        before = b"{"
-        for name, each in value.items():
-            yield before + orjson.dumps(name) + b":"
-            yield from _parts(each)
-            before = b","
+        separator = b"{"
+        for name, member in value.items():
+            yield separator + orjson.dumps(name) + b":"
+            yield from _parts(member)
+            separator = b","
         yield b"}"
     else:
-        before = b"["
+        separator = b"["
         for run in _runs(value):
-            yield before
+            yield separator
             if len(run) == 1:
                 yield from _parts(run[0])
             else:
                 yield orjson.dumps(run)[1:-1]
-            before = b","
+            separator = b","
         yield b"]"
 
 
@@ -320,13 +320,13 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
     """Group the members of a list, in order, into runs that are encoded in one call."""
     run: list[Any] = []
     total = 0
-    for each in values:
-        own = _weight(each) + _MEMBER
-        if run and total + own > SLICE_BYTES:
+    for member in values:
+        weight = _weight(member) + _MEMBER
+        if run and total + weight > SLICE_BYTES:
             yield run
             run, total = [], 0
-        run.append(each)
-        total += own
+        run.append(member)
+        total += weight
     if run:
         yield run
 
@@ -340,13 +340,13 @@ def _weight(value: object) -> int:
     weight = 0
     waiting: list[Any] = [value]
     while waiting and weight <= SLICE_BYTES:
-        each = waiting.pop()
-        if isinstance(each, str):
-            weight += len(each)
-        elif isinstance(each, (dict, list, tuple)):
-            weight += len(each) * _MEMBER
+        item = waiting.pop()
+        if isinstance(item, str):
+            weight += len(item)
+        elif isinstance(item, (dict, list, tuple)):
+            weight += len(item) * _MEMBER
             if weight <= SLICE_BYTES:
-                waiting.extend(each)
-                if isinstance(each, dict):
-                    waiting.extend(each.values())
+                waiting.extend(item)
+                if isinstance(item, dict):
+                    waiting.extend(item.values())
     return weight

@@ -216,10 +216,10 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
         share.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
     await _let_it_come(request)
-    whole = io.BytesIO()  # its getvalue() returns the buffer without a second copy
+    buffer = io.BytesIO()  # its getvalue() returns the buffer without a second copy
     blocks = _Blocks()
     try:
-        await _receive(content, blocks.add if open_inflater else whole.write, share, max_bytes, min_rate)
+        await _receive(content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate)
     except TimeoutError as error:
         share.check()
         large = (
@@ -231,7 +231,7 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
     share.check()
-    return await _inflate(blocks, open_inflater(), share, max_bytes) if open_inflater else whole.getvalue()
+    return await _inflate(blocks, open_inflater(), share, max_bytes) if open_inflater else buffer.getvalue()
 
 
 async def pass_on(
@@ -242,19 +242,19 @@ async def pass_on(
 
     `write` limits the total size. Raises Refusal 400 if the body is incomplete, 503 if it is too slow.
     """
-    held = bytearray()
+    pending = bytearray()
 
     async def drain(least: int = PIECE) -> None:
-        if len(held) >= least:
-            piece = bytes(held)
-            held.clear()
+        if len(pending) >= least:
+            piece = bytes(pending)
+            pending.clear()
             await write(piece)
             share.give(len(piece))
 
     if not request.content.is_eof():
         await _let_it_come(request)
     try:
-        await _receive(request.content, held.extend, share, sys.maxsize, min_rate, drain)
+        await _receive(request.content, pending.extend, share, sys.maxsize, min_rate, drain)
     except TimeoutError as error:
         share.check()
         raise _slow("") from error
@@ -337,14 +337,14 @@ def end(limit: asyncio.Timeout) -> None:
 
 
 async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, max_bytes: int) -> bytes:
-    whole = io.BytesIO()
+    buffer = io.BytesIO()
     turn = 0
     for block in blocks:
         for piece in inflater.feed(block):
-            if whole.tell() + len(piece) > max_bytes:
+            if buffer.tell() + len(piece) > max_bytes:
                 raise _OverLimit
             share.take(len(piece))
-            whole.write(piece)
+            buffer.write(piece)
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
@@ -353,7 +353,7 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
         if len(block) >= BLOCK:  # all members of a stream may be empty, and each still costs time
             await pause()
     inflater.finish()
-    return whole.getvalue()
+    return buffer.getvalue()
 
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:

@@ -96,14 +96,14 @@ def unguarded(row: Address, services: Services) -> Handler:
     Return the handler of an address that needs no key and also answers while Tollhouse stops, such as health.
     """
 
-    held = services.of(named_holder(row.handler))
+    holder = services.of(named_holder(row.handler))
     receivers = services.receivers
 
     async def enter(request: web.Request) -> web.StreamResponse:
-        asked = KeyRequest(
+        key_request = KeyRequest(
             http=request,
             body=None,
-            services=held,
+            services=holder,
             receivers=receivers,
             shared=services.operators.installation,
             bearer=NOBODY,
@@ -111,7 +111,7 @@ def unguarded(row: Address, services: Services) -> Handler:
         )
         try:
             check_single(request.headers.items())
-            return await answers.give(request, await row.handler(asked), status=row.status)
+            return await answers.give(request, await row.handler(key_request), status=row.status)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary

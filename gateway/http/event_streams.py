@@ -77,14 +77,14 @@ class EventStreams:
             self._forget(person, ending)
 
     def _make_room(self, person: str) -> None:
-        own = len(self._by_person.get(person, ()))
-        if own >= self.per_person:
+        own_count = len(self._by_person.get(person, ()))
+        if own_count >= self.per_person:
             self._end_oldest(person)
         elif self.count >= self.limit:
             most = max(self._by_person, key=lambda name: len(self._by_person[name]))
-            if len(self._by_person[most]) <= own + 1:
+            if len(self._by_person[most]) <= own_count + 1:
                 most = person
-            if not own and most == person:
+            if not own_count and most == person:
                 message = (
                     f"{self.limit} event streams are open (server.max_event_streams). Close a page of "
                     "the console or stop a `tollhouse tail`."

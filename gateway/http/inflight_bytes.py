@@ -32,9 +32,9 @@ class Pool:
     def count(self, key: str, n: int) -> None:
         """Add `n` bytes for a key; `n` may be negative."""
         self.held += n
-        held = self.by_key.get(key, 0) + n
-        if held:
-            self.by_key[key] = held
+        key_bytes = self.by_key.get(key, 0) + n
+        if key_bytes:
+            self.by_key[key] = key_bytes
         else:
             self.by_key.pop(key, None)
 
@@ -84,7 +84,11 @@ class InflightBytes:
         if general.of(key) + n > entitled:
             return False
         short = general.held + n - general.limit
-        over = {other: held - entitled for other, held in general.by_key.items() if other != key}
+        over = {
+            other_key: key_bytes - entitled
+            for other_key, key_bytes in general.by_key.items()
+            if other_key != key
+        }
         uploads = [upload for upload in self.uploads if upload.pool is general]
         uploads.sort(key=lambda upload: (over.get(upload.key, 0), upload.held), reverse=True)
         cut = []

@@ -140,11 +140,13 @@ async def envelope(
 
     Raises Refusal 400 for an invalid parameter; the message names the allowed values.
     """
-    wanted = _wanted(listed, query, secret)
-    page = await rows.page(listed, replace(wanted, filters=_with_people(listed, wanted.filters, people)))
+    page_query = _wanted(listed, query, secret)
+    page = await rows.page(
+        listed, replace(page_query, filters=_with_people(listed, page_query.filters, people))
+    )
     return {
         listed.root: await _show(listed, page.rows),
-        **_beside(listed, wanted, page, _cursors(listed, wanted, page, secret)),
+        **_beside(listed, page_query, page, _cursors(listed, page_query, page, secret)),
     }
 
 
@@ -155,18 +157,18 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
     """
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
-    shown = []
+    objects = []
     for row in rows:
-        shown.append(listed.show(row))
+        objects.append(listed.show(row))
         await pause_when_due()
-    return shown
+    return objects
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
     """Return the envelope fields, without the rows, of a list that has only one page."""
     key, order = listed.default_sort
-    wanted = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
-    beside = _beside(listed, wanted, page, _cursors(listed, wanted, page, b""))
+    page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
+    beside = _beside(listed, page_query, page, _cursors(listed, page_query, page, b""))
     beside["pagination"]["item_count"] = page.total
     return beside
 
@@ -251,8 +253,8 @@ class StoredRows(Generic[Row]):
             known=tuple(each.field for each in listed.filters.values() if each.field and each.is_told),
         )
         page = await self._answer(query)
-        told = {name: page.known.get(each.field, ()) for name, each in listed.filters.items()}
-        return replace(page, known=told)
+        known_by_name = {name: page.known.get(each.field, ()) for name, each in listed.filters.items()}
+        return replace(page, known=known_by_name)
 
 
 def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -261,15 +263,15 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
     is left out.
     """
     known: dict[str, list[str]] = {}
-    for name, by in listed.filters.items():
-        if by.values is None or by.excludes or not by.is_told:
+    for name, filter_ in listed.filters.items():
+        if filter_.values is None or filter_.excludes or not filter_.is_told:
             continue
-        found: set[str] = set()
+        field_values: set[str] = set()
         for row in rows:
-            found.update(by.values(row))
-            if len(found) > MOST_KNOWN:
+            field_values.update(filter_.values(row))
+            if len(field_values) > MOST_KNOWN:
                 break
-        known[name] = choices(found)
+        known[name] = choices(field_values)
     return known
 
 
@@ -279,13 +281,15 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
 
     Raises Refusal 400 for any other parameter.
     """
-    asked: dict[str, list[str]] = {}
+    requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in listed.filters:
             raise _wrong(f"unknown parameter; allowed parameters: {', '.join(listed.filters)}")
-        asked.setdefault(name, []).append(text)
-    given = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
-    filters = _with_people(listed, given, people)
+        requested.setdefault(name, []).append(text)
+    filters_by_name = {
+        name: _filter(name, listed.filters[name], values) for name, values in requested.items()
+    }
+    filters = _with_people(listed, filters_by_name, people)
     return lambda row: passes(listed, filters, row)
 
 
@@ -294,29 +298,36 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
     Return the page that a query requests. Raises Refusal 400 if the query contradicts the sort or the filters
     of its cursor.
     """
-    asked: dict[str, list[str]] = {}
+    requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:
             raise _wrong(f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *listed.filters))}")
-        asked.setdefault(name, []).append(text)
+        requested.setdefault(name, []).append(text)
     for name in _RESERVED:
-        if len(asked.get(name, ())) > 1:
+        if len(requested.get(name, ())) > 1:
             raise _wrong(f"{name} may be given only once")
-    limit = _limit(asked["limit"][0], listed.max_limit) if "limit" in asked else None
-    sort_key = _one_of("sort_key", asked.get("sort_key"), tuple(listed.sorts))
-    sort_order = _one_of("sort_order", asked.get("sort_order"), ORDERS)
-    filters = {name: _filter(name, by, asked[name]) for name, by in listed.filters.items() if name in asked}
-    if "cursor" not in asked:
+    limit = _limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
+    sort_key = _one_of("sort_key", requested.get("sort_key"), tuple(listed.sorts))
+    sort_order = _one_of("sort_order", requested.get("sort_order"), ORDERS)
+    filters = {
+        name: _filter(name, filter_, requested[name])
+        for name, filter_ in listed.filters.items()
+        if name in requested
+    }
+    if "cursor" not in requested:
         default_key, default_order = listed.default_sort
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
         limit = limit or listed.default_limit
         return PageQuery(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
-    wanted = _opened(listed, asked["cursor"][0], secret)
-    if (sort_key or wanted.sort_key, sort_order or wanted.sort_order) != (wanted.sort_key, wanted.sort_order):
+    page_query = _opened(listed, requested["cursor"][0], secret)
+    if (sort_key or page_query.sort_key, sort_order or page_query.sort_order) != (
+        page_query.sort_key,
+        page_query.sort_order,
+    ):
         raise _stale("it was made with another sort order")
-    if filters and _as_sets(filters) != _as_sets(wanted.filters):
+    if filters and _as_sets(filters) != _as_sets(page_query.filters):
         raise _stale("it was made with other filters")
-    return replace(wanted, limit=limit or wanted.limit)
+    return replace(page_query, limit=limit or page_query.limit)
 
 
 def _with_people(
@@ -326,8 +337,8 @@ def _with_people(
     Return the filters with every form of the people that they name. Raises Invalid for a form that
     matches no record.
     """
-    named = {name: values for name, values in filters.items() if listed.filters[name].names_people}
-    return {**filters, **people.asked(named)}
+    people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
+    return {**filters, **people.asked(people_filters)}
 
 
 def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
@@ -371,8 +382,8 @@ def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: 
     elif wanted.position is not None:
         # All rows on this side were deleted meanwhile. So the cursor in the other direction includes the row
         # at the border.
-        was = wanted.position
-        turned = replace(was, backward=not was.backward, inclusive=not was.inclusive)
+        position = wanted.position
+        turned = replace(position, backward=not position.backward, inclusive=not position.inclusive)
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
@@ -412,9 +423,11 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
         raise _stale("it belongs to another list")
-    asked = {name: _filter(name, listed.filters[name], values) for name, values in filters.items()}
+    parsed_filters = {name: _filter(name, listed.filters[name], values) for name, values in filters.items()}
     position = Position(value=value, identity=identity, backward=backward, inclusive=inclusive)
-    return PageQuery(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, position=position)
+    return PageQuery(
+        sort_key=sort_key, sort_order=sort_order, filters=parsed_filters, limit=limit, position=position
+    )
 
 
 def _signature(text: bytes, secret: bytes, order: bytes) -> bytes:
@@ -422,12 +435,12 @@ def _signature(text: bytes, secret: bytes, order: bytes) -> bytes:
 
 
 def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
-    for name, asked in filters.items():
+    for name, requested in filters.items():
         values, holds = listed.filters[name].values, listed.filters[name].holds
         if holds is not None:
-            passes = any(holds(row, value) for value in asked)
+            passes = any(holds(row, value) for value in requested)
         elif values is not None:
-            passes = any(value in asked for value in values(row))
+            passes = any(value in requested for value in values(row))
         else:
             raise TypeError(f"the list {listed.root} has no values of {name} for rows in memory")
         if passes == listed.filters[name].excludes:

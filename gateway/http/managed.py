@@ -184,14 +184,14 @@ class ManagedResource(Generic[Row]):
 
     async def rows(self, asking: Asker[Any]) -> Rows[Any]:
         sees = await self.sees(asking)
-        kept = self.rows_in(asking.registry).all()
-        return MemoryRows([await self.shown(asking, row) for row in kept if sees(row)])
+        stored = self.rows_in(asking.registry).all()
+        return MemoryRows([await self.shown(asking, row) for row in stored if sees(row)])
 
     async def create(self, asking: Asker[Any], given: Any) -> Answer:
         fields = await self.fields(asking, given)
         await self.check(asking, fields, None)
         table = self.rows_in(asking.registry)
-        made = await table.create(
+        created = await table.create(
             table.draft(**fields),
             most=table.most or asking.shared.most(table.limit),
             known=await self._known(asking),
@@ -199,7 +199,7 @@ class ManagedResource(Generic[Row]):
             sees=await self.sees(asking),
             **self.own(asking, given),
         )
-        return await self.made(asking, made)
+        return await self.made(asking, created)
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         return await self.answer(asking, await self.find(asking, word))
@@ -230,8 +230,8 @@ class ManagedResource(Generic[Row]):
         """
         table, sees = self.rows_in(asking.registry), await self.sees(asking)
         if asking.is_person and isinstance(table, NamedTable):
-            found: Row = table.find_any(word, sees)
-            return found
+            named_row: Row = table.find_any(word, sees)
+            return named_row
         row = table.get(word)
         if not sees(row):
             raise NotThere(f"there is no {table.kind.noun} with this id")
@@ -250,13 +250,13 @@ class ManagedResource(Generic[Row]):
 
 def words_of(noun: str) -> Mapping[str, str]:
     """Return the default summaries of the operations."""
-    one = with_article(noun)
+    singular = with_article(noun)
     return {
         LIST: f"List {noun.replace('_', ' ')}s",
-        CREATE: f"Create {one}",
-        SHOW: f"Show {one}",
-        CHANGE: f"Change {one}",
-        DELETE: f"Delete {one}",
+        CREATE: f"Create {singular}",
+        SHOW: f"Show {singular}",
+        CHANGE: f"Change {singular}",
+        DELETE: f"Delete {singular}",
     }
 
 

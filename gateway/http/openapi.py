@@ -91,7 +91,7 @@ def _operation(address: Address, name: str) -> dict[str, Any]:
         "parameters": list(_parameters(address)),
         "responses": {
             **{str(status): _answer("Done", content) for status, content in gives.items()},
-            **{str(status): _answer(words, address.errors) for status, words in refusals.items()},
+            **{str(status): _answer(meaning, address.errors) for status, meaning in refusals.items()},
         },
         "security": address.security,
     }
@@ -135,9 +135,9 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "explode": True,
-            "schema": array(_values(each.type, each.valid_values)),
+            "schema": array(_values(filter_.type, filter_.valid_values)),
         }
-        for name, each in listed.filters.items()
+        for name, filter_ in listed.filters.items()
     ]
     limit = {"type": "integer", "minimum": 1, "maximum": listed.max_limit, "default": listed.default_limit}
     return [

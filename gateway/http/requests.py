@@ -93,8 +93,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
         """
         person = self.bearer.person
         if person is not None:
-            place = f"{self.http.remote or ''} {person.client}".strip()
-            return Actor(person.email, place)
+            address_and_client = f"{self.http.remote or ''} {person.client}".strip()
+            return Actor(person.email, address_and_client)
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
@@ -137,8 +137,8 @@ def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tupl
     if unknown or is_again:
         kinds = [f"{', '.join(once)} (once each)"] if once else []
         kinds += [f"{', '.join(repeated)} (repeatable)"] if repeated else []
-        known = "accepts only the parameters " + "; ".join(kinds) if kinds else "accepts no parameters"
-        raise Refusal(400, "invalid_parameter", f"this address {known}")
+        rule = "accepts only the parameters " + "; ".join(kinds) if kinds else "accepts no parameters"
+        raise Refusal(400, "invalid_parameter", f"this address {rule}")
 
 
 def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:

@@ -44,11 +44,11 @@ class OperatorServices:
         """
         if kind is OperatorServices:
             return self
-        held = (getattr(self, each.name) for each in fields(self))
-        found = next((holder for holder in held if type(holder) is kind), None)
-        if found is None:
+        holders = (getattr(self, holder_field.name) for holder_field in fields(self))
+        matching = next((holder for holder in holders if type(holder) is kind), None)
+        if matching is None:
             raise LookupError(f"{kind} is not a holder: see gateway/http/holders")
-        return found
+        return matching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,6 @@ class Services:
         """
         Return the holder of a class, for senders or for operators. Raises LookupError for any other class.
         """
-        own = (self.receivers, self.topics, self.status)
-        found = next((holder for holder in own if type(holder) is kind), None)
-        return self.operators.of(kind) if found is None else found
+        sender_holders = (self.receivers, self.topics, self.status)
+        matching = next((holder for holder in sender_holders if type(holder) is kind), None)
+        return self.operators.of(kind) if matching is None else matching

@@ -61,22 +61,22 @@ async def drive_aside(
     the thread after its first slice. The job reports the bytes that it holds through the callback given to
     `make`. After each slice, `take` adds these bytes on the event loop.
     """
-    held: list[int] = []
-    work = make(held.append)
+    reported_bytes: list[int] = []
+    work = make(reported_bytes.append)
     results: list[T] = []
     is_large = size > LARGE
     until = time.perf_counter() + ALONE_S
     while not results:
         if is_large:
-            await _on_thread(lambda party: _stint(work, results, held, party))
+            await _on_thread(lambda party: _stint(work, results, reported_bytes, party))
         else:
             _step(work, results)
         # A job of several slices may hold more memory than the body, so it moves to the thread. Short jobs
         # stay on the event loop, because requests decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
-        if held:
-            take(sum(held))
-            held.clear()
+        if reported_bytes:
+            take(sum(reported_bytes))
+            reported_bytes.clear()
     return results[0]
 
 
@@ -219,14 +219,14 @@ class Questions:
         if self._working < most and not self._queue:
             self._working += 1
             return
-        place = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
         try:
-            await place
+            await turn
         except asyncio.CancelledError:
-            if place in self._queue:
-                self._queue.remove(place)
-            elif not place.cancelled():  # the place was assigned just before the cancellation
+            if turn in self._queue:
+                self._queue.remove(turn)
+            elif not turn.cancelled():  # the place was assigned just before the cancellation
                 self._leave()
             raise
 
@@ -234,10 +234,10 @@ class Questions:
         self._working -= 1
         most = self._settings().at_once
         while self._queue and self._working < most:
-            place = self._queue.popleft()
-            if not place.done():
+            turn = self._queue.popleft()
+            if not turn.done():
                 self._working += 1
-                place.set_result(None)
+                turn.set_result(None)
 
 
 async def _waiting(turn: Awaitable[object], section: AnswerSettings) -> None:

@@ -82,10 +82,10 @@ class Visible:
 
     def check_filter(self, filter: Mapping[str, Sequence[str | None]]) -> None:
         """Raise Refusal 403 if the filter of a view may match calls that the person may not see."""
-        given = {name: tuple(value or "" for value in values) for name, values in filter.items()}
-        include = {name: values for name, values in given.items() if not name.startswith(EXCLUDES)}
+        texts = {name: tuple(value or "" for value in values) for name, values in filter.items()}
+        include = {name: values for name, values in texts.items() if not name.startswith(EXCLUDES)}
         exclude = {
-            name.removeprefix(EXCLUDES): values for name, values in given.items() if name not in include
+            name.removeprefix(EXCLUDES): values for name, values in texts.items() if name not in include
         }
         if not self.contains(include, exclude):
             limits = ", ".join(self.limits) or "no dimension, because you see no calls"

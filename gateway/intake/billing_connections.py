@@ -90,9 +90,9 @@ class BillingConnections:
             )
             await self.table.establish(self._configured, draft, actor=CONFIGURATION)
         with_rows = await self.drops.newest()
-        known = await self.table.ids()
+        existing_ids = await self.table.ids()
         for id in with_rows:
-            if id not in known:
+            if id not in existing_ids:
                 await self.drops.forget(id)
 
     @property
@@ -118,7 +118,8 @@ class BillingConnections:
     async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
         newest = await self.drops.newest()
         return [
-            ShownConnection(each, _state(each, newest), self.is_in_costs(each.id)) for each in connections
+            ShownConnection(connection, _state(connection, newest), self.is_in_costs(connection.id))
+            for connection in connections
         ]
 
     def is_in_costs(self, id: str) -> bool:
@@ -141,8 +142,8 @@ class BillingConnections:
             return
         counted = self._registry.connections_in_costs
         if wanted and id not in counted.all():
-            shown = {"in_costs": True}
-            await counted.add(id, shown, actor=actor, action="connection.in_costs", shown=shown)
+            state = {"in_costs": True}
+            await counted.add(id, state, actor=actor, action="connection.in_costs", shown=state)
         elif not wanted and id in counted.all():
             await counted.remove(id, actor=actor, action="connection.out_of_costs")
 
@@ -207,18 +208,18 @@ class BillingConnections:
         """
         Delete months that are older than the retention. A disk error is logged, and the next call tries again.
         """
-        before = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
+        oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
-            gone = await self.drops.trim(f"{before:%Y-%m}")
+            deleted_months = await self.drops.trim(f"{oldest_kept:%Y-%m}")
         except SpoolUnavailable as error:
             _log.error(
                 "cannot delete old months of billing rows: %s", error, extra={"action": "billing_months_kept"}
             )
             return
-        if gone:
+        if deleted_months:
             _log.info(
                 "deleted old months of billing rows",
-                extra={"action": "billing_months_removed", "months": gone},
+                extra={"action": "billing_months_removed", "months": deleted_months},
             )
 
     def _open(self, id: str) -> BillingConnection:

@@ -88,9 +88,9 @@ class Intake:
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
         for part in outcome.parts(most):
-            before = [receipt.id for receipt in receipts] if part.is_last else []
+            earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
             change = pending if part.is_last else None
-            receipts.append(await self._keep(part, bearer, change, before))
+            receipts.append(await self._keep(part, bearer, change, earlier_receipts))
             if not part.is_last:
                 late_rejects += part.rejects  # items of revoked devices
         outcome.rejects += late_rejects
@@ -138,17 +138,17 @@ class Intake:
 
         Returns, for each record, the user for reports of this sender that name no user.
         """
-        sender, attribution, own = bearer.sender, self._attribution, bearer.labels
-        gives_users = bool(own) or attribution.has_rules
+        sender, attribution, key_labels = bearer.sender, self._attribution, bearer.labels
+        gives_users = bool(key_labels) or attribution.has_rules
         default_users: list[str | None] = []
         for number, record in enumerate(outcome.records, start=1):
             if number % TURN == 0:
                 await pause_when_due()
             labels = NO_LABELS if record.device is None else self._device_labels(record.device)
             record.sender_key = sender
-            attribution.apply(record, own, labels)
+            attribution.apply(record, key_labels, labels)
             is_given = gives_users or labels
-            default_users.append(attribution.default_user(record, own, labels) if is_given else None)
+            default_users.append(attribution.default_user(record, key_labels, labels) if is_given else None)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()
@@ -161,13 +161,13 @@ class Intake:
     async def _price(self, outcome: Outcome) -> None:
         """Price the calls, except those that another Tollhouse has priced."""
         price, forwarded = self.prices.price, outcome.forwarded
-        for place, record in enumerate(outcome.records):
-            if place % TURN == TURN - 1:
+        for position, record in enumerate(outcome.records):
+            if position % TURN == TURN - 1:
                 await pause_when_due()
             if isinstance(record, Inference):
                 if record.meters:
                     outcome.meter_too_large += keep_fitting(record)
-                if place not in forwarded:
+                if position not in forwarded:
                     price(record)
 
     async def _note_calls(
@@ -181,19 +181,19 @@ class Intake:
         """
         repeaters: dict[int, AiRecord] = {}
         note, key = self._shadows.note, bearer.name
-        for place, record in enumerate(outcome.records):
-            if place % TURN == TURN - 1:
+        for position, record in enumerate(outcome.records):
+            if position % TURN == TURN - 1:
                 await pause_when_due()
             if isinstance(record, Inference):
                 if record.shadow:
-                    _give_own_identity(outcome, place)
-                note(record, arrived_at, default_user=default_users[place], key=key)
+                    _give_own_identity(outcome, position)
+                note(record, arrived_at, default_user=default_users[position], key=key)
                 may_repeat = record.operation in SUMMING and sums_up(record) and not record.shadow
             else:
                 self._shadows.note_counter(record, key=key)
                 may_repeat = True
-            if may_repeat and place not in outcome.forwarded:
-                repeaters[place] = record
+            if may_repeat and position not in outcome.forwarded:
+                repeaters[position] = record
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()

@@ -159,14 +159,17 @@ def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
     stated |= {name: amount for name, amount in amounts.meters.items() if name in UNITS}
-    each = {
+    unit_prices = {
         name: None if amount is None else _each(amount, UNITS[name].per) for name, amount in stated.items()
     }
     per_request = amounts.per_request or Decimal(0)
-    digits = max([0, *(_decimals(amount) for amount in (per_request, *each.values()) if amount is not None)])
+    digits = max(
+        [0, *(_decimals(amount) for amount in (per_request, *unit_prices.values()) if amount is not None)]
+    )
     return PartRate(
         prices={
-            name: None if amount is None else int(amount.scaleb(digits)) for name, amount in each.items()
+            name: None if amount is None else int(amount.scaleb(digits))
+            for name, amount in unit_prices.items()
         },
         shown={name: decimal_text(amount) for name, amount in stated.items() if amount is not None},
         per_request=int(per_request.scaleb(digits)),
@@ -177,42 +180,46 @@ def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -
 
 
 def quantities_of(record: Inference) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
+    quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(record, name)
-        found[name] = None if count is None else count * 10**DECIMALS
+        quantities[name] = None if count is None else count * 10**DECIMALS
     for name, quantity in record.meters.items():
         if name in UNITS:
-            found[name] = millionths(quantity)
-    return found
+            quantities[name] = millionths(quantity)
+    return quantities
 
 
 def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
+    quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(total, name)
-        found[name] = None if count is None else count * 10**DECIMALS
+        quantities[name] = None if count is None else count * 10**DECIMALS
     if total.beyond < 0:
-        found["input_tokens"] = None
-    return found | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
+        quantities["input_tokens"] = None
+    return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
 def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
     """List the charged quantities in the order of UNITS, or return why the price is unknown."""
-    found = _with_wholes(told)
-    problem = _missing(rate, found, told)
+    quantities = _with_wholes(told)
+    problem = _missing(rate, quantities, told)
     if problem is not None:
         return problem
     units = (
         {*rate.prices} if _is_charged_beside(rate, told) else {"input_tokens", "output_tokens", *rate.prices}
     )
-    for one, other in combinations([name for name in units if found.get(name)], 2):
-        if _may_overlap(rate, found, one, other):
-            return Unpriced(OVERLAP_UNKNOWN, _joined(one, other) or one)
+    for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
+        if _may_overlap(rate, quantities, first_unit, second_unit):
+            return Unpriced(OVERLAP_UNKNOWN, _joined(first_unit, second_unit) or first_unit)
     rest: dict[str, int] = {}
     for name in sorted(units, key=lambda name: -len(UNITS[name].dimensions)):
-        inner = [rest[other] for other in rest if UNITS[other].dimensions > UNITS[name].dimensions]
-        rest[name] = (found.get(name) or 0) - sum(inner)
+        inner = [
+            rest[second_unit]
+            for second_unit in rest
+            if UNITS[second_unit].dimensions > UNITS[name].dimensions
+        ]
+        rest[name] = (quantities.get(name) or 0) - sum(inner)
         if rest[name] < 0:
             return Unpriced(CONTRADICTION, name)
     charged: list[Leaf] = []
@@ -244,7 +251,7 @@ def shown_quantity(leaf: Leaf) -> int | str:
 def words_of(problem: Unpriced) -> str:
     """Describe for people why a call has no estimate."""
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
-    words = {
+    reasons = {
         OVERLAP_UNKNOWN: (
             f"the call does not report how many of its tokens are {unit}, and the parts have different prices"
         ),
@@ -253,7 +260,7 @@ def words_of(problem: Unpriced) -> str:
         COUNT_UNKNOWN: f"the call does not report its {unit}",
         CONTRADICTION: f"the parts of its {unit} add up to more than the whole",
     }
-    return f"unknown ({problem.cause}): {words[problem.cause]}"
+    return f"unknown ({problem.cause}): {reasons[problem.cause]}"
 
 
 def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | None:
@@ -314,12 +321,12 @@ def _is_in_parts(told: Quantities, name: str, quantity: int) -> bool:
 
 def _with_wholes(told: Quantities) -> Quantities:
     """Add the totals of non-token units whose parts are reported without their total."""
-    found = dict(told)
+    quantities = dict(told)
     for name in told:
         for whole in METERS[name].wholes if name in METERS else ():
             if whole in METERS and not METERS[whole].is_part and whole not in told:
-                found[whole] = (found.get(whole) or 0) + (told[name] or 0)
-    return found
+                quantities[whole] = (quantities.get(whole) or 0) + (told[name] or 0)
+    return quantities
 
 
 def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> bool:

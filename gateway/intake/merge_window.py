@@ -106,20 +106,20 @@ class MergeWindow:
         """Turn reports that waited long enough into records. Return the number of these reports."""
         count = 0
         while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
-            async with self._turns.of({key for one in released for key in one.reports}):
+            async with self._turns.of({key for call in released for key in call.reports}):
                 await self._put_on_record(released)
-            count += sum(len(one.reports) for one in released)
+            count += sum(len(call.reports) for call in released)
         return count
 
     async def _put_on_record(self, released: Sequence[Released]) -> None:
-        for place, one in enumerate(released):
-            sender = one.sender
+        for position, call in enumerate(released):
+            sender = call.sender
             bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
             try:
-                await self._intake.take(one.outcome, bearer, one.pending)
+                await self._intake.take(call.outcome, bearer, call.pending)
             except BaseException:
-                for left in reversed(released[place:]):
-                    self._merger.restore(left)
+                for unrecorded in reversed(released[position:]):
+                    self._merger.restore(unrecorded)
                 raise
 
     async def run(self) -> None:
@@ -157,15 +157,15 @@ class Turns:
     @asynccontextmanager
     async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
         """Queue for all keys at once, so that requests neither deadlock nor overtake each other."""
-        before = {self._last[key] for key in keys if key in self._last}
+        earlier_turns = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._last.update(dict.fromkeys(keys, turn))
         try:
-            if before:
-                await asyncio.wait(before)
+            if earlier_turns:
+                await asyncio.wait(earlier_turns)
             yield
         finally:
-            self._end(turn, keys, [one for one in before if not one.done()])
+            self._end(turn, keys, [turn_before for turn_before in earlier_turns if not turn_before.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
         """
@@ -173,8 +173,8 @@ class Turns:
         turns wait for it.
         """
         if before:
-            first, *others = before
-            first.add_done_callback(lambda _: self._end(turn, keys, others))
+            first, *other_turns = before
+            first.add_done_callback(lambda _: self._end(turn, keys, other_turns))
             return
         for key in keys:
             if self._last.get(key) is turn:
@@ -248,16 +248,16 @@ class SharedMergeWindow:
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
         keys, under = read_by(reports, sender)
-        found = dict(await self._stored.find(keys, under=under))
-        more = read_next(found.values(), sender) - keys
+        stored_reports = dict(await self._stored.find(keys, under=under))
+        more = read_next(stored_reports.values(), sender) - keys
         if more:
-            found |= await self._stored.find(more)
+            stored_reports |= await self._stored.find(more)
         merger = self._merger(window_s=self._window_s)
-        _load(merger, found)
+        _load(merger, stored_reports)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.apply(merge):
             await pause()
-        merge.pending.expects = as_read((*keys, *more, *found), found)
+        merge.pending.expects = as_read((*keys, *more, *stored_reports), stored_reports)
         return await self._intake.take(outcome, bearer, merge.pending)
 
     async def release(self) -> int:
@@ -266,16 +266,18 @@ class SharedMergeWindow:
         """
         count = 0
         now = self._clock.now()
-        while due := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
-            count += (done := await self._release(due, window_s=self._window_s))
-            if done < len(due):  # other processes changed the rest meanwhile
+        while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
+            count += (done := await self._release(due_reports, window_s=self._window_s))
+            if done < len(due_reports):  # other processes changed the rest meanwhile
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
-            due = await self._over(await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports))
+            due_reports = await self._over(
+                await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
+            )
             done = 0
-            for place in range(0, len(due), AT_ONCE):
-                done += await self._release(due[place : place + AT_ONCE], window_s=0.0)
+            for start in range(0, len(due_reports), AT_ONCE):
+                done += await self._release(due_reports[start : start + AT_ONCE], window_s=0.0)
             if not done:
                 break
             count += done
@@ -291,8 +293,8 @@ class SharedMergeWindow:
         items = Counter[str]()
         sizes = Counter[str]()
         waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
-        for place, report in enumerate(waiting, start=1):
-            if place % AT_ONCE == 0:
+        for count, report in enumerate(waiting, start=1):
+            if count % AT_ONCE == 0:
                 await pause()
             key = key_that_sent(report)
             items[key] += 1
@@ -307,8 +309,8 @@ class SharedMergeWindow:
         """
         reports = {report.key: report for report in waiting}
         queues: dict[str, list[bytes]] = {}
-        for place, report in enumerate(waiting, start=1):
-            if place % AT_ONCE == 0:
+        for count, report in enumerate(waiting, start=1):
+            if count % AT_ONCE == 0:
                 await pause()
             queues.setdefault(key_that_sent(report), []).append(report.key)
         by_number = len(reports) > self._max_reports
@@ -318,15 +320,15 @@ class SharedMergeWindow:
         def size(key: bytes) -> int:
             return 1 if by_number else _size(reports[key])
 
-        held = Holdings({name: sum(map(size, queue)) for name, queue in queues.items()})
-        due: list[PartialReport] = []
-        for key in fullest_first(held, queues.__getitem__, size):
+        holdings = Holdings({name: sum(map(size, queue)) for name, queue in queues.items()})
+        due_reports: list[PartialReport] = []
+        for key in fullest_first(holdings, queues.__getitem__, size):
             if over <= 0 and over_bytes <= 0:
                 break
-            due.append(reports[key])
+            due_reports.append(reports[key])
             over -= 1
             over_bytes -= _size(reports[key])
-        return due
+        return due_reports
 
     async def run(self) -> None:
         """Release waiting reports forever. One process runs this task at a time."""
@@ -348,9 +350,9 @@ class SharedMergeWindow:
         now = self._clock.now()
         unreadable = _load(merger, stored)
         released = 0
-        for one in merger.release(now=now):
-            if await self._put_on_record(one, stored):
-                released += len(one.reports.keys() & {report.key for report in due})
+        for call in merger.release(now=now):
+            if await self._put_on_record(call, stored):
+                released += len(call.reports.keys() & {report.key for report in due})
         if unreadable:  # without deletion, they would stay the oldest forever
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
             _log.error(

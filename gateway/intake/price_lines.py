@@ -35,10 +35,10 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
     if book.estimate(record) is None:
         return None
     quote = book.quote(record)
-    given = record.input_tokens or 0
+    input_tokens = record.input_tokens or 0
     if record.meters:
-        return _part_lines(rate_for(quote.parts, given), record)
-    rate = next((dearer for above, dearer in quote.tiers if given > above), quote.rate)
+        return _part_lines(rate_for(quote.parts, input_tokens), record)
+    rate = next((dearer for above, dearer in quote.tiers if input_tokens > above), quote.rate)
     return [] if rate is None else list(_lines(rate, record))
 
 
@@ -47,8 +47,8 @@ def problem(book: PriceBook, record: Inference) -> str | None:
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None or (not record.meters and not rate.apart):
         return None
-    found = leaves.leaves(rate, leaves.quantities_of(record))
-    return leaves.words_of(found) if isinstance(found, Unpriced) else None
+    charged = leaves.leaves(rate, leaves.quantities_of(record))
+    return leaves.words_of(charged) if isinstance(charged, Unpriced) else None
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
@@ -101,16 +101,16 @@ def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
         ("output", (record.output_tokens or 0) - thought, rate.output),
         ("reasoning", thought, rate.reasoning),
     )
-    for of, quantity, price in counts:
+    for unit, quantity, price in counts:
         if quantity and price is not None:
             amount = Decimal(quantity * price).scaleb(-rate.digits)
             yield PriceLine(
-                of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount)
+                unit, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount)
             )
     yield from _request_line(rate.per_request, rate.digits)
 
 
 def _request_line(per_request: int, digits: int) -> Iterator[PriceLine]:
     if per_request:
-        each = decimal_text(Decimal(per_request).scaleb(-digits))
-        yield PriceLine("request", 1, each, each, "one")
+        price = decimal_text(Decimal(per_request).scaleb(-digits))
+        yield PriceLine("request", 1, price, price, "one")

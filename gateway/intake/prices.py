@@ -174,15 +174,19 @@ class PriceBook:
     def followers(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.spellings(model):
-            place = names.place_of(spelling)
+            position = names.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")
-            if place is not None and maker is not None:
-                others = [
-                    (other, each.id)
-                    for each in maker.models
-                    if (other := names.place_of(each.id)) is not None
+            if position is not None and maker is not None:
+                positioned = [
+                    (other, model_row.id)
+                    for model_row in maker.models
+                    if (other := names.place_of(model_row.id)) is not None
                 ]
-                later = [(other, id) for other, id in others if other.line == place.line and other > place]
+                later = [
+                    (other, id)
+                    for other, id in positioned
+                    if other.line == position.line and other > position
+                ]
                 return [id for _, id in sorted(later, reverse=True)]
         return []
 
@@ -196,9 +200,9 @@ class PriceBook:
         Both quotes are those of noon, so a lower price at night is not a change.
         """
         key = (provider, model, None, STANDARD)
-        found = self._find(provider, model)
+        listed_model = self._find(provider, model)
         days = {since_ns(row) for row in self._overriding(provider, model)}
-        days.update(row.since_ns for row in (found.prices if found else ()))
+        days.update(row.since_ns for row in (listed_model.prices if listed_model else ()))
         for day in sorted(day for day in days if since <= day < until):
             yield day, self._quote(key, day - DAY_NS // 2), self._quote(key, day + DAY_NS // 2)
 
@@ -216,33 +220,35 @@ class PriceBook:
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
         overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
-        found = next((model for name in models if (model := self._find(provider, name))), None)
-        low, high = validity(found, overriding, time)
+        listed_model = next((model for name in models if (model := self._find(provider, name))), None)
+        low, high = validity(listed_model, overriding, time)
         if overriding and mode == STANDARD:
             in_force = [row for row in overriding if since_ns(row) <= time]
-            own = max(in_force, key=lambda row: (since_ns(row), row[0]), default=None)
-            if own is not None:
-                return Quote(low, high, *overridden(own[1], row_in_force(found, time, mode)))
-        row = row_in_force(found, time, STANDARD if mode == PROVISIONED else mode)
-        if found is None or row is None:
+            override = max(in_force, key=lambda row: (since_ns(row), row[0]), default=None)
+            if override is not None:
+                return Quote(low, high, *overridden(override[1], row_in_force(listed_model, time, mode)))
+        row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
+        if listed_model is None or row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
             fees = fees_of(row)
-            return Quote(low, high, token_rate(fees, found.id), (), parts_of(fees, found.id, ()))
-        parts = parts_of(row, found.id, found.apart)
-        if found.apart:  # a call that does not report its parts may consist of any kind of tokens
+            return Quote(
+                low, high, token_rate(fees, listed_model.id), (), parts_of(fees, listed_model.id, ())
+            )
+        parts = parts_of(row, listed_model.id, listed_model.apart)
+        if listed_model.apart:  # a call that does not report its parts may consist of any kind of tokens
             return Quote(low, high, None, (), parts)
-        return Quote(low, high, token_rate(row, found.id), tiers_of(row, found.id), parts)
+        return Quote(low, high, token_rate(row, listed_model.id), tiers_of(row, listed_model.id), parts)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return the operator's prices for this model, each with its position in the configuration."""
         seller = providers.card_name(provider) if provider else None
-        found = []
-        for place, override in enumerate(self._overrides):
+        overrides = []
+        for position, override in enumerate(self._overrides):
             is_of_seller = not override.provider or providers.card_name(override.provider) == seller
             if is_of_seller and _fits(override.model.lower(), model.lower()):
-                found.append((place, override))
-        return found
+                overrides.append((position, override))
+        return overrides
 
     def _find(self, provider: str | None, name: str) -> Model | None:
         """
@@ -265,14 +271,14 @@ class PriceBook:
         """
         if provider and providers.is_self_hosted(provider):
             return
-        own = providers.card_name(provider) if provider else None
-        known = own in self._providers
-        if own is not None and known:
-            yield own
-            yield from (seller for seller in self._providers[own].resells if seller in self._providers)
+        own_card = providers.card_name(provider) if provider else None
+        is_known = own_card in self._providers
+        if own_card is not None and is_known:
+            yield own_card
+            yield from (seller for seller in self._providers[own_card].resells if seller in self._providers)
         for spelling in spellings:
             for seller in (names.named_in(spelling), names.maker(spelling)):
-                if seller in self._providers and (not known or seller in names.CLOSED or seller == "aws"):
+                if seller in self._providers and (not is_known or seller in names.CLOSED or seller == "aws"):
                     yield seller
 
 

@@ -83,14 +83,14 @@ class Publisher:
         """Update a stream from the ledger. Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
-        whole = await self._ledger.whole_since()
+        complete_since = await self._ledger.whole_since()
         sums = await self._sums(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations(rule, sums)))
         totals = await self._streams.find([(rule.stream, key_of(operation)) for operation in operations])
         changed = []
         for operation in operations:
             total = totals.get((rule.stream, key_of(operation)))
-            if total is not None and (operation.start_time or 0) < whole * NS:
+            if total is not None and (operation.start_time or 0) < complete_since * NS:
                 continue  # the ledger no longer has all records that were published
             if operation.operation == DELETE:
                 if total is not None:
@@ -106,17 +106,17 @@ class Publisher:
         granularity = "daily"
         if rule.granularity == HOURLY:
             granularity, since = "hourly", await self._ledger.since_hours(since)
-        by = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
+        dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         until = end_of_hour(self._clock.now())
-        query = CostQuery(since=since, until=until, granularity=granularity, group_by=by)
+        query = CostQuery(since=since, until=until, granularity=granularity, group_by=dimensions)
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
         """Yield an operation for each sum. An empty sum deletes its published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
-            known = dict(zip(names, row.group, strict=True))
-            dimensions = {name: [known[by] or UNKNOWN] for name, by in rule.dimensions.items()}
+            values = dict(zip(names, row.group, strict=True))
+            dimensions = {name: [values[dimension] or UNKNOWN] for name, dimension in rule.dimensions.items()}
             value = _value(rule, row)
             yield UnitCostOperation(
                 id=os.urandom(16),
@@ -126,7 +126,7 @@ class Publisher:
                 operation=REPLACE if value is not None else DELETE,
                 start_time=int(row.start.timestamp()) * NS,
                 granularity=rule.granularity,
-                element_name=known[rule.by] or UNKNOWN,
+                element_name=values[rule.by] or UNKNOWN,
                 dimensions=dimensions,
                 value=value,
             )
@@ -135,8 +135,8 @@ class Publisher:
         if not operations:
             return
         first = stream_of(operations[0])
-        known = self._book.find(first.name)
-        stream = merged(known, first)
+        existing = self._book.find(first.name)
+        stream = merged(existing, first)
         if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):
             message = "%s is already another stream: its type, granularity or dimensions differ"
             _log.error(message, first.name, extra={"action": "not_published", "stream": first.name})

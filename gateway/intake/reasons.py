@@ -57,8 +57,8 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"calculated from {counted} with the price list {record.price_book}"
-    elif (words := problem(book, record)) is not None:
-        why["estimated_cost"] = words
+    elif (explanation := problem(book, record)) is not None:
+        why["estimated_cost"] = explanation
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: the call reports no tokens"
     else:

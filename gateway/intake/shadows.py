@@ -101,14 +101,14 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
 def _reporters_beside(metric: UsageMetric) -> Reporters:
     """Return the reporters whose calls a counter may repeat."""
     service = metric.tags.get("service")
-    who = (
+    caller = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
     )
-    of_source = Reporter(metric.source, service, *who)
+    of_source = Reporter(metric.source, service, *caller)
     if service is None or metric.model is None:
         return Reporters(of_source)
-    of_model = _by_model(service, metric.model, *who)
-    if who == _ANYBODY and metric.name.startswith(_CONVENTIONS):
+    of_model = _by_model(service, metric.model, *caller)
+    if caller == _ANYBODY and metric.name.startswith(_CONVENTIONS):
         return Reporters(of_model, _by_any_model(metric.source, service))
     return Reporters(of_source, of_model)
 
@@ -280,8 +280,8 @@ class Shadows:
         service = tags.get("service")
         device = tags.get("device")
         trace_id = record.trace_id if source in _TELL_RUNS else None
-        asked, answered = record.request_model, record.response_model
-        counts_for_any = asked is None and answered is None and record.input_tokens is not None
+        request_model, response_model = record.request_model, record.response_model
+        counts_for_any = request_model is None and response_model is None and record.input_tokens is not None
         sender = (
             source,
             service,
@@ -290,8 +290,8 @@ class Shadows:
             default_user,
             device,
             trace_id,
-            asked,
-            answered,
+            request_model,
+            response_model,
             counts_for_any,
         )
         if sender in self._noted:
@@ -299,7 +299,7 @@ class Shadows:
         self._noted.add(sender)
         # Claude Code's counters may name only the installation, while its events name the account.
         users = {record.user, default_user, device}
-        facts = _facts(source, service, asked, answered, counts_for_any)
+        facts = _facts(source, service, request_model, response_model, counts_for_any)
         if id(facts) not in self._noted_of_services:
             self._noted_of_services[id(facts)] = facts
             self._hear((_SERVICE, service), facts, when, key)
@@ -335,11 +335,11 @@ class Shadows:
         """Return whether one of the reporters reported calls in the hour before a moment, or later."""
         for reporter in reporters:
             caller, fact = _looked_up(reporter)
-            told = self._senders.get(caller)
-            if told is not None and fact in told.facts and at - told.at <= WINDOW_S:
+            entry = self._senders.get(caller)
+            if entry is not None and fact in entry.facts and at - entry.at <= WINDOW_S:
                 return True
-            told = self._senders.get((caller, fact))
-            if told is not None and at - told.at <= WINDOW_S:
+            entry = self._senders.get((caller, fact))
+            if entry is not None and at - entry.at <= WINDOW_S:
                 return True
         return False
 
@@ -348,16 +348,16 @@ class Shadows:
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
-        asked: dict[bytes, list[tuple[Caller, Fact]]] = {}
+        unknown: dict[bytes, list[tuple[Caller, Fact]]] = {}
         for reporter in reporters:
             if not self.have_heard([reporter], now):
                 caller, fact = _looked_up(reporter)
-                asked.setdefault(digest_of(*caller), []).append((caller, fact))
-        if not asked:
+                unknown.setdefault(digest_of(*caller), []).append((caller, fact))
+        if not unknown:
             return
-        for sender, at in await self._heard.find(asked):
+        for sender, at in await self._heard.find(unknown):
             facts = facts_in(sender)
-            for caller, fact in asked[sender[:CALLER_BYTES]]:
+            for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact_of(*fact) in facts:
                     self._put((caller, fact), ToldCalls(at, (fact,), at), key)
 
@@ -397,8 +397,8 @@ class Shadows:
             await self.forget_old()
 
     async def forget_old(self) -> None:
-        before = self._clock.now() - WINDOW_S - AGE_EVERY_S
-        while self._senders.forget(lambda told: told.at < before, AGED_AT_ONCE) == AGED_AT_ONCE:
+        oldest = self._clock.now() - WINDOW_S - AGE_EVERY_S
+        while self._senders.forget(lambda told: told.at < oldest, AGED_AT_ONCE) == AGED_AT_ONCE:
             await pause()
 
     def now(self) -> float:
@@ -441,14 +441,14 @@ class Shadows:
         """
         Remember that a caller reported calls: in its main entry, or in an entry per kind if the kinds differ.
         """
-        told = self._senders.get(caller)
+        entry = self._senders.get(caller)
         if (
-            told is None
-            or told.facts == facts
-            or when - told.at > WINDOW_S
-            or set(facts).issuperset(told.facts)
+            entry is None
+            or entry.facts == facts
+            or when - entry.at > WINDOW_S
+            or set(facts).issuperset(entry.facts)
         ):
-            self._note(caller, caller, facts, told, when, key)
+            self._note(caller, caller, facts, entry, when, key)
             return
         for fact in facts:
             name = caller, fact
@@ -478,15 +478,15 @@ class Shadows:
         unkept = self._unkept.get(key)
         if unkept is None:
             unkept = self._unkept[key] = {}
-        before = unkept.get(caller)
-        unkept[caller] = facts if before is None else before + facts
+        queued = unkept.get(caller)
+        unkept[caller] = facts if queued is None else queued + facts
 
     def _put(self, name: Caller | tuple[Caller, Fact], told: ToldCalls, key: str) -> None:
-        gone = self._senders.put(name, told, key)
-        if gone is not None:
+        removed = self._senders.put(name, told, key)
+        if removed is not None:
             self.pushed_out += 1
             # so that the caller's next call is not taken for one that is already remembered
-            if told.at - gone.at <= NOTED_S:
+            if told.at - removed.at <= NOTED_S:
                 self._forget_noted()
 
     def _forget_noted(self) -> None:

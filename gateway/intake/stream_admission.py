@@ -48,9 +48,13 @@ class StreamAdmission:
         new = [name for name in after if self._book.find(name) is None]
         if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
             raise _refusal("too_many_streams", "spool.max_streams", "Delete streams that are no longer used")
-        changed = [one for one in operations if one.operation in (SUM, REPLACE)]
-        crowded = {name for name in {one.stream for one in changed} if not self._has_room(sizes, key, name)}
-        full = [one for one in changed if one.stream in crowded]
+        changed = [operation for operation in operations if operation.operation in (SUM, REPLACE)]
+        crowded = {
+            name
+            for name in {operation.stream for operation in changed}
+            if not self._has_room(sizes, key, name)
+        }
+        full = [operation for operation in changed if operation.stream in crowded]
         if full and await self._has_new(full):
             advice = "Old totals are deleted after they are sent; until then, change only existing records"
             raise _refusal("too_many_records", "spool.max_stream_bytes", advice)

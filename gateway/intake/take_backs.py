@@ -71,11 +71,11 @@ class _Members:
             return True
         begin = record.start_time or 0
         end = record.end_time or 0
-        known = self._of_span.get((begin, end))
-        if known is None:
-            known = {of_point(series, begin, end) for series in self._series.get(end, ())}
-            self._of_span[begin, end] = known
-        return record.id in known
+        span_ids = self._of_span.get((begin, end))
+        if span_ids is None:
+            span_ids = {of_point(series, begin, end) for series in self._series.get(end, ())}
+            self._of_span[begin, end] = span_ids
+        return record.id in span_ids
 
 
 class _Kept(NamedTuple):
@@ -111,8 +111,8 @@ class TakeBacks:
         """
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
-        for place, report in enumerate(sorted(stored), start=1):
-            if place % TURN == 0:
+        for count, report in enumerate(sorted(stored), start=1):
+            if count % TURN == 0:
                 await asyncio.sleep(0)
             try:
                 self._add(report.key, _Kept(report.at, _counted.decode(report.body), version_of(report)))
@@ -136,7 +136,7 @@ class TakeBacks:
         return self._held
 
     def reporters(self) -> set[Reporter]:
-        return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
+        return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
     def counted(
         self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
@@ -169,26 +169,26 @@ class TakeBacks:
         """Return keys of counters that can no longer be reversed."""
         now = self._clock.now()
         items = self._items
-        gone = []
-        gone_of: dict[str, set[bytes]] = {}
+        old_keys = []
+        old_keys_of: dict[str, set[bytes]] = {}
         for key, (at, counted, _) in self._kept.items():
             if now - at <= WINDOW_S:
                 break
             items -= counted.count
-            gone.append(key)
-            gone_of.setdefault(counted.key, set()).add(key)
+            old_keys.append(key)
+            old_keys_of.setdefault(counted.key, set()).add(key)
         if items > self.max_items:  # no key removes counters of another key
             for key in fullest_first(
                 self._held,
                 self._of_key.__getitem__,
                 lambda key: self._kept[key].counted.count,
-                gone=gone_of,
+                gone=old_keys_of,
             ):
                 if items <= self.max_items:
                     break
                 items -= self._kept[key].counted.count
-                gone.append(key)
-        return gone
+                old_keys.append(key)
+        return old_keys
 
     def drop(self, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -210,23 +210,23 @@ class TakeBacks:
             if looked_at >= LOOKED_AT:
                 looked_at = 0
                 await pause()
-            heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
+            heard = {reporter for reporter in counted.reporters if self._shadows.have_heard([reporter], at)}
             below = self._log.closed_below(AI_TELEMETRY)
             now = self._clock.now()
             known_since = at + self._open_s if self._is_shared else self._not_before
             may_be_open = counted.last >= below if counted.last else now < known_since
             if not heard or may_be_open or now - at > WINDOW_S:
                 continue
-            corrections = [one async for one in self._corrections(counted, heard, below)]
-            left = msgspec.structs.replace(counted, reporters=counted.reporters - heard)
-            stays = [PartialReport(key, at, _encode(left))] if left.reporters else []
+            corrections = [reporter async for reporter in self._corrections(counted, heard, below)]
+            remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard)
+            stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
             await self._log.append(
                 Submission(
                     topic=AI_TELEMETRY,
                     received=0,
                     split=len(corrections),
                     records=corrections,
-                    identities=[Identity(one.id) for one in corrections],
+                    identities=[Identity(reporter.id) for reporter in corrections],
                     keep=stays,
                     forget=() if stays else [key],
                     expects=[Expectation(key, version)] if self._is_shared else (),
@@ -234,7 +234,7 @@ class TakeBacks:
             )
             corrected += len(corrections)
             if stays:
-                self._kept[key] = _Kept(at, left, version_of(stays[0]))
+                self._kept[key] = _Kept(at, remaining, version_of(stays[0]))
             else:
                 self.drop([key])
         if corrected:

@@ -216,11 +216,11 @@ class WaitingCounters:
             self._shared, self._hold_s = stored, hold_s
             return
         reports = await stored.load()
-        kept = [report for report in reports if report.key.startswith(COUNTERS)]
+        waiting_reports = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        await self._take_up(kept, counted, hold_s=hold_s)
-        for report in (*kept, *counted):
-            number = report.key[len(COUNTERS if report in kept else COUNTED) :]
+        await self._take_up(waiting_reports, counted, hold_s=hold_s)
+        for report in (*waiting_reports, *counted):
+            number = report.key[len(COUNTERS if report in waiting_reports else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
         await self._look_up_reporters()
 
@@ -282,9 +282,9 @@ class WaitingCounters:
             is_more = True
             while is_more:
                 is_more = await self._read_what_waits()
-                while due := await self._due(everything=everything, room_only=room):
-                    await self._put_on_record(due)
-                    released += sum(one.items for one in due.values())
+                while due_groups := await self._due(everything=everything, room_only=room):
+                    await self._put_on_record(due_groups)
+                    released += sum(group.items for group in due_groups.values())
                 is_more = is_more and not self._waiting
             if not room:
                 await self._take_backs.take_back()
@@ -313,8 +313,8 @@ class WaitingCounters:
         """
         Load the reporters of stored counters. Their calls may have arrived before the start or at another process.
         """
-        named = (reporter for one in self._waiting.values() for reporter in one.reporters)
-        await self._shadows.look_up((*named, *self._take_backs.reporters()))
+        reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
+        await self._shadows.look_up((*reporters, *self._take_backs.reporters()))
 
     async def run(self) -> None:
         """Release waiting counters forever, as a background task."""
@@ -346,12 +346,12 @@ class WaitingCounters:
         """Split a submission into groups that must wait, by reporter, and the rest."""
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
-        for place, record in undecided.items():
+        for position, record in undecided.items():
             if not self._is_shadow(record):
                 group = groups.setdefault(reporters_of(record), CounterGroup())
                 group.records.append(record)
-                group.identities.append(submission.identities[place])
-                waits.add(place)
+                group.identities.append(submission.identities[position])
+                waits.add(position)
         points = []
         for point in submission.points:
             if self._is_shadow(point.template):
@@ -360,9 +360,9 @@ class WaitingCounters:
                 groups.setdefault(reporters_of(point.template), CounterGroup()).points.append(point)
         if not groups:
             return groups, submission
-        stays = [place for place in range(len(submission.records)) if place not in waits]
-        records = [submission.records[place] for place in stays]
-        identities = [submission.identities[place] for place in stays]
+        stays = [position for position in range(len(submission.records)) if position not in waits]
+        records = [submission.records[position] for position in stays]
+        identities = [submission.identities[position] for position in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
     def _is_shadow(self, record: AiRecord) -> bool:
@@ -377,53 +377,55 @@ class WaitingCounters:
 
     def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
         if self._shared is None and not done.cancelled() and done.exception() is None:
-            for key, one in waiting.items():
-                self._waiting.add(key, one)
+            for key, group in waiting.items():
+                self._waiting.add(key, group)
 
     async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, WaitingGroup]:
         """Return some groups to record, oldest first. With `room_only`, only groups above the limit."""
-        due = {} if room_only else await self._decidable(everything=everything)
-        items = sum(one.items for one in due.values())
+        due_groups = {} if room_only else await self._decidable(everything=everything)
+        items = sum(group.items for group in due_groups.values())
         room = self._max_items - self._waiting.items_held + items
-        room_bytes = self._max_bytes - self._waiting.bytes_held + sum(len(one.body) for one in due.values())
+        room_bytes = (
+            self._max_bytes - self._waiting.bytes_held + sum(len(group.body) for group in due_groups.values())
+        )
         for key in self._waiting.fullest_first(by_bytes=room >= 0):
             if items >= MOST_AT_ONCE or (room >= 0 and room_bytes >= 0):
                 break
-            if key not in due:
-                one = due[key] = self._waiting[key]
-                items += one.items
-                room += one.items
-                room_bytes += len(one.body)
-        return dict(sorted(due.items()))  # keys sort by arrival
+            if key not in due_groups:
+                group = due_groups[key] = self._waiting[key]
+                items += group.items
+                room += group.items
+                room_bytes += len(group.body)
+        return dict(sorted(due_groups.items()))  # keys sort by arrival
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         """Return some groups that waited long enough or need not wait, oldest first."""
         now, items = self._clock.now(), 0
-        due: dict[bytes, WaitingGroup] = {}
-        for place, key in enumerate(list(self._waiting), start=1):
+        due_groups: dict[bytes, WaitingGroup] = {}
+        for count, key in enumerate(list(self._waiting), start=1):
             if items >= MOST_AT_ONCE:
                 break
-            one = self._waiting[key]
-            if place % LOOKED_AT == 0:  # other tasks may add groups meanwhile, but never remove any
+            group = self._waiting[key]
+            if count % LOOKED_AT == 0:  # other tasks may add groups meanwhile, but never remove any
                 await pause()
-            has_waited = elapsed_s(one.at, now) >= self._wait_s
-            if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
-                due[key] = one
-                items += one.items
-        return due
+            has_waited = elapsed_s(group.at, now) >= self._wait_s
+            if everything or has_waited or self._shadows.have_heard(group.reporters, group.at):
+                due_groups[key] = group
+                items += group.items
+        return due_groups
 
     async def _put_on_record(self, due: dict[bytes, WaitingGroup]) -> None:
         everything = CounterGroup()
         of_key: dict[str, CounterGroup] = {}
         read = 0
-        for one in due.values():
+        for waiting in due.values():
             if read >= TURN:
                 read = 0
                 await pause()
-            read += one.items
-            group = _groups.decode(one.body)
+            read += waiting.items
+            group = _groups.decode(waiting.body)
             for record in group.members():
-                self._shadows.shade(record, one.at)
+                self._shadows.shade(record, waiting.at)
             everything.add(group)
             of_key.setdefault(group.key, CounterGroup()).add(group)
         await pause()
@@ -438,11 +440,13 @@ class WaitingCounters:
                 pending=-everything.count,
                 keep=reports,
                 forget=[*due, *old],
-                expects=[Expectation(key, one.version) for key, one in due.items()] if self._shared else (),
+                expects=[Expectation(key, waiting.version) for key, waiting in due.items()]
+                if self._shared
+                else (),
             )
         )
-        for key, one in due.items():
-            self._waiting.remove(key, one)
+        for key, waiting in due.items():
+            self._waiting.remove(key, waiting)
         self._take_backs.drop(old)
         for report in reports:
             await self._take_backs.remember(report, receipt)
@@ -450,8 +454,12 @@ class WaitingCounters:
     def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
         """Return the reports to store about counters that count now, separately by key."""
         now = self._clock.now()
-        counted = (self._take_backs.counted(key, one.records, one.points) for key, one in of_key.items())
-        return [self._take_backs.stored(self._next_key(), one, now) for one in counted if one is not None]
+        counted = (
+            self._take_backs.counted(key, group.records, group.points) for key, group in of_key.items()
+        )
+        return [
+            self._take_backs.stored(self._next_key(), group, now) for group in counted if group is not None
+        ]
 
     def _next_key(self) -> bytes:
         """

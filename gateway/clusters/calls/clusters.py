@@ -110,13 +110,13 @@ class SeenCluster(msgspec.Struct, frozen=True):
 
 def describe(seen: SeenCluster) -> dict[str, object]:
     cluster = seen.cluster
-    known: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
+    fields: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
     return {
-        **known,
+        **fields,
         "state": seen.state,
         "silent": seen.silent,
         "checks": [
-            {"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks
+            {"name": check.name, "passing": check.passing, "error": check.error} for check in cluster.checks
         ],
         "config_version": version_of(cluster.config),
         "applied_version": None if seen.run is None else seen.run.applied,
@@ -269,11 +269,11 @@ def describe_file(file: ContainerFile) -> dict[str, object]:
 
 
 def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
-    place = files.identity
+    identity = files.identity
     return {
-        "account": place.account,
-        "region": place.region,
-        "cluster": place.name,
+        "account": identity.account,
+        "region": identity.region,
+        "cluster": identity.name,
         "waiting": files.waiting,
         "bytes": files.bytes,
         "newest": None if files.newest is None else moment(files.newest),
@@ -320,7 +320,7 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
             "max_bytes": settings.max_bytes,
             "files": files.sums.known,
             "max_files": settings.max_files,
-            "clusters": [describe_cluster_files(each) for each in await files.stats()],
+            "clusters": [describe_cluster_files(cluster_files) for cluster_files in await files.stats()],
         }
     }
 
@@ -337,7 +337,7 @@ async def discard_container_file(request: OperatorRequest[SenderServices, Discar
     file = await files.find(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")
-    told = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
-    async with request.audited("container_file.discard", id, told):
+    audited_fields = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
+    async with request.audited("container_file.discard", id, audited_fields):
         done = await files.discard(id)
     return {"container_file": describe_file(done)}

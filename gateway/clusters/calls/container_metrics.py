@@ -105,7 +105,7 @@ def check_protobuf(request: web.Request) -> None:
 )
 async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
     """Return an upload address for every file, and in a header new addresses for files that are missing."""
-    identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
+    identity, sender = await _enabled_cluster(request), _sender(request, request.body.shipperId)
     _count(request.http, "count", default=0, most=2**31)
     lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
     files = _files(request)
@@ -114,12 +114,12 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
         AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
         for file in request.body.files
     ]
-    rows = await files.announce(identity, announced, by, expires_at=expires_at)
+    rows = await files.announce(identity, announced, sender, expires_at=expires_at)
     response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
     announced_ids = {row.id for row in rows}
     missing = [
         one
-        for one in await files.missing(identity, key=by.key, limit=MAX_FILES)
+        for one in await files.missing(identity, key=sender.key, limit=MAX_FILES)
         if one.id not in announced_ids
     ]
     replay = _replay(request, missing, expires_at)
@@ -166,7 +166,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     optional=AGENT_PARAMETERS,
 )
 async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
-    reasons = {one.reference_id: one.reason for one in request.body}
+    reasons = {abandonment.reference_id: abandonment.reason for abandonment in request.body}
     await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
     return {}
 
@@ -288,9 +288,9 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
         for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
         if name in http.headers
     }
-    told = msgspec.json.encode(headers).decode()
+    headers_json = msgspec.json.encode(headers).decode()
     upload = await _files(request).begin_remote_write(
-        await _enabled_cluster(request), _sender(request, ""), request=told
+        await _enabled_cluster(request), _sender(request, ""), request=headers_json
     )
     await _keep(request, upload, least=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
@@ -365,11 +365,14 @@ async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterId
 
 def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
     http = request.http
-    told = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
+    shipper_id = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
     version = http.headers.get(AGENT_VERSION, "")
     bearer = request.bearer
     return ContainerSender(
-        key=bearer.name, shipper=told[:MAX_TEXT], agent_version=version[:MAX_TEXT], expects=bearer.expects
+        key=bearer.name,
+        shipper=shipper_id[:MAX_TEXT],
+        agent_version=version[:MAX_TEXT],
+        expects=bearer.expects,
     )
 
 
@@ -405,17 +408,17 @@ def _replay(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
     """Return the header with missing files, as many as fit. The next answer contains further files."""
-    wanted: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     size = 2
     for file in missing:
         if file.state == ABANDONED:
             continue
-        one = {"ref_id": file.reference, "url": _address(request, file, expires_at)}
-        size += len(msgspec.json.encode(one).decode()) + 1
+        entry = {"ref_id": file.reference, "url": _address(request, file, expires_at)}
+        size += len(msgspec.json.encode(entry).decode()) + 1
         if size > MAX_REPLAY_BYTES:
             break
-        wanted.append(one)
-    return msgspec.json.encode(wanted).decode() if wanted else ""
+        entries.append(entry)
+    return msgspec.json.encode(entries).decode() if entries else ""
 
 
 _SIZE = 16
@@ -446,14 +449,14 @@ def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str
 
 def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
     """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
-    found = _TOKEN.fullmatch(token)
-    if found is None or not hmac.compare_digest(_signature(secret, found[1]), found[4]):
+    match = _TOKEN.fullmatch(token)
+    if match is None or not hmac.compare_digest(_signature(secret, match[1]), match[4]):
         raise Refusal(
             403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
         )
-    if int(found[2]) < now:
+    if int(match[2]) < now:
         raise expired()
-    return OpenAddress(found[1].partition("-")[0], None if found[3] is None else int(found[3]))
+    return OpenAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
 
 
 def expired() -> Refusal:

@@ -105,31 +105,31 @@ class UsageReader:
     async def days(self) -> Sequence[UsageDay]:
         """Return the known days by cluster. `of_day` uses the state of this call."""
         documents = await self._sources.usage.days(OPEN)
-        found = {each for each in documents if each.day != OPEN}
+        all_days = {each for each in documents if each.day != OPEN}
         opened = {}
         for each in documents:
             if each.day == OPEN and each.identity != NOWHERE:
-                known = self._opened.get(each.identity)
-                if known is None or known[0] != each.changed_at:
-                    known = each.changed_at, (await self._document(each.identity, OPEN, OpenDays)).days
-                opened[each.identity] = known
-                found |= {_of(each, day) for day in known[1]}
+                opened_days = self._opened.get(each.identity)
+                if opened_days is None or opened_days[0] != each.changed_at:
+                    opened_days = each.changed_at, (await self._document(each.identity, OPEN, OpenDays)).days
+                opened[each.identity] = opened_days
+                all_days |= {_of(each, day) for day in opened_days[1]}
         self._opened = opened
-        self._days = sorted(found, key=lambda each: (each.day, each.identity))
+        self._days = sorted(all_days, key=lambda each: (each.day, each.identity))
         return self._days
 
     async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
         """Return the usage of a day, by cluster."""
-        found = {}
-        for each in self._days:
-            if each.day == day:
-                found[each.identity] = await self._of_cluster(each.identity, day)
-        return found
+        by_cluster = {}
+        for known_day in self._days:
+            if known_day.day == day:
+                by_cluster[known_day.identity] = await self._of_cluster(known_day.identity, day)
+        return by_cluster
 
     async def _of_cluster(self, identity: ClusterIdentity, day: int) -> DayUsage:
-        _, known = self._opened.get(identity, (0.0, {}))
-        if day in known:
-            return known[day]
+        _, open_days = self._opened.get(identity, (0.0, {}))
+        if day in open_days:
+            return open_days[day]
         return await self._document(
             identity,
             day,
@@ -142,19 +142,19 @@ class UsageReader:
         day: int,
         type: Callable[[], Kept],
     ) -> Kept:
-        found = await self._sources.usage.document(identity, day)
-        if found is None:
+        document = await self._sources.usage.document(identity, day)
+        if document is None:
             return type()
-        kept: Kept = await asyncio.to_thread(
+        decoded: Kept = await asyncio.to_thread(
             msgspec.json.decode,
-            found.body,
+            document.body,
             type=type,
         )
-        return kept
+        return decoded
 
     async def _kept_since(self) -> float:
-        found = await self._sources.usage.document(NOWHERE, OPEN)
-        return found.changed_at if found else 0.0
+        document = await self._sources.usage.document(NOWHERE, OPEN)
+        return document.changed_at if document else 0.0
 
     async def _new(self) -> Sequence[ContainerFile]:
         """Return the next unread files."""
@@ -181,7 +181,7 @@ class UsageReader:
         for identity, theirs in by_cluster.items():
             if documents := await self._added(identity, theirs):
                 await self._sources.usage.keep(documents)
-                self._kept_bytes += sum(len(each.body) for each in documents)
+                self._kept_bytes += sum(len(document.body) for document in documents)
         await self._sources.usage.keep([_document(NOWHERE, OPEN, newest, b"{}")])
         self._since = newest
         self._read |= {file.id: _came(file) for file in files}
@@ -192,8 +192,8 @@ class UsageReader:
         self, identity: ClusterIdentity, files: Sequence[ContainerFile]
     ) -> Sequence[UsageDocument]:
         """Return the documents of a cluster after adding files. Empty if the files add nothing."""
-        found = await self._sources.usage.document(identity, OPEN)
-        usage = OpenUsage() if found is None else await asyncio.to_thread(opened, found.body)
+        document = await self._sources.usage.document(identity, OPEN)
+        usage = OpenUsage() if document is None else await asyncio.to_thread(opened, document.body)
         rules = MeterRules(
             tags=list(self._sources.tags()),
             most=self._sources.files.settings.max_series,
@@ -206,10 +206,10 @@ class UsageReader:
             return []
         await asyncio.to_thread(meter.finish)
         if meter.left_out:
-            words = "the costs leave out %d series of a cluster (container.max_series)"
+            message = "the costs leave out %d series of a cluster (container.max_series)"
             extra = {"action": "series_left_out", "cluster": identity.name}
             _log.warning(
-                words,
+                message,
                 meter.left_out,
                 extra=extra,
             )
@@ -242,19 +242,19 @@ class UsageReader:
         now = self._clock.now()
         running = int(now) // DAY_S * DAY_S
         over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]
-        found = []
+        documents = []
         for day in over:
-            known = await self._document(
+            stored = await self._document(
                 identity,
                 day,
                 DayUsage,
             )
-            whole = together(known, usage.days.pop(day))
-            body = await asyncio.to_thread(msgspec.json.encode, whole)
-            found.append(_document(identity, day, now, body))
+            total = together(stored, usage.days.pop(day))
+            body = await asyncio.to_thread(msgspec.json.encode, total)
+            documents.append(_document(identity, day, now, body))
         body = await asyncio.to_thread(body_of, usage)
-        found.append(_document(identity, OPEN, now, body))
-        return found
+        documents.append(_document(identity, OPEN, now, body))
+        return documents
 
 
 def _came(file: ContainerFile) -> float:

@@ -68,13 +68,13 @@ def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSerie
                 raise Invalid(f"a body of remote write has more than {MAX_SYMBOLS} symbols")
             for number, text in _fields(body):
                 if number == _SECOND_SERIES:
-                    each = _Second.FromString(_bounded(text))
-                    yield MetricSeries(_named(each.labels_refs, symbols), _samples(each))
+                    series = _Second.FromString(_bounded(text))
+                    yield MetricSeries(_named(series.labels_refs, symbols), _samples(series))
         else:
             for number, text in _fields(body):
                 if number == _FIRST_SERIES:
-                    each = _First.FromString(_bounded(text))
-                    yield MetricSeries(_labels(each), _samples(each))
+                    series = _First.FromString(_bounded(text))
+                    yield MetricSeries(_labels(series), _samples(series))
     except (BadPayload, DecodeError, IndexError, UnicodeDecodeError) as error:
         raise Invalid("it is not a body of remote write") from error
 
@@ -103,13 +103,13 @@ def _labels(series: Any) -> dict[str, str]:
 
 
 def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
-    if any(place >= len(symbols) for place in places):
+    if any(index >= len(symbols) for index in places):
         raise Invalid("a label of remote write refers to a missing symbol")
-    words = [symbols[place] for place in places]
+    texts = [symbols[index] for index in places]
     return dict(
         zip(
-            words[::2],
-            words[1::2],
+            texts[::2],
+            texts[1::2],
             strict=False,
         )
     )
@@ -119,8 +119,8 @@ def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
     """Yield the metrics of a JSON array, or of lines with one metric each."""
     try:
         for row in _json_rows(name, content):
-            told = msgspec.json.decode(row)
-            yield from _of_row(told) if isinstance(told, dict) else ()
+            metric = msgspec.json.decode(row)
+            yield from _of_row(metric) if isinstance(metric, dict) else ()
     except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
         raise Invalid(f"{name} is not a file of metrics: {error}") from error
 
@@ -157,11 +157,11 @@ def _checked(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
 
 def _pieces(name: str, content: bytes) -> Iterator[bytes]:
     """Yield the content, inflated, in pieces. Raises Invalid above MOST bytes."""
-    left = MOST
+    bytes_left = MOST
     with io.BytesIO(content) if content[:1] in (b"[", b"{") else _opened(name, content) as stream:
         while piece := bytes(stream.read(_PIECE)):
-            left -= len(piece)
-            if left < 0:
+            bytes_left -= len(piece)
+            if bytes_left < 0:
                 raise Invalid(f"{name} has more than {MOST} bytes unpacked")
             yield piece
 
@@ -176,10 +176,10 @@ def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
     """Yield the series of one metric in the form of the agent's files. A malformed metric yields nothing."""
     try:
         labels = row.get("labels") or {}
-        known = json.loads(labels) if isinstance(labels, str) else labels
+        label_values = json.loads(labels) if isinstance(labels, str) else labels
         more = {NAME: row["metric_name"], "node": row.get("node_name")}
-        told = {name: str(value) for name, value in {**more, **known}.items() if value}
-        yield MetricSeries(told, [(_milliseconds(row["timestamp"]), float(row["value"]))])
+        texts = {name: str(value) for name, value in {**more, **label_values}.items() if value}
+        yield MetricSeries(texts, [(_milliseconds(row["timestamp"]), float(row["value"]))])
     except (KeyError, TypeError, ValueError, AttributeError):
         return
 
@@ -189,20 +189,20 @@ def _milliseconds(told: object) -> int:
     if text.isdecimal():
         return int(text)
     at = datetime.fromisoformat(text)
-    known = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return int(known.timestamp() * 1000)
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
 
 
 def _types() -> tuple[Any, Any]:
     """Return the message types for a series of remote write 1 and 2, with only the needed fields."""
     field = descriptor_pb2.FieldDescriptorProto
-    many, one = field.LABEL_REPEATED, field.LABEL_OPTIONAL
-    double, whole, text = field.TYPE_DOUBLE, field.TYPE_INT64, field.TYPE_STRING
+    repeated, single = field.LABEL_REPEATED, field.LABEL_OPTIONAL
+    double, integer, text = field.TYPE_DOUBLE, field.TYPE_INT64, field.TYPE_STRING
     fields: dict[str, list[tuple[str, int, Any, Any]]] = {
-        "Label": [("name", 1, text, one), ("value", 2, text, one)],
-        "Sample": [("value", 1, double, one), ("timestamp", 2, whole, one)],
-        "Series1": [("labels", 1, "Label", many), ("samples", 2, "Sample", many)],
-        "Series2": [("labels_refs", 1, field.TYPE_UINT32, many), ("samples", 2, "Sample", many)],
+        "Label": [("name", 1, text, single), ("value", 2, text, single)],
+        "Sample": [("value", 1, double, single), ("timestamp", 2, integer, single)],
+        "Series1": [("labels", 1, "Label", repeated), ("samples", 2, "Sample", repeated)],
+        "Series2": [("labels_refs", 1, field.TYPE_UINT32, repeated), ("samples", 2, "Sample", repeated)],
     }
     file = descriptor_pb2.FileDescriptorProto(
         name="tollhouse/remote_write.proto", package="tollhouse.remote_write", syntax="proto3"
@@ -221,8 +221,8 @@ def _types() -> tuple[Any, Any]:
                 added.type = kind
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = [pool.FindMessageTypeByName(f"{file.package}.{name}") for name in ("Series1", "Series2")]
-    first, second = map(message_factory.GetMessageClass, found)
+    descriptors = [pool.FindMessageTypeByName(f"{file.package}.{name}") for name in ("Series1", "Series2")]
+    first, second = map(message_factory.GetMessageClass, descriptors)
     return first, second
 
 
@@ -232,29 +232,29 @@ _First, _Second = _types()
 def unpacked(block: bytes, most: int) -> bytes:
     """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `most` bytes."""
     try:
-        size, place = _size(block)
+        size, position = _size(block)
         if size > most:
             raise Invalid(f"the snappy block has {size} bytes unpacked, more than {most}")
-        found = bytearray()
-        while place < len(block):
-            place = _element(block, place, found)
-            if len(found) > size:
+        content = bytearray()
+        while position < len(block):
+            position = _element(block, position, content)
+            if len(content) > size:
                 break
     except IndexError:
         raise Invalid("the snappy block is truncated") from None
-    if len(found) != size:
+    if len(content) != size:
         raise Invalid("the snappy block differs from its stated size")
-    return bytes(found)
+    return bytes(content)
 
 
 def _size(block: bytes) -> tuple[int, int]:
     """Return the unpacked size, and where the packed data begins."""
     size = 0
-    for place in range(5):
-        byte = block[place]
-        size |= (byte & 0x7F) << 7 * place
+    for index in range(5):
+        byte = block[index]
+        size |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return size, place + 1
+            return size, index + 1
     raise Invalid("the snappy block states no size")
 
 

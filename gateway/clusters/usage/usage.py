@@ -124,27 +124,27 @@ _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 def body_of(usage: OpenUsage) -> bytes:
     """Encode the open usage as a document."""
-    kept = _Kept(
+    document = _Kept(
         series=_joined(usage.series),
         pods=_joined(usage.pods),
         namespaces=usage.namespaces,
         nodes=usage.nodes,
         days=usage.days,
     )
-    return msgspec.json.encode(kept)
+    return msgspec.json.encode(document)
 
 
 def opened(body: bytes) -> OpenUsage:
     """
     Decode a document of `body_of`. Documents of older versions have all series and all pods in one part.
     """
-    kept = _kept.decode(body)
+    document = _kept.decode(body)
     return OpenUsage(
-        series=_read(kept.series, _series),
-        pods=_read(kept.pods, _pods),
-        namespaces=kept.namespaces,
-        nodes=kept.nodes,
-        days=kept.days,
+        series=_read(document.series, _series),
+        pods=_read(document.pods, _pods),
+        namespaces=document.namespaces,
+        nodes=document.nodes,
+        days=document.days,
     )
 
 
@@ -159,28 +159,28 @@ def _divided(whole: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
 
 
 def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) -> dict[str, _Value]:
-    found: dict[str, _Value] = {}
+    merged: dict[str, _Value] = {}
     for part in _parts.decode(raw) if bytes(memoryview(raw)[:1]) == b"[" else [raw]:
-        found |= decoder.decode(part)
-    return found
+        merged |= decoder.decode(part)
+    return merged
 
 
 def together(one: DayUsage, other: DayUsage) -> DayUsage:
     """Return the sum of two days."""
-    found = DayUsage(nodes=one.nodes | other.nodes)
+    total = DayUsage(nodes=one.nodes | other.nodes)
     for day in (one, other):
-        _add_all(found.used, day.used)
-        _add_all(found.had, day.had)
-    return found
+        _add_all(total.used, day.used)
+        _add_all(total.had, day.had)
+    return total
 
 
 def _add_all(found: dict[str, Amounts], more: Mapping[str, Amounts]) -> None:
     for key, amounts in more.items():
-        known = found.setdefault(key, [0, 0, 0])
+        amounts_before = found.setdefault(key, [0, 0, 0])
         found[key] = [
             sum(pair)
             for pair in zip(
-                known,
+                amounts_before,
                 amounts,
                 strict=True,
             )
@@ -239,21 +239,21 @@ class UsageMeter:
             self.taken += 1
             name = series.labels.get(NAME, "")
             if name in self._takes:
-                words = tuple([series.labels.get(label, "") for label in _OF_SAMPLES])
-                samples.append((words, tuple(series.samples)))
+                label_values = tuple([series.labels.get(label, "") for label in _OF_SAMPLES])
+                samples.append((label_values, tuple(series.samples)))
             elif series.samples:
                 self._learn(name, series)
-        for words, found_of in samples:
-            labels = {label: word for label, word in zip(_OF_SAMPLES, words, strict=True) if word}
-            self._takes[labels[NAME]](MetricSeries(labels, found_of))
+        for label_values, series_samples in samples:
+            labels = {label: word for label, word in zip(_OF_SAMPLES, label_values, strict=True) if word}
+            self._takes[labels[NAME]](MetricSeries(labels, series_samples))
 
     def finish(self) -> None:
         """Add the node names to the changed days, and forget series and pods that have ended."""
         for day in self.changed:
             self.usage.days[day].nodes |= self.usage.nodes
-        usage, before = self.usage, self._rules.now_ms - KEPT_MS
-        usage.series = {key: last for key, last in usage.series.items() if last[0] >= before}
-        usage.pods = {key: pod for key, pod in usage.pods.items() if pod.at >= before}
+        usage, oldest = self.usage, self._rules.now_ms - KEPT_MS
+        usage.series = {key: last for key, last in usage.series.items() if last[0] >= oldest}
+        usage.pods = {key: pod for key, pod in usage.pods.items() if pod.at >= oldest}
 
     def _learn(self, name: str, series: MetricSeries) -> None:
         labels = series.labels
@@ -271,8 +271,8 @@ class UsageMeter:
             self.usage.nodes |= {node: node, id: node} if id else {node: node}
 
     def _tags(self, labels: Mapping[str, str]) -> dict[str, str]:
-        found = ((tag, labels.get(label)) for label, tag in self._labels.items())
-        return {tag: value for tag, value in found if value}
+        tags = ((tag, labels.get(label)) for label, tag in self._labels.items())
+        return {tag: value for tag, value in tags if value}
 
     def _pod(self, series: MetricSeries) -> KnownPod:
         """Return the known facts about the pod of a series."""
@@ -300,18 +300,18 @@ class UsageMeter:
         key = _key(series.labels, "cpu")
         for at, value in self._new(key, series):
             amount = round(value * _MILLION)
-            before = self._put(
+            last_sample = self._put(
                 key,
                 at,
                 amount,
             )
-            if before is not None:
-                rise = amount - before[1] if amount >= before[1] else amount
+            if last_sample is not None:
+                rise = amount - last_sample[1] if amount >= last_sample[1] else amount
                 self._add(
                     self._place(series),
                     CPU,
                     rise,
-                    before[0],
+                    last_sample[0],
                     at,
                 )
 
@@ -357,18 +357,18 @@ class UsageMeter:
         key = _key(series.labels, series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
         for at, value in self._new(key, series):
-            before = self._put(
+            last_sample = self._put(
                 key,
                 at,
                 round(value * scale),
             )
-            if before is not None:
-                until = min(at, before[0] + GAP_MS)
+            if last_sample is not None:
+                until = min(at, last_sample[0] + GAP_MS)
                 self._add(
                     place,
                     kind,
-                    before[1] * (until - before[0]),
-                    before[0],
+                    last_sample[1] * (until - last_sample[0]),
+                    last_sample[0],
                     until,
                 )
 
@@ -389,13 +389,13 @@ class UsageMeter:
         value: int,
     ) -> tuple[int, int] | None:
         """Store the last sample of a series, and return the one before it."""
-        known = self.usage.series
-        before = known.get(key)
-        if before is None and len(known) >= self._rules.most:
+        samples = self.usage.series
+        last_sample = samples.get(key)
+        if last_sample is None and len(samples) >= self._rules.most:
             self.left_out += 1
             return None
-        known[key] = at, value
-        return before
+        samples[key] = at, value
+        return last_sample
 
     def _place(self, series: MetricSeries) -> UsagePlace:
         labels, pod = series.labels, self._pod(series)
@@ -427,25 +427,25 @@ class UsageMeter:
             start,
             end,
         ):
-            known = self.usage.days.setdefault(day, DayUsage())
+            day_usage = self.usage.days.setdefault(day, DayUsage())
             if isinstance(place, str):
-                amounts = known.had.setdefault(place, [0, 0, 0])
+                amounts = day_usage.had.setdefault(place, [0, 0, 0])
             else:
-                amounts = known.used.setdefault(_name_kept(place, known), [0, 0, 0])
+                amounts = day_usage.used.setdefault(_name_kept(place, day_usage), [0, 0, 0])
             amounts[kind] += part
             self.changed.add(day)
 
 
 def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Divide an amount over the UTC days of a time span in milliseconds. The parts add up exactly."""
-    given, at = 0, start
+    assigned, at = 0, start
     while at < end:
         midnight = (at // DAY_MS + 1) * DAY_MS
         until = min(midnight, end)
-        whole = amount * (until - start) // (end - start)
-        if whole > given:
-            yield at // DAY_MS * (DAY_MS // 1000), whole - given
-        given, at = whole, until
+        cumulative = amount * (until - start) // (end - start)
+        if cumulative > assigned:
+            yield at // DAY_MS * (DAY_MS // 1000), cumulative - assigned
+        assigned, at = cumulative, until
 
 
 def _name_kept(place: UsagePlace, known: DayUsage) -> str:
@@ -473,10 +473,10 @@ def _is_container(labels: Mapping[str, str]) -> bool:
 def _key(labels: Mapping[str, str], kind: str) -> str:
     """Return a key for what the series measures, so that the same series from two senders counts once."""
     names = ("namespace", "pod", "container", "cpu", "resource")
-    of = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
+    values = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
     if kind == _MEMORY_BYTES:
-        of = [*of[:3], "", ""]
-    return key_of([kind, *of])
+        values = [*values[:3], "", ""]
+    return key_of([kind, *values])
 
 
 def _of_node(labels: Mapping[str, str]) -> list[str]:

@@ -60,8 +60,8 @@ class ActivityRecorder:
     def _count(self, source: str, n: int, now: float) -> None:
         day = day_of(now)
         seen = self._seen.get(source)
-        before = seen.records if seen is not None and seen.day == day else 0
-        self._seen[source] = SourceActivity(now, day, before + n)
+        count_before = seen.records if seen is not None and seen.day == day else 0
+        self._seen[source] = SourceActivity(now, day, count_before + n)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_soon(), name="sources")
 

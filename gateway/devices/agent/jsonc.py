@@ -33,7 +33,7 @@ class _Node:
 
     def member(self, name: str) -> _Member | None:
         """Return the member with this name. If it is repeated, return the last one, as JSON parsers do."""
-        return next((each for each in reversed(self.members or ()) if each.name == name), None)
+        return next((member for member in reversed(self.members or ()) if member.name == name), None)
 
 
 @dataclass(slots=True)
@@ -66,17 +66,19 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     root = _Reader(text).document()
     if root is None:
-        made = _dumped(_nested(path, value), "", "  ", newline)
+        document = _dumped(_nested(path, value), "", "  ", newline)
         return (
-            f"{text}{made}{newline}" if not text or text.endswith("\n") else f"{text}{newline}{made}{newline}"
+            f"{text}{document}{newline}"
+            if not text or text.endswith("\n")
+            else f"{text}{newline}{document}{newline}"
         )
     node = root
-    for place, name in enumerate(path):
+    for depth, name in enumerate(path):
         if node.members is None:
-            raise NotEditable(f"{'.'.join(path[:place]) or 'the file'} is not an object")
+            raise NotEditable(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
         member = node.member(name)
         if member is None:
-            return _with_member(text, root, node, name, _nested(path[place + 1 :], value), newline)
+            return _with_member(text, root, node, name, _nested(path[depth + 1 :], value), newline)
         node = member.node
     unit, indent = _unit(text, root), _indent_at(text, node.start)
     return text[: node.start] + _dumped(value, indent, unit, newline) + text[node.end :]
@@ -96,10 +98,10 @@ def remove(text: str, path: Sequence[str]) -> str:
     rest = _rest_of_line(text, end)
     if not text[line:start].strip() and not text[end:rest].strip() and rest < len(text):
         start, end = line, rest + (2 if text[rest : rest + 2] == "\r\n" else 1)
-    place = node.members.index(member)
+    index = node.members.index(member)
     text = text[:start] + text[end:]
-    if member.comma is None and place:  # the previous member is now the last
-        comma = node.members[place - 1].comma
+    if member.comma is None and index:  # the previous member is now the last
+        comma = node.members[index - 1].comma
         if comma is not None:
             text = text[:comma] + text[comma + 1 :]
     return text
@@ -137,9 +139,9 @@ def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newlin
     outer = _indent_at(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
-    kept = inside.rstrip(" \t\r\n")
+    content = inside.rstrip(" \t\r\n")
     added = newline + indent + _member(name, value, indent, unit, newline) + newline + outer
-    return f"{text[: node.start + 1]}{kept}{added}{text[node.end - 1 :]}"
+    return f"{text[: node.start + 1]}{content}{added}{text[node.end - 1 :]}"
 
 
 def _member(name: str, value: Any, indent: str, unit: str, newline: str) -> str:
@@ -156,8 +158,8 @@ def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
 def _unit(text: str, root: _Node) -> str:
     """Return the indentation of the file, or two spaces if it has none."""
     for member in root.members or ():
-        if found := _indent_at(text, member.start):
-            return found
+        if indent := _indent_at(text, member.start):
+            return indent
     return "  "
 
 
@@ -233,7 +235,7 @@ class _Reader:
             members.append(_Member(name, at, self._node()))
             members[-1].comma = self._comma()
         self._at += 1
-        return _Node(start, self._at, {each.name: each.node.value for each in members}, members)
+        return _Node(start, self._at, {member.name: member.node.value for member in members}, members)
 
     def _array(self) -> _Node:
         start, values, more = self._at, list[Any](), True
@@ -254,14 +256,14 @@ class _Reader:
 
     def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
         """Return where the value ends, and the value."""
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        match = pattern.match(self._text, self._at)
+        if match is None:
             raise self._wrong()
         try:
-            value = json.loads(found[0])
+            value = json.loads(match[0])
         except ValueError:
             raise self._wrong() from None
-        self._at = found.end()
+        self._at = match.end()
         return self._at, value
 
     def _skip(self) -> str:

@@ -72,8 +72,8 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     """Change the file. The first change stores the original next to it."""
     if not edited.changed or edited.after is None:
         return edited
-    place = _record_path(directory, assistant, edited.path)
-    record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
+    record_path = _record_path(directory, assistant, edited.path)
+    record, backup = _record(record_path), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
         # A backup without a record is from an earlier run, and is nearer to the original than the file now.
         is_kept = backup.exists()
@@ -84,14 +84,14 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     elif edited.before is None or _digest(edited.before) != record.written:
         record.exact = False
     record.written, record.values = _digest(edited.after), _values(assistant, edited.after)
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(place, msgspec.json.encode(record).decode())
+    record_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(record_path, msgspec.json.encode(record).decode())
     try:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
         _replace_file(edited.path, edited.after, _mode(edited.path))
     except OSError:
         if not record.existed:  # nothing was created, so a file that the owner creates later is not ours
-            place.unlink()
+            record_path.unlink()
         raise
     return replace(edited, backup=backup if record.existed else None)
 
@@ -99,8 +99,8 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
 def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
     """Restore the file as it was before the first `write`. Raises NotEditable if there was no `write`."""
     path = path.resolve()
-    place = _record_path(directory, assistant, path)
-    record = _record(place)
+    record_path = _record_path(directory, assistant, path)
+    record = _record(record_path)
     if record is None:
         raise NotEditable(f"{path} was not changed by --write, so there is nothing to undo")
     backup = path.with_name(path.name + BACKUP)
@@ -116,7 +116,7 @@ def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
     else:
         _replace_file(path, after, _mode(path))
     backup.unlink(missing_ok=True)
-    place.unlink()
+    record_path.unlink()
     return Edited(path=path, before=before, after=after)
 
 
@@ -136,15 +136,15 @@ def _without_ours(
         return None
     editor, text, old = assistant.editor, _text(before), _text(original)
     for key, written in values:
-        was = editor.get(old, key)
+        old_value = editor.get(old, key)
         if editor.get(text, key) != written:
             continue  # the owner has changed it since
-        if was is MISSING:
+        if old_value is MISSING:
             text = editor.remove(text, key)
             if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
                 text = editor.remove(text, key[:-1])
-        elif was != written:
-            text = editor.put(text, key, was)
+        elif old_value != written:
+            text = editor.put(text, key, old_value)
     return text.encode()
 
 
@@ -201,9 +201,9 @@ def _digest(data: bytes) -> str:
 
 
 def _lines(edited: Edited) -> Iterator[str]:
-    before, after = (_text(data).splitlines(keepends=True) for data in (edited.before, edited.after))
-    old, new = (
+    old_lines, new_lines = (_text(data).splitlines(keepends=True) for data in (edited.before, edited.after))
+    old_name, new_name = (
         str(edited.path) if data is not None else "/dev/null" for data in (edited.before, edited.after)
     )
-    for line in difflib.unified_diff(before, after, old, new):
+    for line in difflib.unified_diff(old_lines, new_lines, old_name, new_name):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -45,31 +45,31 @@ def parse(text: str) -> Any:
 
 def get(text: str, path: Sequence[str]) -> Any:
     """Return the value at a path, or MISSING."""
-    found = parse(text)
+    node = parse(text)
     for name in path:
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(node, dict) or name not in node:
             return MISSING
-        found = found[name]
-    return found
+        node = node[name]
+    return node
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at the path, as one inline pair."""
-    wanted = copy.deepcopy(parse(text))
-    table: Any = wanted
+    expected = copy.deepcopy(parse(text))
+    table: Any = expected
     for name in path[:-1]:
         inner = table.setdefault(name, {})
         if not isinstance(inner, dict):
             raise NotEditable(f"{name} is not a table")
         table = inner
     table[path[-1]] = value
-    return _check_toml(_put(text, tuple(path), rendered(value)), wanted)
+    return _check_toml(_put(text, tuple(path), rendered(value)), expected)
 
 
 def remove(text: str, path: Sequence[str]) -> str:
     """Return the text without the key, and without a table of ours that is now empty."""
-    wanted = copy.deepcopy(parse(text))
-    tables = [wanted]
+    expected = copy.deepcopy(parse(text))
+    tables = [expected]
     for name in path[:-1]:
         if not isinstance(tables[-1].get(name), dict):
             return text
@@ -77,13 +77,13 @@ def remove(text: str, path: Sequence[str]) -> str:
     if path[-1] not in tables[-1]:
         return text
     del tables[-1][path[-1]]
-    return _check_toml(_without(text, tuple(path)), wanted)
+    return _check_toml(_without(text, tuple(path)), expected)
 
 
 def rendered(value: Any) -> str:
     """Encode a value as TOML on one line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(name)} = {rendered(each)}" for name, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(name)} = {rendered(item)}" for name, item in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(rendered, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -91,28 +91,28 @@ def rendered(value: Any) -> str:
 
 def _check_toml(text: str, wanted: Any) -> str:
     try:
-        found: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+        parsed: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError:
-        found = MISSING
-    if found != wanted:
+        parsed = MISSING
+    if parsed != wanted:
         raise NotEditable("this editor cannot change it safely as it is written; change it by hand")
     return text
 
 
 def _put(text: str, path: tuple[str, ...], value: str) -> str:
     statements = list(_statements(text))
-    for each in statements:
-        if each.path == path and each.value is not None:
-            return text[: each.value] + value + text[each.end :]
+    for statement in statements:
+        if statement.path == path and statement.value is not None:
+            return text[: statement.value] + value + text[statement.end :]
     text = _without(text, path)  # remove tables below the key, which the inline value replaces
     newline = "\r\n" if "\r\n" in text else "\n"
     pair = f"{_key(path[-1])} = {value}"
-    for each in _statements(text):
-        at = _line_end(text, each.end)
-        if each.value is None and each.path == path[:-1]:
+    for statement in _statements(text):
+        at = _line_end(text, statement.end)
+        if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
         # dotted keys without a header
-        if each.value is not None and each.path[:-1] == path[:-1] and not each.table:
+        if statement.value is not None and statement.path[:-1] == path[:-1] and not statement.table:
             dotted = ".".join(map(_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
     header = f"[{'.'.join(map(_key, path[:-1]))}]{newline}"
@@ -124,10 +124,10 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
 
 def _without(text: str, path: tuple[str, ...]) -> str:
     """Remove every statement at or below the path, with its line."""
-    for each in reversed(list(_statements(text))):
-        if each.path[: len(path)] == path:
-            start = text.rfind("\n", 0, each.start) + 1
-            end = _line_end(text, each.end)
+    for statement in reversed(list(_statements(text))):
+        if statement.path[: len(path)] == path:
+            start = text.rfind("\n", 0, statement.start) + 1
+            end = _line_end(text, statement.end)
             end += 2 if text[end : end + 2] == "\r\n" else 1
             text = text[:start] + text[end:]
     return text
@@ -159,10 +159,10 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 def _path(key: str) -> tuple[str, ...]:
     """Return the names in a dotted key; its parts may be quoted."""
-    found: Any = tomllib.loads(f"{key.strip()} = 0")
+    node: Any = tomllib.loads(f"{key.strip()} = 0")
     names = []
-    while isinstance(found, dict):
-        ((name, found),) = found.items()
+    while isinstance(node, dict):
+        ((name, node),) = node.items()
         names.append(name)
     return tuple(names)
 
@@ -202,7 +202,7 @@ def _value_end(text: str, at: int) -> int:
 
 
 def _after_quotes(text: str, at: int) -> int:
-    quote = next(each for each in _QUOTES if text.startswith(each, at))
+    quote = next(mark for mark in _QUOTES if text.startswith(mark, at))
     at += len(quote)
     while not text.startswith(quote, at):
         at += 2 if text[at] == "\\" and quote[0] == '"' else 1

@@ -90,11 +90,11 @@ class ListedDevices:
             self._rows.remove(id)
             return
         self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
-        due = changes_after(device, now=now, interval_s=self._interval_s)
+        due_at = changes_after(device, now=now, interval_s=self._interval_s)
         # A later time takes effect when the earlier one is due, because every report postpones it.
-        if due < self._due.get(id, inf):
-            self._due[id] = due
-            heappush(self._heap, (due, id))
+        if due_at < self._due.get(id, inf):
+            self._due[id] = due_at
+            heappush(self._heap, (due_at, id))
 
 
 class OrderedRows(Generic[Row]):
@@ -127,10 +127,10 @@ class OrderedRows(Generic[Row]):
         order = self._order(wanted.sort_key)
         names = wanted.filters.get(self._group, tuple(order))
         groups = [order[name] for name in names if name in order]
-        known = {name: choices(counts) for name, counts in self._counts.items()}
+        filter_values = {name: choices(counts) for name, counts in self._counts.items()}
         if wanted.filters.keys() - {self._group}:
             rows = [self._rows[identity] for ids in groups for identity in ids]
-            return await MemoryRows(rows, known=known).page(listed, wanted)
+            return await MemoryRows(rows, known=filter_values).page(listed, wanted)
         falling = wanted.sort_order == DESCENDING
         backward = wanted.position is not None and wanted.position.backward
         key = partial(self._key, wanted.sort_key)
@@ -144,31 +144,33 @@ class OrderedRows(Generic[Row]):
         if falling:
             before, after = after, before
         total = sum(map(len, groups))
-        page = await MemoryRows([self._rows[identity] for identity in near], known=known).page(listed, wanted)
+        page = await MemoryRows([self._rows[identity] for identity in near], known=filter_values).page(
+            listed, wanted
+        )
         return replace(page, before=page.before or before, after=page.after or after, total=total)
 
     def _change(self, identity: SortValue, row: Row | None) -> None:
         old = self._rows.get(identity)
-        moved = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
+        sort_keys = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
         if old is not None:
-            for name in moved:  # find it by the old row, before that is replaced
+            for name in sort_keys:  # find it by the old row, before that is replaced
                 ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
                 del ids[bisect_left(ids, key(identity), key=key)]
             del self._rows[identity]
         if row is not None:
             self._rows[identity] = row
-            for name in moved:
+            for name in sort_keys:
                 insort(self._orders[name][self._group_of(row)], identity, key=partial(self._key, name))
         self._count(old, row)
 
     def _count(self, old: Row | None, row: Row | None) -> None:
         for name, values in self._told.items():
-            gone, new = () if old is None else values(old), () if row is None else values(row)
-            if gone == new:
+            old_values, new_values = () if old is None else values(old), () if row is None else values(row)
+            if old_values == new_values:
                 continue
             counts = self._counts[name]
-            counts.update(new)
-            for value in gone:
+            counts.update(new_values)
+            for value in old_values:
                 counts[value] -= 1
                 if not counts[value]:
                     del counts[value]

@@ -178,18 +178,18 @@ def _moment(sent_at: str | float | None) -> float | None:
 
 def _heartbeat(report: Report) -> bytes:
     """Return the heartbeat's own fields as JSON, in the form that is sent upstream."""
-    own: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if report.sent_at is not None:
-        own["sent_at"] = report.sent_at
+        fields["sent_at"] = report.sent_at
     if report.spool is not None:
-        own["spool"] = report.spool
+        fields["spool"] = report.spool
     if report.sources:
-        own["sources"] = report.sources
-    return msgspec.json.encode(own)
+        fields["sources"] = report.sources
+    return msgspec.json.encode(fields)
 
 
 def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
     """Return the answer for a device. A pending device continues to report until an operator decides."""
     interval_s = lifecycle.interval_s
-    shown = int(interval_s) if interval_s == int(interval_s) else interval_s
-    return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown}}
+    shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s
+    return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown_interval}}

@@ -125,7 +125,7 @@ class DemoMonth(Generic[Month]):
             *command, stdin=nothing, stdout=nothing, stderr=pipe, env=environment(os.environ)
         )
         try:
-            _, told = await self._filling.communicate()
+            _, stderr = await self._filling.communicate()
             code = self._filling.returncode
         except asyncio.CancelledError:
             self._filling.kill()
@@ -133,7 +133,7 @@ class DemoMonth(Generic[Month]):
         finally:
             self._filling = None
         if code:
-            reason = told.decode(errors="replace").strip().rpartition("\n")[2]
+            reason = stderr.decode(errors="replace").strip().rpartition("\n")[2]
             extra = {"action": "demo_not_loaded", "reason": reason}
             _log.warning("the demo month could not be loaded", extra=extra)
             raise Refusal(

@@ -426,8 +426,10 @@ class MoneyServices(WithRegistry):
         """
         now = self.clock.monotonic()
         if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
-            found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
-            self._known = {name: each if len(each) <= MOST_KNOWN else () for name, each in found.items()}
+            all_values = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
+            self._known = {
+                name: values if len(values) <= MOST_KNOWN else () for name, values in all_values.items()
+            }
             self._known_at = now
         return self._known
 

@@ -54,11 +54,11 @@ class Connections:
 
     def give(self, connection: OpenConnection, key: str) -> None:
         """Move a connection to the key that was admitted on it."""
-        place = f"key {key}"
-        if connection.place != place and connection in self._by_place.get(connection.place, ()):
+        owner = f"key {key}"
+        if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)
-            connection.place = place
-            self._by_place.setdefault(place, {})[connection] = None
+            connection.place = owner
+            self._by_place.setdefault(owner, {})[connection] = None
             self.count += 1
 
     def touch(self, connection: OpenConnection) -> None:
@@ -78,11 +78,11 @@ class Connections:
                 del self._by_place[connection.place]
 
     def _make_room(self, newcomer: str) -> bool:
-        counts = {place: len(of_place) for place, of_place in self._by_place.items()}
+        counts = {owner: len(connections) for owner, connections in self._by_place.items()}
         counts[newcomer] = counts.get(newcomer, 0) + 1
         most = max(counts, key=counts.__getitem__)
-        of_place = self._by_place.get(most, {})
-        idle = next((connection for connection in of_place if connection.is_idle), None)
+        connections = self._by_place.get(most, {})
+        idle = next((connection for connection in connections if connection.is_idle), None)
         if idle is None:
             return False
         self.remove(idle)
@@ -93,9 +93,9 @@ class Connections:
 def raise_descriptor_limit() -> None:
     """Raise the limit of open files for this process, up to DESCRIPTORS. The usual soft limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < new_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
 
 
 def connection_limit(server: ServerSettings) -> int:

@@ -53,15 +53,15 @@ class TrustedProxies:
         """Return the origin of a request that `peer` forwards, or None if `peer` is not a named proxy."""
         if not self._networks or peer is None or not self._is_named(peer):
             return None
-        found, hops = None, 0
+        client, hops = None, 0
         for text in reversed(forwarded_for.split(",")):
             address = _parsed(text)
             if address is None:
                 break
-            found, hops = str(address), hops + 1
-            if not self._is_named(found):
+            client, hops = str(address), hops + 1
+            if not self._is_named(client):
                 break
-        return Origin(found, _scheme(forwarded_proto, max(hops, 1)))
+        return Origin(client, _scheme(forwarded_proto, max(hops, 1)))
 
     def _find(self, name: str) -> bool:
         address = _parsed(name)
@@ -86,9 +86,9 @@ def _scheme(forwarded_proto: str, hops: int) -> str | None:
     """
     Return the scheme that the sender used. Some proxies append to the list of schemes, others replace it.
     """
-    words = [word.strip().lower() for word in forwarded_proto.split(",")]
-    word = words[-hops] if len(words) >= hops else words[0]
-    return word if word in _SCHEMES else None
+    schemes = [scheme.strip().lower() for scheme in forwarded_proto.split(",")]
+    scheme = schemes[-hops] if len(schemes) >= hops else schemes[0]
+    return scheme if scheme in _SCHEMES else None
 
 
 def forwarding(
@@ -101,11 +101,11 @@ def forwarding(
         origin = proxies.origin(request.remote, _all(request, FORWARDED_FOR), _all(request, FORWARDED_PROTO))
         if origin is None:
             return request
-        told = request.clone(
+        forwarded = request.clone(
             remote=origin.address or request.remote or "", scheme=origin.scheme or request.scheme
         )
-        told[_IS_TOLD] = origin.address is not None
-        return told
+        forwarded[_IS_TOLD] = origin.address is not None
+        return forwarded
 
     return made if proxies else make
 

@@ -146,10 +146,10 @@ class PlainRequests(web.RequestHandler):
             return
         if self._head is not None and not self._left and self._take_whole(data, self._head):
             return
-        before = self._request_count
+        count_before = self._request_count
         super().data_received(data)
         if self._left != _UNKNOWN:
-            self._left = self._after(data, self._request_count - before)
+            self._left = self._after(data, self._request_count - count_before)
 
     def _hold(self, data: bytes, party: Party) -> bool:
         """
@@ -261,23 +261,23 @@ class PlainRequests(web.RequestHandler):
         if requests != 1 or not self._messages or end < 4:
             return _UNKNOWN
         message, payload = self._messages[-1]
-        came = len(data) - end
+        received = len(data) - end
         if not isinstance(message, RawRequestMessage):
             return _UNKNOWN
-        if message.chunked or message.upgrade or payload.total_bytes != came:
+        if message.chunked or message.upgrade or payload.total_bytes != received:
             return _UNKNOWN
         lengths = message.headers.getall("Content-Length", [])
-        found = _LENGTH.search(data, 0, end)
-        if found is None:
-            return _UNKNOWN if came or lengths else 0
-        left = int(found[1]) - came
-        if lengths != [found[1].decode()] or left < 0:
+        length_match = _LENGTH.search(data, 0, end)
+        if length_match is None:
+            return _UNKNOWN if received or lengths else 0
+        body_left = int(length_match[1]) - received
+        if lengths != [length_match[1].decode()] or body_left < 0:
             return _UNKNOWN
         if _is_plain(message):
-            before = data[: found.start(1)]
-            behind = data[found.end(1) : end]
-            self._head = _Head(before, behind, found[1], message)
-        return left
+            head_start = data[: length_match.start(1)]
+            behind = data[length_match.end(1) : end]
+            self._head = _Head(head_start, behind, length_match[1], message)
+        return body_left
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

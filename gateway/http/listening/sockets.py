@@ -51,12 +51,12 @@ class ListeningSockets:
             or len(set(socket_names)) != len(socket_names)
             or not set(socket_names) <= set(_SETTINGS)
         ):
-            shown = names or "(none)"
-            wanted = (
+            shown_names = names or "(none)"
+            expected_names = (
                 " and ".join(f"FileDescriptorName={name}" for name in _SETTINGS)
                 + "; gRPC opens its own socket"
             )
-            raise ConfigError([f"LISTEN_FDNAMES is {shown}; name the sockets with {wanted}"])
+            raise ConfigError([f"LISTEN_FDNAMES is {shown_names}; name the sockets with {expected_names}"])
         return cls(
             {
                 name: _check_socket(name, number)
@@ -66,21 +66,21 @@ class ListeningSockets:
 
     def find(self, name: str) -> socket.socket | None:
         """Return a duplicate of the socket, or None if no socket has that name."""
-        found = self._sockets.get(name)
-        return None if found is None else found.dup()
+        inherited = self._sockets.get(name)
+        return None if inherited is None else inherited.dup()
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
         """
         Return the settings with the addresses of the inherited sockets, which override the configured ones.
         """
         addresses: dict[str, str] = {
-            _SETTINGS[name]: address_of(each) for name, each in self._sockets.items()
+            _SETTINGS[name]: address_of(listening) for name, listening in self._sockets.items()
         }
         return replace(server, **addresses)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        for each in self._sockets.values():
-            each.close()
+        for listening in self._sockets.values():
+            listening.close()
         self._sockets.clear()
 
 
@@ -92,14 +92,16 @@ def address_of(listening: socket.socket) -> str:
 
 def _check_socket(name: str, descriptor: int) -> socket.socket:
     try:
-        found = socket.socket(fileno=descriptor)
-        is_usable = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
-        is_usable = is_usable and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        inherited = socket.socket(fileno=descriptor)
+        is_usable = (
+            inherited.family in (socket.AF_INET, socket.AF_INET6) and inherited.type == socket.SOCK_STREAM
+        )
+        is_usable = is_usable and bool(inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError as error:
         raise ConfigError([f"the socket {name!r} of LISTEN_FDS cannot be used: {error.strerror}"]) from error
     if not is_usable:
         raise ConfigError(
             [f"the socket {name!r} of LISTEN_FDS is not a listening TCP socket; use ListenStream=PORT"]
         )
-    found.set_inheritable(False)
-    return found
+    inherited.set_inheritable(False)
+    return inherited

@@ -117,4 +117,4 @@ class Certificate:
         """
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
-        return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in stats]
+        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]

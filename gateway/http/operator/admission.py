@@ -55,11 +55,11 @@ LOCAL = web.RequestKey("LOCAL", bool)  # only the operator socket sets it
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """Return the aiohttp handler of a row: the row's handler after all its checks."""
 
-    named = services.of(named_holder(row.handler))
+    holder_services = services.of(named_holder(row.handler))
 
     async def admit(request: web.Request) -> OperatorRequest[Any, object]:
         admitted = await _admitted(request, row, services)
-        admitted.services = named
+        admitted.services = holder_services
         return admitted
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -90,8 +90,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
         if row.takes_turn(admitted.body):
             questions = services.installation.questions
-            who = f"person {admitted.actor.name}"
-            return await questions.give(who, request, work, status=row.status, headers=UNCACHED)
+            party_name = f"person {admitted.actor.name}"
+            return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
         return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
@@ -100,7 +100,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
     """Return a text that identifies the person with the rights. It is the same in every process."""
     rights = admitted.rights
-    shown = [(sorted(types), filters) for types, filters in rights.shown]
+    shown_types = [(sorted(types), filters) for types, filters in rights.shown]
     return repr(
         (
             admitted.actor.name,
@@ -108,7 +108,7 @@ def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
             sorted(rights.permission_sets),
             rights.slice,
             rights.roles,
-            shown,
+            shown_types,
         )
     )
 
@@ -137,10 +137,10 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
             async def work() -> Result:
                 return await row.handler(admitted)
 
-            who = f"person {admitted.actor.name}"
+            party_name = f"person {admitted.actor.name}"
             if row.takes_turn(None):
                 questions = services.installation.questions
-                return await questions.give(who, request, work, status=row.status, headers=UNCACHED)
+                return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
             return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
@@ -244,8 +244,8 @@ def _check_permission(row: OperatorAddress, rights: Rights) -> None:
 def lacks(permission_set: str, what: str = "this") -> Refusal:
     """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
     title = PERMISSION_SETS[permission_set].title
-    words = f"{what} needs the permission set {title}; an Organizer can give you a role with it"
-    return Refusal(403, "permission_set", words)
+    message = f"{what} needs the permission set {title}; an Organizer can give you a role with it"
+    return Refusal(403, "permission_set", message)
 
 
 def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
@@ -318,9 +318,9 @@ def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tupl
     Return the limit of attempts for the request's address, and the key under which `what` is counted there.
     """
     services = request.services
-    place = neighbourhood(request.actor.address)
+    network = neighbourhood(request.actor.address)
     is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
-    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"
+    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {network}"
 
 
 # A browser may store the answer for this person, but must revalidate it before each use, so a signed-out
@@ -351,4 +351,4 @@ async def tagged(
 def _named(request: web.Request) -> list[str]:
     """Return the ETags in If-None-Match."""
     fields = ",".join(request.headers.getall("If-None-Match", ()))
-    return [each.strip().removeprefix("W/") for each in fields.split(",")]
+    return [tag.strip().removeprefix("W/") for tag in fields.split(",")]

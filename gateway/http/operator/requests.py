@@ -113,8 +113,8 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
 def holder(people: PeopleServices, session: Session) -> Holder:
     """Return the signed-in user as a role holder."""
-    found = holder_of(session)
-    return replace(found, has_default_role=is_default(people, session.issuer, found.groups))
+    role_holder = holder_of(session)
+    return replace(role_holder, has_default_role=is_default(people, session.issuer, role_holder.groups))
 
 
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
@@ -149,12 +149,12 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 async def read_bounded(request: web.Request) -> bytes:
     """Read the body. Raises Refusal 413 above MAX_BODY_BYTES; server.max_body_bytes does not apply here."""
-    found = bytearray()
+    body = bytearray()
     async for piece in request.content.iter_any():
-        found += piece
-        if len(found) > MAX_BODY_BYTES:
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
             raise Refusal(413, "too_large", f"the body is larger than {MAX_BODY_BYTES // 1024} KiB")
-    return bytes(found)
+    return bytes(body)
 
 
 @web.middleware
@@ -168,8 +168,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return _refused(refusal)
     except InvalidDefinition as error:
         faults = [fault._asdict() for fault in error.faults]
-        told = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
-        return uncached_json({"error": told, "errors": faults}, 422)
+        error_body = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
+        return uncached_json({"error": error_body, "errors": faults}, 422)
     except SpoolError as error:
         return _refused(operator_refusal_of(error))
     except web.HTTPException as error:

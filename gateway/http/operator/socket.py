@@ -43,8 +43,8 @@ class SocketFile:
 
 def _file_at(path: Path) -> tuple[int, int] | None:
     with contextlib.suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_ino, found.st_mtime_ns
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
     return None
 
 

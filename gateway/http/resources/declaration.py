@@ -65,9 +65,9 @@ def changes_of(
     fields: list[Any] = []
     if has_version:
         fields.append(("version", str | None, None))
-    for each in msgspec.structs.fields(new):
-        if each.name not in once:
-            fields.append((each.name, (types or {}).get(each.name, each.type) | UnsetType, UNSET))
+    for field in msgspec.structs.fields(new):
+        if field.name not in once:
+            fields.append((field.name, (types or {}).get(field.name, field.type) | UnsetType, UNSET))
     name = f"{_noun(new)}Changes"
     return msgspec.defstruct(
         name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
@@ -87,7 +87,7 @@ def item_of(
 
     A field whose type includes UnsetType may be missing.
     """
-    stated = {each.name: each.type for each in msgspec.structs.fields(new) if each.name not in without}
+    stated = {field.name: field.type for field in msgspec.structs.fields(new) if field.name not in without}
     return _answered(f"{_noun(new)}Item", about, {"id": str, **stated, **(types or {}), **answered})
 
 
@@ -121,13 +121,13 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
     Raises TypeError for a given field that is not declared, AttributeError for a declared field without a value.
     """
-    own = {
+    row_values = {
         name: getattr(row, name)
         for name, default in zip(item.__struct_fields__, _defaults(item), strict=True)
         if name not in given and default is not UNSET
     }
-    shown: dict[str, Any] = msgspec.to_builtins(item(**own, **given))
-    return shown
+    members: dict[str, Any] = msgspec.to_builtins(item(**row_values, **given))
+    return members
 
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
@@ -151,5 +151,5 @@ def _may_be_left_out(kind: Any) -> bool:
 @cache
 def _defaults(item: Any) -> list[Any]:
     """Return the field defaults, cached, because msgspec evaluates the annotations on each call."""
-    found = {each.name: each.default for each in msgspec.structs.fields(item)}
-    return [found[name] for name in item.__struct_fields__]
+    defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
+    return [defaults[name] for name in item.__struct_fields__]

@@ -143,23 +143,23 @@ class Catalogue:
 
     @cached_property
     def _exact(self) -> Mapping[str, int]:
-        found: dict[str, int] = {}
-        for place, model in enumerate(self._models):
+        index: dict[str, int] = {}
+        for position, model in enumerate(self._models):
             for name in model.match.equals:
-                found.setdefault(name, place)
-        return found
+                index.setdefault(name, position)
+        return index
 
     @cached_property
     def _patterns(self) -> Sequence[int]:
-        return [place for place, model in enumerate(self._models) if model.match.patterns]
+        return [position for position, model in enumerate(self._models) if model.match.patterns]
 
     def find(self, name: str) -> Model | None:
         exact = self._exact.get(name, len(self._models))
-        for place in self._patterns:
-            if place >= exact:
+        for position in self._patterns:
+            if position >= exact:
                 break
-            if self._models[place].match.matches(name):
-                return self._models[place]
+            if self._models[position].match.matches(name):
+                return self._models[position]
         return self._models[exact] if exact < len(self._models) else None
 
 

@@ -131,11 +131,11 @@ def place_of(model: str) -> Place | None:
     Only makers whose model names state family, rank and version are supported.
     """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
-        found = pattern.fullmatch(model)
-        if found is not None:
-            major, minor = [*map(int, re.findall(r"\d+", found["version"])), 0][:2]
+        match = pattern.fullmatch(model)
+        if match is not None:
+            major, minor = [*map(int, re.findall(r"\d+", match["version"])), 0][:2]
             omni = int(
-                bool(found.groupdict().get("omni"))
+                bool(match.groupdict().get("omni"))
             )  # gpt-4o was released after gpt-4 and before gpt-4.1
-            return Place(line=f"{maker}-{found['rank'] or 'base'}", version=(major, minor, omni))
+            return Place(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
     return None

@@ -60,8 +60,8 @@ SIGNATURE = "Helicone-Signature"
 def check_format(request: web.Request) -> None:
     """Raise Refusal 404 for an unknown format."""
     if request.match_info["format"] not in FORMAT_NAMES:
-        known = ", ".join(FORMAT_NAMES)
-        raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known}.")
+        known_formats = ", ".join(FORMAT_NAMES)
+        raise Refusal(404, "unknown_format", f"This format is not known. Known formats: {known_formats}.")
 
 
 def find_key(request: web.Request) -> str | None:
@@ -149,10 +149,10 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     secret.refresh()
     if helicone_signed(secret.value, body, signature):
         return
-    found = f"The {SIGNATURE} header is missing"
+    problem = f"The {SIGNATURE} header is missing"
     if signature:
-        found = f"The {SIGNATURE} header does not match this body"
-    message = f"{found}. Put the webhook's signing key into the file that {secret.setting} names."
+        problem = f"The {SIGNATURE} header does not match this body"
+    message = f"{problem}. Put the webhook's signing key into the file that {secret.setting} names."
     raise Refusal(401, "bad_signature", message)
 
 

@@ -60,13 +60,13 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
 
     A file that breaks a rule of Tollhouse is not sent upstream, because it may contain message content.
     """
-    found, answered_by = list((await _read(request)).errors), "tollhouse"
+    errors, answered_by = list((await _read(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate
-    if not found and validate is not None:
-        there = await validate(request.body)
-        if there is not None:
-            found, answered_by = there, "upstream"
-    return {"connection": {"is_valid": not found, "errors": found, "answered_by": answered_by}}
+    if not errors and validate is not None:
+        upstream_errors = await validate(request.body)
+        if upstream_errors is not None:
+            errors, answered_by = upstream_errors, "upstream"
+    return {"connection": {"is_valid": not errors, "errors": errors, "answered_by": answered_by}}
 
 
 @_row(

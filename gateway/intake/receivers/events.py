@@ -79,12 +79,12 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     names = names_of(request, *_told_in_headers(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
     fates = await drive(body_limits.encoded_list(_fates(events)))
-    said = {
+    answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
         "events": orjson.Fragment(fates),
     }
-    return answers.json_response(said, receipt=receipt)
+    return answers.json_response(answer, receipt=receipt)
 
 
 def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
@@ -98,10 +98,10 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
 def _fates(events: Events) -> Iterator[dict[str, object]]:
     """Yield for each item whether it was accepted. New and known events get the same answer."""
     refused = {reject.item: reject for reject in events.rejects}
-    for place in range(events.received):
-        reject = refused.get(place)
+    for position in range(events.received):
+        reject = refused.get(position)
         if reject is None:
-            yield {"item": place, "status": "accepted"}
+            yield {"item": position, "status": "accepted"}
         else:
             error = {"type": reject.reason, "message": reject.message}
-            yield {"item": place, "status": "rejected", "error": error}
+            yield {"item": position, "status": "rejected", "error": error}

@@ -43,8 +43,10 @@ def is_json(request: web.Request) -> bool | None:
     """
     Return True for JSON, False for protobuf and None for any other content type. Case and parameters are ignored.
     """
-    said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly all senders write it exactly so
-    return _IS_JSON.get(request.content_type.lower()) if said is None else said
+    is_json_type = _IS_JSON.get(
+        request.headers.get("Content-Type", "")
+    )  # nearly all senders write it exactly so
+    return _IS_JSON.get(request.content_type.lower()) if is_json_type is None else is_json_type
 
 
 def check_media_type(request: web.Request) -> None:

@@ -257,15 +257,15 @@ def _bound(name: str, given: Sequence[str]) -> int | None:
 
 
 def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise Refusal(400, "invalid_parameter", "dimension must be written NAME=VALUE")
-        found.setdefault(name, []).append(value)
-    if len(found) > unit_cost.MAX_KEYS:
+        values_by_name.setdefault(name, []).append(value)
+    if len(values_by_name) > unit_cost.MAX_KEYS:
         raise Refusal(400, "invalid_parameter", f"dimension may name at most {unit_cost.MAX_KEYS} dimensions")
-    return found
+    return values_by_name
 
 
 def describe_stream(stream: Stream) -> dict[str, object]:
@@ -302,10 +302,10 @@ async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) ->
 
 
 async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    words = request.http.match_info
+    path_values = request.http.match_info
     names = names_of(request)
-    type = words.get("type")
-    stream = words.get("stream")
+    type = path_values.get("type")
+    stream = path_values.get("stream")
     is_repeat = names is not None and request.services.deposits.has(
         names
     )  # even if the streams have changed since
@@ -343,17 +343,17 @@ async def _keep(
     after = {} if is_repeat else operations.streams
     created = [] if is_repeat else await admission.check(name, records, after)
     identities = []
-    for place, (record, given) in enumerate(zip(records, operations.ids, strict=True)):
-        identity = identity_of(names, place, given if request.bearer.may_chain else None)
+    for position, (record, given_id) in enumerate(zip(records, operations.ids, strict=True)):
+        identity = identity_of(names, position, given_id if request.bearer.may_chain else None)
         record.id = identity.id
         identities.append(identity)
         await pause_when_due()
     with ExitStack() as claims:
         for stream in after.values():
-            known = book.find(stream.name)
-            if not is_same_stream(known, stream):
+            defined = book.find(stream.name)
+            if not is_same_stream(defined, stream):
                 raise Stale("another request defined a stream differently meanwhile: send the records again")
-            claims.enter_context(book.claim(merged(known, stream)))
+            claims.enter_context(book.claim(merged(defined, stream)))
         expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
         receipt = await request.services.deposits.operations(
             records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat

@@ -150,8 +150,8 @@ def _pieces(normalised: Normalised) -> Iterator[_Rows]:
     if max(map(len, lists)) <= PIECE:
         yield _Rows(*map(list, lists))
         return
-    iterators = [iter(one) for one in lists]
-    while any(piece := [list(islice(one, PIECE)) for one in iterators]):
+    iterators = [iter(rows) for rows in lists]
+    while any(piece := [list(islice(rows, PIECE)) for rows in iterators]):
         yield _Rows(*piece)
 
 

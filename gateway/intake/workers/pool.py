@@ -136,8 +136,8 @@ class WorkerPool:
     def start(self) -> None:
         """Start every worker. Until one is ready, the server does all jobs itself."""
         self._tasks = [
-            asyncio.create_task(self._keep_alive(worker), name=f"worker {place}")
-            for place, worker in enumerate(self._workers, start=1)
+            asyncio.create_task(self._keep_alive(worker), name=f"worker {number}")
+            for number, worker in enumerate(self._workers, start=1)
         ]
 
     async def complete(self) -> None:
@@ -320,8 +320,8 @@ class WorkerPool:
             case MessageKind.DONE if job.kind == MessageKind.ENCODE:
                 job.done.set_result(message.payload)
             case MessageKind.DONE:
-                held, normalised = job.result.finish(message.payload)
-                if not held or job.holds(held):
+                held_bytes, normalised = job.result.finish(message.payload)
+                if not held_bytes or job.holds(held_bytes):
                     job.done.set_result(normalised)
             case MessageKind.REFUSED:
                 job.done.set_exception(jobs.unpacked_refusal(message.payload))
@@ -369,17 +369,17 @@ class WorkerPool:
         _log.error("a worker ended; its jobs are repeated, and another worker is started", extra=extra)
 
     async def _end(self, worker: _Worker, process: WorkerProcess) -> None:
-        left = list(worker.jobs.values())
+        pending_jobs = list(worker.jobs.values())
         worker.is_ready, worker.process = False, None
         worker.options, worker.reader = None, None
         self._complete.clear()
         worker.jobs.clear()
         worker.bytes = 0
         if self._closed:
-            for job in left:
+            for job in pending_jobs:
                 job.fail(NotDone())
         else:
-            self._do_again(left)
+            self._do_again(pending_jobs)
         await process.close()
 
     def _do_again(self, left: Sequence[PendingJob]) -> None:
@@ -387,10 +387,10 @@ class WorkerPool:
         Repeat the jobs of a dead worker. The worker was running the first job, so the server never does
         that job itself.
         """
-        for place, job in enumerate(left):
+        for position, job in enumerate(left):
             if job.done.done():
                 continue
-            if place > 0:
+            if position > 0:
                 job.fail(NotDone())
                 continue
             job.kills += 1

@@ -139,7 +139,7 @@ class WorkerProcess:
     def _write(self) -> None:
         written = 0
         while self._out and written < WRITE_BYTES:
-            pieces = [self._out[place] for place in range(min(len(self._out), MOST_PIECES))]
+            pieces = [self._out[index] for index in range(min(len(self._out), MOST_PIECES))]
             try:
                 sent = self._socket.sendmsg(pieces)
             except (BlockingIOError, InterruptedError):

@@ -131,24 +131,24 @@ def _do_jobs(link: Link, encode: Encode) -> None:
 
 def _decode(link: Link, number: int, body: jobs.SentBody, options: Options) -> None:
     try:
-        held: list[int] = []
-        work = body.normalise(options, held.append)
+        reported_bytes: list[int] = []
+        work = body.normalise(options, reported_bytes.append)
         while True:
             try:
                 next(work)
             except StopIteration as done:
                 normalised = done.value
                 break
-            if held:
-                link.send(MessageKind.HOLD, number, sum(held).to_bytes(8, "little"))
-                held.clear()
+            if reported_bytes:
+                link.send(MessageKind.HOLD, number, sum(reported_bytes).to_bytes(8, "little"))
+                reported_bytes.clear()
                 if not link.answer_to_hold():
                     link.send(MessageKind.GIVEN_UP, number)
                     return
             elif time.monotonic() - link.sent_at > TURN_S:
                 link.send(MessageKind.TURN, number)
                 link.flush()
-        for kind, payload in messages_of(normalised, sum(held)):
+        for kind, payload in messages_of(normalised, sum(reported_bytes)):
             link.send(kind, number, payload)
     except Refusal as refusal:
         link.send(MessageKind.REFUSED, number, jobs.packed_refusal(refusal))
