@@ -28,7 +28,7 @@ from spool.registry.operators import Actor
 PULLER: Final = Actor("seat pull", "")
 
 # Column names in order of preference. Only letters and digits are compared, so "Created at", "created_at" and
-# "createdAt" are equal. docs/plans.md states which vendor documents which name.
+# "createdAt" are equal. docs/develop/evidence.md lists the source of each format.
 _USER = (
     "user",
     "email",
