@@ -81,7 +81,7 @@ _USAGE_TYPES = {
     "cache_creation.input_tokens": CACHE_WRITE,
     "reasoning.output_tokens": REASONING,
 }
-# an earlier form of these counters: tokens in total, input by cache and output by phase
+# draft form of these counters: tokens in total, input by cache, output by phase
 _DRAFT = "gen_ai.client.inference."
 
 
@@ -95,13 +95,13 @@ def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
         call.also += (of_span(span.trace_id, span.span_id),)
 
 
-# Hooks for all calls whose scope begins with the text, whichever product's marks the span has.
+# Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.sdk.", _is_of_sdk),  # SDKs that write spans by themselves
     ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
 )
 
-# In spans of Anthropic's own libraries, and possibly of the tools around them.
+# Anthropic's own libraries write this attribute, whichever product's spans enclose theirs.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 

@@ -212,7 +212,7 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
 
 
 def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    """Return the alias of the caller's key, or None if the alias looks like a key itself."""
+    """Return the end user of a call with an authenticated principal, for the tag `end_user`."""
     stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
         stated = values.text(attributes.get("llm.user"))
@@ -220,6 +220,6 @@ def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
 
 
 def _key_name(attributes: Attributes, names: Names) -> str | None:
-    """Return the alias of the caller's key. Return None if the alias contains the key itself."""
+    """Return the alias of the caller's key, or None if the alias looks like a key itself."""
     alias = semconv.first_text(attributes, names)
     return None if tag_rules.is_secret(alias) else alias
