@@ -290,7 +290,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
             why[field] += f" + {part} (excluded from this attribute by dialect, total or counts)"
     if call.provider is not None and "provider" not in why:
-        why["provider"] = f"dialect {call.source}, or the model name"
+        why["provider"] = f"by dialect {call.source}, or derived from the model name"
     if call.region is not None and call.region == region_of(model=call.request_model):
         why["region"] = "derived from the model name"
     why["source"] = f"event {event_name(record, product)}"

@@ -239,7 +239,7 @@ _NOTHING: Fields = {}
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """
-    True if the call returned only an exception. The status is not reliable, because LangSmith reports "ok".
+    True if the call returned only an exception. The status does not show this, because LangSmith reports "ok".
     """
     return (
         tokens == NO_TOKENS
