@@ -63,8 +63,8 @@ class BilledDay:
     `mark` changes if the day's content changes; `revision` counts the changes. Corrections of closed months,
     and invoice amounts outside the days, are stored as days of their own.
 
-    `reasons`: units without known calls, by reason. `accrued`: the part of these in AMORTIZED types.
-    `foreign`: number of rows in other currencies.
+    `reasons`: amounts without known calls, by reason. `accrued`: the part of these amounts in AMORTIZED
+    types. Both are in units of `spool.ledger.money`. `foreign`: number of rows in other currencies.
     """
 
     day: int  # start of the day, in epoch seconds

@@ -105,7 +105,8 @@ def costs(
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
     """
-    Return False if a group has nothing left. Billed groups of zero have a row, except the group of all others.
+    Return False if a group has nothing left. A billed group with the sum 0 has a row, except the group
+    of all others.
     """
     return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 

@@ -79,7 +79,8 @@ def mark_of(at: datetime, every: str = EVERY) -> str:
 
 def whole_since(arrival: float) -> int:
     """
-    Return the first hour without records that arrived before `arrival`. No clock is believed to be 2 hours ahead.
+    Return the first hour that no record from before `arrival` can count in. No clock is believed to be
+    2 hours ahead.
     """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
@@ -100,7 +101,7 @@ class Placement:
         self._mark = new_mark()
         self._numbers: dict[Dimensions, int] = {}
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
-        self._most: dict[tuple[int, int], int] = {}  # how many numbers a period has at most
+        self._most: dict[tuple[int, int], int] = {}  # upper bounds on the numbers in a period
 
     def begin(self, rows: LedgerRows) -> None:
         """

@@ -48,18 +48,20 @@ T = TypeVar("T")
 CHUNK = 8192  # numbers per transaction: a quarter of a second at full load
 STEP = 512  # record numbers that are read at a time
 PACKED_STEP = 4096  # record numbers that are read at a time if records stay packed
-PAUSE_S = 1.0  # between transactions: an idle ledger writes to disk once a second, not once per commit
+PAUSE_S = 1.0  # pause between transactions, so that an idle ledger writes to disk once a second, not once per commit
 RETRY_S = 10.0
-# pause as a multiple of the last run's duration, because each run adds a flush that delays commits
+# Pause as a multiple of the last run's duration, and its maximum. Each run adds a flush that delays commits.
 REST, MOST_REST_S = 8.0, 0.03
-TRIES, RETRY_CLOSED_S = 5, 0.05  # attempts to read records that other processes are about to close
-LATE_S = 6 * HOUR_S  # a day is summed up once most late records have arrived
+# attempts, and the pause between them, to read records that other processes are about to close
+TRIES, RETRY_CLOSED_S = 5, 0.05
+# time after the end of a day at which it is summed up, because most late records have arrived
+LATE_S = 6 * HOUR_S
 END_OF_TIME = 1 << 62
-ROLL_REST = 4  # pause as a multiple of the time that the last rollup took
+ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last one took
 ROLL_WAIT_S = 30.0  # pause before the next check if no rollup is missing
 HOURS_KEPT_S = 62 * DAY_S  # age at which hourly sums are deleted and only the day stays
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
-MAX_ROWS = 5000  # sets of dimensions in one period; further ones are added to "(other)"
+MAX_ROWS = 5000  # maximum sets of dimensions in one period; further ones are added to "(other)"
 
 _log = logging.getLogger(__name__)
 

@@ -198,8 +198,8 @@ class LedgerRows(Protocol):
         """
         Return the number of groups of a query, and the `most` largest with their approximate cost, largest first.
 
-        Costs are in billionths of a dollar, without amounts in other currencies. They are wrong by at most
-        1,000 plus a billionth. `spans` are (width, since, until, number of a rollup or 0).
+        Costs are in billionths of a dollar, without amounts in other currencies. The error is at most 1,000
+        plus a billionth of the cost. `spans` are (width, since, until, number of a rollup or 0).
         """
         ...
 

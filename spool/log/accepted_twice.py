@@ -1,11 +1,12 @@
 """
 Search for records that were accepted although their ids were already known. Each of these calls counts twice.
 
-A recount of the entries searches in two steps, because few ids repeat, usually none. The first step holds
-eight bytes per record, at most as many records as the index of known ids may hold, and finds ids that occur
-more than once. The second step reads the entries of those topics again and judges each pair by the rule of a
-lookup. A repeated id was accepted correctly if the id was no longer known, or if the two start times are too
-far apart. A record without a dedup key has a random id, so it never repeats.
+A recount of the entries searches in two steps, because ids rarely repeat. The first step finds ids that occur
+more than once. It holds eight bytes per record, for at most as many records as the index of known ids may
+hold. The second step reads the entries of those topics again and judges each pair by the rule of a lookup.
+
+A repeated id was accepted correctly if the id was no longer known, or if the two start times are too far
+apart. A record without a dedup key has a random id, so it never repeats.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ class TwiceAccepted:
 
     async def judged(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
         """
-        Read again the topics that have repeated ids. Return the records that were accepted although
-        they were known.
+        Read the topics with repeated ids again. Return the records that were accepted although they were known.
         """
         found = {}
         for topic, suspects in self._suspects.items():

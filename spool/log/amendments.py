@@ -1,10 +1,12 @@
 """
 Comparison of two reports of one call: which gaps the later report fills, and where the two disagree. Pure.
 
-The report that states a fact first supplies it, together with its details, such as where a cost comes from.
-Reports that do not contradict each other make the same record in every order, because each fills the gaps
-of the others. Two weak statements yield: a part of 0 yields to a count that fits the total, and `ok` yields
-to another outcome.
+A fact comes from the report that states it first, together with its details, such as where a cost comes
+from. Reports that do not contradict each other make the same record in every order, because each fills the
+gaps of the others.
+
+Two kinds of statements are weak. A part of 0 is replaced by a count that fits the total, and the status `ok`
+by another status.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # this and the terms below are details of records that other terms count
+AMENDED = "amended"  # this and the terms below count records a second time, by what happened to them
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
@@ -210,8 +210,8 @@ def terms_of_damaged(
     """
     Work out what damaged commit rows had counted.
 
-    Returns two sums: all terms that the rows had counted, and the part of them that no counter includes. That
-    part is derived from the records that are still stored. Returns None if the accounting would still not
+    Returns two sums. The first has all terms that the rows had counted. The second has the part of them that
+    no counter includes, derived from the stored records. Returns None if the accounting would still not
     balance, because then more is wrong than these rows.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}

@@ -1,10 +1,12 @@
 """
 The duplicate window: the ids of recent records, in eight bytes each.
 
-A dict holds the newest ids and the places of their records. Older ids are in sorted runs by the hour in which
-the call started. Runs of an hour are merged, so that an hour has few. A run never changes once made, so other
-threads may read it, and a plan of new runs can be dropped if its transaction fails. The newest ids in runs
-keep the places of their calls for late reports (`spool.log.places`).
+A dict holds the newest ids and the places of their records. A place is a topic and a record number in one
+integer. A fold moves the oldest of these ids into runs: sorted lists of ids, by the hour in which the call
+started. Runs of an hour are merged, so that an hour has few.
+
+A run never changes once made. So other threads may read it, and a plan of new runs can be dropped if its
+transaction fails. The newest ids in runs keep the places of their calls for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ AHEAD_NS = HOUR_NS  # a start time further ahead of the clock than this is ignor
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
 _TOO_FAR_AHEAD_NS = -AHEAD_NS  # the lowest age of a start time that is believed
-BATCH = 16_384  # newest ids that become runs together, which takes a few milliseconds of sorting
+BATCH = 16_384  # number of newest ids that become runs together; sorting them takes a few milliseconds
 # a fold of fewer ids runs before the next commit, because it takes only a millisecond or two
 LARGE_BATCH = 4096
-HELD_BATCHES = 32  # ids of open records stay in the dict, up to this number of batches
-MAX_AGE_S = 86_400  # older ids become runs even if they are few, and older places of ids in runs are dropped
+HELD_BATCHES = 32  # the dict keeps the ids of open records, up to this number of batches
+# age in seconds at which ids become runs even if they are few, and at which places of ids in runs are dropped
+MAX_AGE_S = 86_400
 PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run, at 17 bytes each
 SHORT = 8 * BATCH  # runs of an hour are merged up to this length, whatever their lengths
 REPEATS_EVERY_S = 86_400  # interval between counts of repeated ids that a lookup cannot find
@@ -57,7 +60,7 @@ class Fold:
 
     taken: int  # number of ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    removed: Sequence[IdRun]  # runs that were merged, have expired, or exceed the limit
+    removed: Sequence[IdRun]  # runs that were merged, that have expired, or that exceed the limit on ids
     covered_since: float
     places_before: RecentPlaces
     places: RecentPlaces
@@ -90,7 +93,8 @@ class DuplicateIndex:
         self._max_run = max(self._batch, max_ids // 8)
         self._newest: dict[int, int] = {}  # places by id, in order of arrival
         self._hours = array("q")  # hours of the newest ids, in the same order
-        self._arrivals: deque[tuple[float, int]] = deque()  # time, and number of newest ids that arrived then
+        # arrival times, each with the number of newest ids that arrived then
+        self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._places = NO_PLACES

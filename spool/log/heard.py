@@ -14,11 +14,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-# covers the hour that counters look back, how outdated a row may be, and how long counters wait
+# the sum of the hour that counters look back, how outdated a row may be, and how long counters wait
 KEPT_S = 5400.0
 CALLER_BYTES = 16
 FACT_BYTES = 4
-MOST_FACTS = 32  # per key, because an index must hold the key
+MOST_FACTS = 32  # maximum kinds of calls per key, because a database index must hold the key
 
 
 class Heard(Protocol):

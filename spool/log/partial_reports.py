@@ -1,14 +1,14 @@
 """
 Waiting reports, stored so that they survive a restart. They are bytes under a key, which this module does not
-decode. A partial report waits for the rest of its call, a counter for the calls that it may repeat.
+decode. A partial report waits for the rest of its call. A counter waits for the calls that it may repeat.
 
 Waiting reports are acknowledged as well, so they are stored like records: in the commit of their submission,
 which counts them as pending.
 
-The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: an hour of counters that
-count. `RECOVERED`: which records of a damaged file were imported. `TOLD`: what was reported of recorded
-calls, if several processes share a log. `TOLD_OF`: the way from a trace to its `TOLD` keys. Only `COUNTERS`
-and partial reports are counted as pending.
+The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted
+counters. `RECOVERED`: which records of a damaged file were imported. `TOLD`: reports of recorded calls, if
+several processes share a log. `TOLD_OF`: keys of `TOLD` by trace. Only `COUNTERS` and partial reports are
+counted as pending.
 """
 
 from __future__ import annotations

@@ -145,7 +145,10 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def retain(self) -> int:
-        """Delete and count what age and space allow. Return the number of deleted entries."""
+        """
+        Delete entries that are too old or whose space is needed, and count their records. Return the
+        number of entries.
+        """
         ...
 
     async def close(self) -> None:

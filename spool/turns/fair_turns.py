@@ -1,14 +1,15 @@
 """
 Fair scheduling of requests. Keys, people and addresses take turns by the processor time they used, not by requests.
 
-A party that used less than a tenth of the recent processor time never waits. So many quiet keys are as fast as one
-key with the same load.
+A party is a key, a person or an address. Its use is the processor time that it used recently. A party that
+used less than a tenth of that time never waits. So many quiet keys are as fast as one key with the same load.
 
-A lone party works without waiting. If others are active, each step of a party that used more waits for its
+A lone party works without waiting. If others are active, each step of a party with more use waits for its
 turn. Each pass of the event loop runs such steps for about STEP_S, the party with the least use first. There
 is a short pause while a request of a party with far less use is pending. Reading the heavy party's next
-request waits in the same way. A party is charged for the time that others waited for its requests, so a slow
-party cannot delay the rest.
+request waits in the same way.
+
+A party is charged for the time that others waited for its requests, so a slow party cannot delay the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LEAST_STEP_S: Final = 0.00005
 ALONE_S: Final = 0.004  # duration after which a step lets others work if no other party is active
 MEMORY_S: Final = 2.0  # past use decays with this time constant; it counts half after some 1.4 s
 LATELY_S: Final = 2.0  # a party that had something to commit within this time may have more at any moment
-RECENT_S: Final = 10.0  # after a commit of one party, another is considered not alone for this time
+# for this time after a party had something to commit, the other parties do not count as alone
+RECENT_S: Final = 10.0
 # A party with less recent use and nothing to commit, such as a scraper, only counts as active while a
 # request is pending.
 LITTLE_S: Final = 0.05
@@ -43,8 +45,8 @@ URGENT_S: Final = 0.05
 # REST times the last step, within these bounds.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
-FAR_LESS: Final = 2.0  # a party used far less if its use, times this, is still lower
-# a party that used less than this lately, which is a tenth of the time, gives way to nobody
+FAR_LESS: Final = 2.0  # a party used far less if its use is less than the other's, divided by this
+# Weighted seconds of recent use, about a tenth of the time. A party below it gives way to nobody.
 HEAVY_S: Final = 0.2
 MOST_LOOKED_AT: Final = 64  # parties with pending requests that are searched for one with less use
 _RENEW_S: Final = 0.1  # interval between updates of the weight
@@ -286,7 +288,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Return the pause for a party with less use. That party is charged for the pause."""
+        """Return how long a party pauses in favor of `lighter`, which is charged for the pause."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-# In nice levels. Next to a thread of normal priority, such a thread gets about a tenth of the processor. If
-# it got a quarter, the kernel could delay a waking thread by up to a tick of its clock, 4 ms.
+# Nice levels to add. A thread with this priority gets about a tenth of the processor next to a normal thread.
+# With a quarter, the kernel could delay a waking thread by up to a tick of its clock, 4 ms.
 STEPS_LOWER: Final = 10
 # A waking thread preempts a thread with longer slices at once. Otherwise the committing thread would wait for
 # the next tick of the kernel's clock after each flush: 4 ms, when a flush takes 0.5 ms.

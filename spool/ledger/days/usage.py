@@ -96,7 +96,7 @@ def _summed(
 
 
 def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return the `most` cheapest keys in `places`, and all that equal the last of them."""
+    """Return the `most` most expensive of `places`, and all that cost as much as the last of them."""
     if len(places) <= most:
         return places
     last, _ = ordered(places, key=itemgetter(0))[most - 1]

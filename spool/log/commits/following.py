@@ -28,7 +28,7 @@ from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
 UNKNOWN_TOKEN = 0  # token of a commit that was copied from a storage without tokens
-SOONER_S = 300.0  # a row's time further ahead of the clock than this is ignored
+SOONER_S = 300.0  # a row's time is ignored if it is further ahead of the clock than this
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +159,8 @@ class Following:
 
     def learn(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
-        Load, at a start, the rows that have ids outside of stored runs. The first row may be partly in a run.
+        Load, at a start, the rows with ids that are in no stored run. A part of the first row's ids may be
+        in a run.
 
         `first` has the first number of each topic with such ids.
         """
@@ -186,10 +187,10 @@ class Following:
 
     def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
-        Return how far ids are in runs after the oldest `taken` of the newest ids are moved into runs.
+        Return how far ids would be in runs after the oldest `taken` of the newest ids are moved into runs.
 
-        The result is the newest commit, and the highest closed number of each topic, up to which all ids
-        are in runs.
+        The first result is a commit, the second the highest closed number of each topic. All ids up to them
+        would be in runs.
         """
         left = self._unfolded.first_left(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)

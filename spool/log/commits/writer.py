@@ -1,8 +1,9 @@
 """
 Group commit: submissions that wait at the same time are committed together.
 
-After a group of several there is a short wait for more submissions. A sender that is the only one never
-waits for it.
+After a group of several submissions there is a short wait for more. A lone sender never waits for it.
+
+A party is a key, a person or an address. Its use is its recent processor time (`spool.turns.fair_turns`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ GROUP_RECORDS = 16_384  # four entries; a larger group would delay the next one 
 SHARE_RECORDS = 128
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time of a commit per submission and per record
 SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
-# Limit for a party that joins a party with less use, in every other group: one submission of 32 records, or
-# six of one.
+# Record limit for a party in a group with a party of less use. It applies to every other group, and allows
+# one submission of 32 records or six submissions of one record.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
 GROWS_BY = 8  # a group may be larger than the one before by this fraction of it
 # Pause after a group whose parties all used far more than another active party, as a multiple of the group's
-# duration. Then a new submission of that other party seldom waits for a running group. The pause ends early
-# when that party submits, because it seldom submits twice in a row.
+# duration. So a new submission of that party seldom waits for a running group. The pause ends early if that
+# party submits, because it seldom submits twice in a row.
 REST = 8.0
 MOST_REST_S = 0.03
 TICK_S = 1.0  # interval between upkeep runs while the log has a problem
@@ -50,7 +51,7 @@ class _WaitingSubmission(NamedTuple):
 
 
 class Overtaken(Exception):
-    """The group was not stored, because it must let a party with far less use go first."""
+    """The group was not stored, because a party with far less use goes first."""
 
 
 class IndexOutOfStep(Exception):
@@ -103,16 +104,18 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # monotonic time before which the next group must not begin
-        # least use among the waiting parties, or in the running group if it may give way
+        # lowest use of the waiting parties, or of the running group's parties if that group may give way
         self._least = 0.0
-        # the running group may give way, and should; its commit then raises Overtaken before it stores anything
+        # The running group may give way to a party with less use, and whether it should. If so, its commit
+        # raises Overtaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # least use among the parties of the running group; 0 if it is little
-        self._gave_way = False  # a group gave way, and no heavy group was stored since
+        self._much = 0.0  # lowest use of the running group's parties, 0 if it is little
+        self._gave_way = False  # a group gave way, and no group of parties with much use was stored since
         self._most = GROUP_RECORDS  # maximum records of the next group
         self._lighter = asyncio.Event()  # set when a party submits that used far less than all that wait
-        self._heavy_not_before = 0.0  # time before which no heavy group must begin
-        # a party had more for the last group than the limit next to another party allows
+        # monotonic time before which no group may begin whose parties all have much use
+        self._heavy_not_before = 0.0
+        # a party had more to store in the last group than BESIDE_WEIGHT allows
         self._passed_over = False
         self._began: float | None = None  # when the running group, or the upkeep after it, began
         self._waiting: deque[_WaitingSubmission] = deque()
@@ -330,8 +333,8 @@ class GroupWriter:
 
     def _make_room(self, newcomer: Party | None) -> bool:
         """
-        Refuse the newest submission of the party with the most waiting. Return False if that is
-        the newcomer itself.
+        Refuse the newest submission of the party with the most waiting submissions. Return False if that
+        is the newcomer.
         """
         counts = Counter(one.party for one in self._waiting)
         ((most, count),) = counts.most_common(1)

@@ -175,7 +175,7 @@ class _Work:
 
     @property
     def _known(self) -> KnownCalls:
-        """Create this on first use, because most submissions repeat nothing."""
+        """Create the KnownCalls on first use, because most submissions repeat nothing."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
