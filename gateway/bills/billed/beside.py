@@ -1,6 +1,7 @@
 """
-The context of billed costs (how final each day is, which amounts have no calls, which days have no bill), and
-counted costs in place of missing bills. Such counted costs have the basis `counted`.
+Details next to billed costs: how final each day is, which amounts have no calls, and which days have no bill.
+
+Counted costs can replace missing bills. They have the basis `counted`.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def divide_day(
     rules: LayerRules = _RULES,
 ) -> DividedDay:
     """
-    Divide a day. `month` is the month's usage money, by which taxes are divided. `refunds` are the shares of
-    this day's refunds and corrections.
+    Divide a day. Taxes are divided by `month`, the usage money of the month. `refunds` are the shares of this
+    day's refunds and corrections.
     """
     found = _Day(bill, day, DayCalls(bill, uses), rules)
     found.add(refunds)

@@ -207,7 +207,7 @@ class FrozenMonths:
 
     @property
     def restated(self) -> set[str]:
-        """Return the providers whose closed days have changed."""
+        """Return the providers with changed amounts on closed days."""
         return {provider for (_, provider), found in self._found.items() if found.sums}
 
     async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:

@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class RowSources:
     """
-    The inputs. `connections` returns those whose rows are in costs. `owner_tags` names teams and users.
-    `usage` reads container usage, or is None if no container metrics are read.
+    The inputs. `connections` returns the connections that are in costs. `owner_tags` names the tags for teams
+    and users. `usage` reads container usage, or is None if no container metrics are read.
     """
 
     ledger: Ledger
@@ -80,7 +80,7 @@ class RowBook:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> int:
-        """Recalculate months whose rows or rules changed. Return the number of changed days."""
+        """Recalculate months with changed rows or rules. Return the number of changed days."""
         connections = self._sources.connections()
         names = {each.id for each in connections}
         changed = 0
@@ -156,7 +156,7 @@ class RowBook:
         return self._clusters[day]
 
     async def _price(self) -> int:
-        """Recalculate days whose usage, prices or bills changed. Return their number."""
+        """Recalculate days with changed usage, prices or bills. Return their number."""
         changed = 0
         for day, made_of in self._used.items():
             month = CalendarMonth.at(day).name

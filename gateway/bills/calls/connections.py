@@ -266,7 +266,7 @@ async def send_month(
     share; without room, the refusal is 503.
     """
     if not _MONTH.fullmatch(month):
-        raise Refusal(400, "invalid_month", "A month is written YYYY-MM.")
+        raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
     share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)

@@ -112,8 +112,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     (`metered`). `included_value` is the value of covered calls at list prices. It is not part of `paid`.
     `idle_seats` had no call in billing cycles that ended in the month.
 
-    People with restricted access get the seats whose user and team their filters match, and the value of
-    only these calls.
+    People with restricted access get only the seats and calls that their filters match.
     """
     query = request.http.query
     now = request.now()

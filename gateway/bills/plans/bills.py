@@ -30,8 +30,8 @@ class PlanBill:
     """
     The bill of one provider for a whole month, in money units of the requested currency.
 
-    `seats` counts full months of seats. `seats` and `fees` are None if the bill has no seat lines. A bill
-    with amounts whose exchange rate is missing (`lacking`, by currency) is ignored.
+    `seats` counts full months of seats. `seats` and `fees` are None if the bill has no seat lines. `lacking`
+    has amounts without an exchange rate, by currency. If there are any, the bill is ignored.
     """
 
     overage: int
@@ -59,7 +59,7 @@ class BillDifference:
 async def read_bills(
     statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
 ) -> dict[str, PlanBill]:
-    """Return the bill of each provider whose bills cover every day of the month and are final."""
+    """Return the final bills that cover every day of the month, by provider."""
     wanted = sorted(set(providers) - {""})
     known = await statements.statements() if wanted else ()
     found: dict[str, PlanBill] = {}
@@ -76,7 +76,7 @@ async def read_bills(
 
 def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
     """
-    Return the source whose final bills cover every day of the month. If several do, return the one with
+    Return the source with final bills for every day of the month. If several have them, return the one with
     the most rows.
     """
     days: dict[str, set[int]] = defaultdict(set)

@@ -66,8 +66,10 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
 
 class Coverage:
     """
-    The rule that decides which seat covers a call. The first plan applies whose view matches the call, and in
-    which the user has a seat on the day of the call (UTC).
+    The rule that decides which seat covers a call.
+
+    Plans are tried in order of precedence. The first plan applies if its view matches the call and the user
+    has a seat in it on the day of the call (UTC).
     """
 
     def __init__(

@@ -91,6 +91,7 @@ class Levels:
         )
 
     def coarse(self, cell: Cell) -> Cell:
+        """Return the money cell of a cell. It has only the dimensions that the bill's amounts state."""
         return Cell(
             cell.day,
             cell.key if self.money_key else "",

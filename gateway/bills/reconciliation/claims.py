@@ -183,8 +183,8 @@ class Left:
 
     def shares_of_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
         """
-        Return portions of rates whose money cell also has one-sided tokens outside of `entries`. Each portion
-        is in proportion to the value of the tokens in `entries`.
+        Return portions of rates in money cells that also have one-sided tokens outside of `entries`. Each
+        portion is in proportion to the value of the tokens in `entries`.
         """
         chosen = set(entries)
         own: dict[Place, int] = defaultdict(int)

@@ -82,9 +82,9 @@ class Cells:
         """
         Collect the cells of one row. They are kept only if the body raises no Damaged.
 
-        `said` is the row's content, by which repeats are recognized, or None if the row has no amounts. Set
-        `once` if the row has an id or is the only row of its bucket and group. Then an identical row is a
-        repeat and is not summed again.
+        `said` is the row's content, used to recognize repeats, or None if the row has no amounts. Set `once`
+        if the row has an id or is the only row of its bucket and group. Then an identical row is a repeat and
+        is not summed again.
         """
         self._row = []
         try:
@@ -153,7 +153,7 @@ class Cells:
         self._add(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
-        """Return all cells as rows. Rows whose bucket ends after `settled_until` are marked as not final."""
+        """Return all cells as rows. A row is marked as not final if its bucket ends after `settled_until`."""
         return tuple(
             StatementRow(
                 source=source,

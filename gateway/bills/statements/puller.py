@@ -2,8 +2,8 @@
 Pulls of reports with admin keys. Each complete part (a page of whole days, or all pages of a day) is stored
 before the next request.
 
-The progress of a pull is stored as well, so that a killed pull continues at the same place. A repeated
-request does no harm, because a statement replaces the stored days.
+The progress of a pull is stored as well. A killed pull continues at the same place. A repeated request does
+no harm, because a statement replaces the stored days.
 """
 
 from __future__ import annotations
@@ -354,8 +354,8 @@ class StatementPuller:
 
 def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
     """
-    Return whether to pull now: the time has come, the last pull was interrupted, or its next time is too far
-    ahead because the clock was wrong.
+    Return whether to pull now. That is the case if the time has come, or if the last pull was interrupted. It
+    is also the case if the next time is too far ahead, because the clock was wrong.
     """
     next_at = float(progress.get("next_at") or 0)
     return progress.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)

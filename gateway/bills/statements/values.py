@@ -54,7 +54,7 @@ def count(row: Row, name: str) -> Decimal | None:
     """Return a whole number of at least 0, or None if it is absent or empty. Accepts 10.0."""
     found = number(row, name)
     if found is not None and (found < 0 or found != found.to_integral_value()):
-        raise Damaged(f"{name} is not a count")
+        raise Damaged(f"{name} is not a whole number of at least 0")
     return found
 
 

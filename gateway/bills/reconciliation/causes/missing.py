@@ -170,7 +170,7 @@ def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
-    """Claim missing batch tokens of models whose batch results nobody reports."""
+    """Claim missing batch tokens of models without any counted batch call."""
     reported = {
         (cell.key, cell.model)
         for cell, sums in case.split.counted.items()
@@ -218,8 +218,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             entries,
             STRONG,
-            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, of which "
-            f"{ours.errors:,} failed; the missing calls have the same mean size{doubts.words}",
+            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted "
+            f"({ours.errors:,} failed); the missing calls have the same mean size{doubts.words}",
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
             beside=doubts.beside,
         )

@@ -22,8 +22,8 @@ _POINT = (
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
     """
-    Claim keys and models that are billed but have no counted call, and then provider keys whose tokens
-    match the gap.
+    Claim keys and models that are billed but have no counted call. Then claim the gap for provider keys with
+    the same tokens by day.
     """
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):

@@ -34,7 +34,7 @@ _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # Factors that price lists publish, with the provider's names for them.
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
-    (Decimal("1.1"), REGION, "1.1 times the price, as for a region that is chosen"),
+    (Decimal("1.1"), REGION, "1.1 times the price, as for a selected region"),
     (Decimal("1.75"), "tier", "1.75 times the price: priority"),
     (Decimal("1.8"), "tier", "1.8 times the price: priority"),
     (Decimal(2), "tier", "twice the price: priority or fast"),
