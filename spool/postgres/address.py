@@ -1,4 +1,6 @@
-"""Where the PostgreSQL of a configuration is, and the installation's secret: the deployment gives both in files."""
+"""
+Connection address and secret of a PostgreSQL storage. The deployment provides both in files or variables.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from spool.postgres.connections.target import parsed
 from spool.postgres.database import Connection, Database
 from spool.settings import REPLICATED, SHARED, TRANSACTION, SpoolSettings, StorageSettings
 
-LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones
+LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; longer names would be cut
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
-    """The database of a configuration; SpoolError when its address cannot be read. Nothing is connected yet."""
+    """
+    Return the database of a configuration, without connecting. Raises SpoolError if its address cannot be read.
+    """
     return Database(
         read_dsn(settings),
         schema=settings.schema,
@@ -33,7 +37,7 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
 
 
 def read_dsn(settings: StorageSettings) -> str:
-    """The address in libpq's form."""
+    """Read the connection address in libpq's format."""
     if settings.dsn_file is None:
         found = os.environ.get(settings.dsn_env, "")
         name = f"storage.dsn_env: the environment variable {settings.dsn_env}"
@@ -44,30 +48,26 @@ def read_dsn(settings: StorageSettings) -> str:
         except OSError as error:
             raise SpoolError(f"{name} cannot be read ({error.strerror})") from error
     if not found.strip():
-        raise SpoolError(
-            f"{name} is empty: put the address there, such as host=db.example.com dbname=tollhouse"
-        )
+        raise SpoolError(f"{name} is empty: enter the address, such as host=db.example.com dbname=tollhouse")
     return found.strip()
 
 
 def read_secret(settings: StorageSettings) -> bytes:
-    """Read the installation's secret from its file."""
     path = settings.secret_file
     try:
         secret = path.read_bytes() if path else b""
     except OSError as error:
         raise SpoolError(
-            f"storage.secret_file: {path} cannot be read ({error.strerror}): make it with tollhouse storage "
-            "init, "
-            "or copy it from another node"
+            f"storage.secret_file: {path} cannot be read ({error.strerror}): create it with tollhouse "
+            "storage init, or copy it from another node"
         ) from error
     if len(secret) != SIZE:
-        raise SpoolError(f"storage.secret_file: {path} must hold {SIZE} bytes: copy it from another node")
+        raise SpoolError(f"storage.secret_file: {path} must have {SIZE} bytes: copy it from another node")
     return secret
 
 
 def make_secret_file(settings: StorageSettings) -> bool:
-    """Make the secret file and return True; an existing file stays, and the answer is False."""
+    """Create the secret file and return True, or return False if it exists."""
     path = settings.secret_file
     if path is None or path.exists():
         return False
@@ -76,13 +76,16 @@ def make_secret_file(settings: StorageSettings) -> bool:
 
 
 def problems(settings: StorageSettings) -> Iterator[str]:
-    """Every reason why a configuration names no PostgreSQL that can be used."""
+    """Yield every reason why the configured PostgreSQL cannot be used."""
     if not settings.schema or len(settings.schema.encode()) > LONGEST_NAME or "\0" in settings.schema:
         yield f"storage.schema must be a name of at most {LONGEST_NAME} bytes"
     if settings.secret_file is None:
-        yield "storage.secret_file is required: a file with the same secret on every node (tollhouse storage init)"
+        yield (
+            "storage.secret_file is required: a file with the same secret on every node (create it with "
+            "tollhouse storage init)"
+        )
     if (settings.dsn_file is None) == (not settings.dsn_env):
-        yield "storage needs dsn_file or dsn_env: where the address of the PostgreSQL stands"
+        yield "storage needs either dsn_file or dsn_env, with the address of the PostgreSQL"
         return
     try:
         parameters = parsed(read_dsn(settings))
@@ -105,7 +108,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-# -- what all nodes agree on ---------------------------------------------------------------------------------
+# -- facts that all nodes share ------------------------------------------------------------------------------
 
 
 ADD = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
@@ -117,7 +120,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class InstallationFacts:
-    """`settings` are those of this node with the installation's in place of its own."""
+    """Facts of the installation. `settings` are this node's settings with the shared ones applied."""
 
     incarnation: str
     settings: SpoolSettings
@@ -125,9 +128,9 @@ class InstallationFacts:
 
 async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> InstallationFacts:
     """
-    The installation's facts; the first node's become them.
+    Read the installation's facts, or store this node's facts if it is the first one.
 
-    SpoolError when another secret is the installation's. A setting that differs from the installation's is told.
+    Raises SpoolError if the installation has another secret. Logs settings that differ from the shared ones.
     """
     check = derived(secret, "storage")
     own = {
@@ -146,15 +149,14 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     facts = await database.transaction(add)
     if facts["secret"] != check:
         raise SpoolError(
-            "storage.secret_file is not the secret of this installation: copy the file that the other nodes "
-            "have"
+            "storage.secret_file is not the secret of this installation: copy the file from another node"
         )
     shared = json.loads(facts["settings"])
     for name, value in shared.items():
         if value != getattr(settings, name):
             _log.warning(
-                "spool.%s is %s here and %s in the storage, which counts: change it with tollhouse storage "
-                "set",
+                "spool.%s is %s here, but %s in the storage, which applies: change it with tollhouse "
+                "storage set",
                 name,
                 getattr(settings, name),
                 value,
@@ -164,7 +166,7 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
 
 
 async def read_settings(database: Database) -> dict[str, float]:
-    """The settings of all nodes; none before the first start."""
+    """Return the settings that all nodes share; empty before the first start."""
 
     def read(connection: Connection) -> bytes:
         return _found(database, connection).get("settings", b"{}")
@@ -174,13 +176,13 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 
 async def read_incarnation(database: Database) -> str:
-    """Empty before the first start."""
+    """Return the incarnation of the log; empty before the first start."""
     found = await database.read(lambda connection: _found(database, connection))
     return found.get("incarnation", b"").decode()
 
 
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
-    """Change settings of all nodes, each of which takes them at its next start."""
+    """Change settings of all nodes. Each node applies them at its next start."""
 
     def change(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)

@@ -1,4 +1,4 @@
-"""What `tollhouse storage` does: makes, brings up to date, describes and changes what all nodes share."""
+"""Implementation of `tollhouse storage`: creates, upgrades, describes and configures the shared storage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOOK = """
 
 
 async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
-    """Make the secret, the schema and its facts where they are not there yet; what was made."""
+    """Create the secret, the schema and its facts if they are missing. Return what was created."""
     made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _opened(storage) as database:
@@ -55,18 +55,21 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
 
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
-    """Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it then."""
+    """
+    Upgrade the schema to the version of this Tollhouse. If Unconfirmed is raised, a standby may lack it:
+    run it again.
+    """
     async with _opened(storage) as database:
         before = await found_version(database)
         if not before:
-            raise NotAllowed(f"there is no schema {storage.schema} yet: run tollhouse storage init")
+            raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         await migrate(database)
         await database.confirm()
         return {"schema": storage.schema, "version_before": before, "version": max(before, VERSION)}
 
 
 async def status(storage: StorageSettings) -> Mapping[str, object]:
-    """Describe the database and its standbys, and say if it may accept records."""
+    """Describe the database and its standbys, and whether records can be stored."""
     async with _opened(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
@@ -80,11 +83,11 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
     if is_unfinished:
         problem = f"the schema {NOT_FINISHED}"
     elif not version:
-        problem = "the schema is not made yet: run tollhouse storage init"
+        problem = "the schema does not exist yet: run tollhouse storage init"
     elif storage.durability == REPLICATED and not standbys:
         problem = (
-            "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "
-            'storage.durability = "replicated"'
+            "the standby is gone: synchronous_standby_names is empty. With storage.durability = "
+            '"replicated", nothing is stored until it is set again'
         )
     elif storage.durability == REPLICATED and connected == 0:
         problem = "no synchronous standby is connected: commits wait, and senders get 503"
@@ -107,13 +110,15 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
 
 
 async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapping[str, float]:
-    """Change settings that all nodes share; each takes them at its next start."""
+    """Change settings that all nodes share. Each node applies them at its next start."""
     unknown = sorted(set(changes) - set(SHARED))
     if unknown:
-        raise NotAllowed(f"spool.{unknown[0]} is not shared by nodes: change it in each configuration")
+        raise NotAllowed(
+            f"spool.{unknown[0]} is not shared by the nodes: change it in the configuration of each node"
+        )
     async with _opened(storage) as database:
         if not await found_version(database):
-            raise NotAllowed(f"there is no schema {storage.schema} yet: run tollhouse storage init")
+            raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         before = await read_settings(database)
         after = {**before, **changes}
         if after["hold"] >= after["retention"]:
@@ -123,8 +128,7 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
-    Return a sentence for each loss: commits that this node was told are confirmed, and that the database
-    no longer has.
+    Return a sentence for each loss: commits that were confirmed to this node and that the database no longer has.
     """
     async with _opened(storage) as database:
         if not await found_version(database):
@@ -132,7 +136,7 @@ async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
         incarnation = await read_incarnation(database)
         found = await ConfirmedCommits(directory, incarnation).told(database)
     path = directory / LOST_FILE
-    return [f"{one.words()}. Remove {path} once you have dealt with it" for one in found]
+    return [f"{one.words()}. Delete {path} once you have handled the loss" for one in found]
 
 
 @asynccontextmanager
@@ -145,7 +149,7 @@ async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
 
 
 def _look(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
-    """The standbys that confirm commits are None where the role may not see them."""
+    """Read the state of the server. The number of connected standbys is None if the role may not see them."""
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]

@@ -1,4 +1,4 @@
-"""Container metrics: their rows, and the bytes of files in pieces."""
+"""Container metrics on PostgreSQL: rows, and the contents of files in pieces."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ _KNOWN = """
 
 
 class PostgresContainerRows(SqlContainerRows):
-    """See `spool.container_files.container_rows.ContainerRows`."""
-
-    # The index has hashes: a reference may be as long as an address.
+    # The index stores hashes, because a reference may be very long.
     by_reference = (
         "md5(reference) IN (SELECT md5(one) FROM unnest(CAST(:references AS text[])) AS one)"
         " AND reference IN :references"
@@ -55,7 +53,7 @@ class PostgresContainerRows(SqlContainerRows):
     ) -> None:
         before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
         is_bounded = most is not None and sum(one is None for one, _ in pairs) > len(gone)
-        is_answered = most is not None or bool(expects)  # to a sender
+        is_answered = most is not None or bool(expects)  # a sender waits for the result
         sql = self._database.sql
 
         def work(on: Connection) -> None:
@@ -68,7 +66,7 @@ class PostgresContainerRows(SqlContainerRows):
                     raise ContainerFileMoved
             hold_keys(on, sql, expects)
             check_bearers(on, sql, expects, now=self._database.now())
-            if is_bounded:  # of two who add rows at once the second one sees those of the first
+            if is_bounded:  # of two transactions that add rows, the second sees the rows of the first
                 connection.all(_LOCK_BOOKS)
             write_rows(connection, pairs, gone, changes)
             if is_bounded:
@@ -76,9 +74,9 @@ class PostgresContainerRows(SqlContainerRows):
                 if known > most:
                     raise TooManyFiles
 
-        # A sender hears that it is done, and may remove what it has: a standby has the row then, and the
-        # bytes, which were written before. What became of a file upstream is not asked for: were that lost,
-        # the same bytes would be sent again under the same name.
+        # After the answer a sender may delete its file, so a standby must have the row and its earlier
+        # written content. Upstream results need no standby: if they are lost, the same file is sent again
+        # under the same name.
         needs_standby = self._database.needs_standby and is_answered
         try:
             await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)
@@ -86,11 +84,11 @@ class PostgresContainerRows(SqlContainerRows):
             raise ContainerFileMoved from error
 
 
-# -- bytes of files, in pieces -------------------------------------------------------------------------------
+# -- contents of files, in pieces ----------------------------------------------------------------------------
 
 
 PIECE = 256 * 1024
-DRAFTS_S = 86400.0  # a draft that is older was left by a process that was killed
+DRAFTS_S = 86400.0  # older drafts were left by killed processes
 
 _BEGIN = "INSERT INTO {schema}.container_contents (draft, head, at) VALUES (%(draft)s, %(head)s, {now})"
 _ADD = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
@@ -111,8 +109,6 @@ _HEADS = "SELECT id, head FROM {schema}.container_contents WHERE id IS NOT NULL"
 
 
 class PostgresContents:
-    """See `spool.container_files.container_rows.ContainerContents`."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -145,7 +141,7 @@ class PostgresContents:
             await self._database.transaction(work)
 
     async def heads(self) -> Mapping[str, bytes]:
-        """Removes what processes that were killed left behind."""
+        """Return the first line of each file, and delete old drafts of killed processes."""
         database = self._database
 
         def work(connection: Connection) -> dict[str, bytes]:
@@ -158,8 +154,6 @@ class PostgresContents:
 
 
 class PostgresDraft:
-    """See `spool.container_files.container_rows.ContentDraft`."""
-
     def __init__(self, database: Database, id: str, draft: str) -> None:
         self._database = database
         self._id = id
@@ -177,7 +171,7 @@ class PostgresDraft:
             await self._add(len(self._waiting))
 
     async def keep(self) -> None:
-        """Replace the content that was stored under this id by the draft."""
+        """Replace the content stored under this id by the draft."""
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now()}
 
@@ -188,11 +182,15 @@ class PostgresDraft:
 
         try:
             await database.transaction(work)
-        except UniqueViolation as error:  # another process kept a draft under the id at this moment
+        except UniqueViolation as error:  # another process stored a draft under the id at the same time
             raise ContainerFileMoved from error
 
     async def drop(self) -> None:
-        """Bytes that a row says are kept stay: its outcome was not heard, or another process wrote it meanwhile."""
+        """
+        Delete the draft, unless a row says that its content is stored.
+
+        Such a row exists if the result of its commit was lost, or if another process wrote it meanwhile.
+        """
         database = self._database
 
         def work(connection: Connection) -> None:

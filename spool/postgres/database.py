@@ -1,7 +1,7 @@
 """
-One PostgreSQL: one schema of it, and the connections of one process to it.
+One schema of a PostgreSQL, and the connections of one process to it.
 
-Everything that is kept there goes through here; the driver is known to connections/ alone.
+All access to the database goes through this module. Only connections/ knows the driver.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ __all__ = [
     "UniqueViolation",
 ]
 
-# connections for verbs and readers; one more each for appending and for what must never wait behind those
+# connections for ordinary work; appending and urgent work have one more each
 POOL = 4
-STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
+STATEMENT_S = 35.0  # time limit for ordinary statements; the server's own limit is shorter
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
 
 class Database:
     """
-    One schema of one PostgreSQL. Its own verbs are those of `pool`, the connections of verbs and readers.
+    One schema of a PostgreSQL. Its own methods use `pool`, the connections for ordinary work.
 
-    `append` is the one connection on which records are committed. `control` is for what must not wait behind
-    others: this process's session and its leases. `needs_standby`: what is answered is with a standby.
+    `append` is the only connection on which records are committed. `control` is for work that must not
+    wait, such as this process's session and its leases. `needs_standby` means that acknowledged changes
+    must be on a standby.
     """
 
     def __init__(
@@ -71,12 +72,11 @@ class Database:
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
-        self.schema = quoted(schema)  # as SQL texts have it
+        self.schema = quoted(schema)  # quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)
-        # A process may stop while it has the head: others look after it sooner than they wait for other
-        # locks.
+        # The process that holds the head lock may be suspended, so others retry sooner than for other locks.
         self.append = lane(replace(target, settings={**target.settings, "lock_timeout": "1s"}), task="append")
         self.control = lane(target, task="control")
         self.pool = lane(target, task="verbs", size=POOL, statement_s=STATEMENT_S)
@@ -85,44 +85,46 @@ class Database:
 
     @property
     def failed_connections(self) -> int:
-        """Attempts to connect that failed, since the start."""
+        """Return the number of failed connection attempts since the start."""
         return self._reachability.pause.failures
 
     def sql(self, text: str) -> bytes:
-        """An SQL text with the schema's name for `{schema}`, and the time for `{now}` (a parameter `now`)."""
+        """
+        Fill in `{schema}` and `{now}` in an SQL statement, and cache the result. `{now}` uses the parameter `now`.
+        """
         found = self._texts.get(text)
         if found is None:
             found = self._texts[text] = text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
         return found
 
     def check_standby(self, connection: Connection) -> None:
-        """SpoolUnavailable if a commit would wait for no standby, though it has to."""
+        """Raise SpoolUnavailable if a standby is required but none is configured."""
         if not self.has_standby(connection):
             raise refused()
 
     def has_standby(self, connection: Connection) -> bool:
-        """False if a commit would wait for no standby, though it has to."""
+        """Return False if a standby is required but none is configured."""
         return not (self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)))
 
     async def confirm(self) -> None:
         """
-        Returns when everything that was committed before is with a standby, if it has to be; else Unconfirmed.
+        Wait until a standby has everything committed before, if that is required. Raises Unconfirmed otherwise.
 
-        Who reads what is to leave asks for this before it does.
+        Call it before reading data that will be sent elsewhere.
         """
         if self.needs_standby:
             await self.pool.confirm(needs_standby=True)
 
     def long_snapshot(self) -> AbstractContextManager[Connection]:
         """
-        A connection of its own on this thread, all of whose reads are of one moment, however long they take.
+        Open a connection on this thread for one long consistent snapshot.
 
-        Only for work beside which nobody else uses the schema: what was removed stays on disk meanwhile.
+        Use it only while nobody else uses the schema, because deleted rows stay on disk meanwhile.
         """
         return long_snapshot(self._target)
 
     def now(self) -> float | None:
-        """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""
+        """Return the parameter `now` for SQL: None for the database's clock, or the time of a test clock."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)
@@ -130,7 +132,7 @@ class Database:
         )
 
     async def close(self) -> None:
-        """Finish what is under way and disconnect; idempotent."""
+        """Finish running work and disconnect. May be called again."""
         for lane in (self.append, self.pool, self.control):
             await lane.close()
 
@@ -142,14 +144,12 @@ T = TypeVar("T")
 _NOT_IN = re.compile(r"\bNOT IN (:\w+)")
 _IN = re.compile(r"\bIN (:\w+)")
 _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
-# translate() looks through all letters for each one: only texts with a capital beyond ASCII pay for that.
+# translate() is slow, so it is used only for texts with capitals beyond ASCII.
 _FOLDED = """
     CASE WHEN {text} ~ :any_capital THEN translate(lower({text}), :capitals, :small) ELSE lower({text}) END"""
 
 
 class PostgresConnection:
-    """See `spool.sql.connection.SqlConnection`."""
-
     def __init__(self, connection: Connection, sql: Callable[[str], bytes]) -> None:
         self._connection = connection
         self._sql = sql
@@ -168,7 +168,7 @@ class PostgresConnection:
         return self._execute(statement, values).fetchone()
 
     def ask(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
-        """Send a query in a pipeline: its rows are read once that is over."""
+        """Send a query in a pipeline. Its rows may be read after the pipeline ends."""
         return self._execute(statement, values)
 
     def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
@@ -179,8 +179,6 @@ class PostgresConnection:
 
 
 class PostgresTransactions:
-    """See `spool.sql.connection.SqlTransactions`."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -199,7 +197,7 @@ class PostgresTransactions:
 
 @cache
 def _letters() -> Mapping[str, object]:
-    """The letters that lower() of the collation C leaves, and what becomes of them."""
+    """Return the capitals that lower() leaves unchanged in collation C, and their lower-case forms."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}
@@ -207,7 +205,7 @@ def _letters() -> Mapping[str, object]:
 
 @cache
 def _text(statement: str) -> str:
-    """A text of `spool/sql` as psycopg takes it."""
+    """Translate a statement of `spool/sql` for psycopg."""
     found = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
     found = _NOT_IN.sub(r"<> ALL(\1)", found)
     return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", found))
@@ -216,5 +214,5 @@ def _text(statement: str) -> str:
 # -- sessions of nodes ---------------------------------------------------------------------------------------
 
 
-SESSION_S = 5.0  # without a renewal, and it is over
+SESSION_S = 5.0  # a session ends without a renewal for this time
 LIVE = f"seen_at > {{now}} - {SESSION_S}"

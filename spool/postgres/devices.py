@@ -1,4 +1,6 @@
-"""Devices, in transactions of their own: who writes a row says which version of it was read."""
+"""
+Devices on PostgreSQL. A write names the version of each row that was read, so concurrent changes are detected.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 _NAMES = tuple(each.name for each in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels")
-LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1  # for how long a commit is looked up that was not answered
-OVERLAP_S = 30.0  # a transaction may be committed so long after the time that its rows bear
+LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1  # how long, and how often, to look for a commit with a lost result
+OVERLAP_S = 30.0  # how much later than its rows' time a transaction may be committed
 
 _ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
 _ADD = f"""
@@ -73,9 +75,10 @@ Versions = dict[str, int]
 @dataclass(frozen=True, kw_only=True)
 class _RowChanges:
     """
-    The rows of one write by their ids, in this order: the versions of those that they replace, None for new
-    ones, and the versions that they get. `urgent`: other processes must hear of these at once. `ends_keys`: a
-    key opens nothing any more.
+    The rows of one write, by id in this order.
+
+    `read` has the versions of the replaced rows, None for new ones; `versions` has the new versions. Other
+    processes must learn of `urgent` rows at once. `ends_keys` means that a device key is no longer valid.
     """
 
     devices: Mapping[str, Device]
@@ -85,22 +88,25 @@ class _RowChanges:
     ends_keys: bool
 
     def has_written(self, row: Sequence[Any]) -> bool:
-        """True if a row is as it is wanted: an earlier commit of this write whose result was lost wrote it."""
+        """
+        Return True if the row is already as wanted, because an earlier commit of this write succeeded and its
+        result was lost.
+        """
         id = row[1]
         return (row[0], _device(row[1:])) == (self.versions[id], self.devices[id])
 
 
 class PostgresDevices:
-    """See `spool.devices.device.DeviceRows`."""
+    """The rows of devices, shared by several processes. See `spool.devices.device.DeviceRows`."""
 
     is_shared = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Versions = {}  # of the rows as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # what other processes were told of them at once
+        self._versions: Versions = {}  # versions of rows as this process last read or wrote them
+        self._told: dict[str, Device] = {}  # the state of rows that other processes were last informed of
         self._looked_at = 0.0
-        self._ends_keys = False  # a write did that was not outlasted yet
+        self._ends_keys = False  # a write ended a key, and earlier commits under it may still run
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
@@ -133,7 +139,7 @@ class PostgresDevices:
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         changes = self._changes(wanted)
-        # Whoever is answered that nothing was to be done is answered by rows that others wrote.
+        # Even an answer without a change depends on rows that other processes wrote.
         needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
         written, replaced = await self._commit(
             lambda connection: self._carry_out(connection, wanted, changes), needs_standby=needs_standby
@@ -163,8 +169,10 @@ class PostgresDevices:
         self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
-        Write rows in one transaction; return the ids of those that are as wanted, and the rows that another process
-        wrote in the place of others. DevicesRefused, with nothing written, if a condition does not hold.
+        Write rows in one transaction. Return the ids of rows that are as wanted, and the rows that other
+        processes wrote instead.
+
+        Raises DevicesRefused and writes nothing if a condition fails.
         """
         self._lock(connection, wanted, changes)
         self._check(connection, wanted.conditions, changes)
@@ -179,12 +187,17 @@ class PostgresDevices:
         return written, [row for row in replaced if row[1] not in before]
 
     def _lock(self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges) -> None:
-        """Keep keys as they are while this writes, and other writers away if others must hear of it at once."""
+        """
+        Lock keys against changes during this write. For urgent rows, take the head lock, so that changes
+        have one order.
+        """
         if not changes.urgent:
             hold_keys(connection, self._database.sql, wanted.conditions.expects)
             return
         lock_head(connection, self._database)
-        if not changes.ends_keys:  # that is done on one machine, too, but not answered as done
+        if (
+            not changes.ends_keys
+        ):  # a key is also ended without a standby, but then the caller gets no confirmation
             self._database.check_standby(connection)
 
     def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:
@@ -201,8 +214,8 @@ class PostgresDevices:
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
-        Run `work` in a transaction, and again if the connection is lost at COMMIT: it then finds what
-        was written before.
+        Run `work` in a transaction. If the connection is lost at COMMIT, run it again; it then finds its
+        own earlier writes.
         """
         until, unknown = math.inf, None
         while True:
@@ -249,8 +262,8 @@ class PostgresDevices:
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
         """
-        Return the new devices above the limit. The caller holds the registry's head, so nobody else
-        adds devices meanwhile.
+        Return the new devices above the limit. The caller holds the registry's head lock, so no other
+        process adds devices.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
@@ -264,7 +277,7 @@ class PostgresDevices:
         return any(map(self._is_key_ended, wanted.devices)) or bool(wanted.deleted)
 
     def _is_key_ended(self, device: Device) -> bool:
-        """True if the device's key may no longer open anything."""
+        """Return True if the change ends the device's key."""
         known = self._told.get(device.id)
         if known is None or not known.has_key:
             return False
@@ -272,9 +285,9 @@ class PostgresDevices:
 
     def _write(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
-        Remove rows, and write those that are the ones that were read; the ids of these.
+        Delete rows, and write rows that are unchanged since they were read. Return the ids of the written rows.
 
-        One after the other in the order of their ids: of two processes with the same rows only one waits.
+        Rows are written in the order of ids, so that two processes with the same rows cannot deadlock.
         """
         sql = self._database.sql
         now = self._database.now()
@@ -293,7 +306,7 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """Write names in their order, for the same reason."""
+        """Write names in order, so that two processes cannot deadlock."""
         sql = self._database.sql
         noted = {one.name: one for one in names}
         with connection.pipeline():
@@ -319,7 +332,9 @@ class PostgresDevices:
 
 
 def _facts(device: Device) -> Device:
-    """Return the part of a device that other processes must hear of at once; they see the rest within seconds."""
+    """
+    Return the part of a device that other processes must learn at once. The rest reaches them within seconds.
+    """
     return replace(
         device,
         last_seen=0.0,
@@ -333,7 +348,9 @@ def _facts(device: Device) -> Device:
 
 
 def _next_version(version: int | None) -> int:
-    """The version of a row that replaces one; a row that is begun has one that none of its id had before."""
+    """
+    Return the next version of a row. A new row starts at a random version that no earlier row of its id had.
+    """
     return secrets.randbits(60) if version is None else version + 1
 
 
@@ -360,12 +377,12 @@ _COUNT_CLUSTERS = "SELECT count(*) FROM {schema}.clusters"
 
 
 class PostgresClusters(SqlClusters):
-    """See `spool.clusters.ClusterRows`."""
+    """The rows of clusters, shared by several processes. See `spool.clusters.ClusterRows`."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(PostgresTransactions(database))
         self._database = database
-        self._known: dict[str, Cluster] = {}  # as this process last read or wrote them
+        self._known: dict[str, Cluster] = {}  # rows as this process last read or wrote them
 
     async def load(self) -> Sequence[Cluster]:
         found = await super().load()
@@ -375,7 +392,9 @@ class PostgresClusters(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        """Write a cluster and keep the changes that another process made to its row since it was read here."""
+        """
+        Write a cluster, and preserve the changes that another process made to its row since it was read here.
+        """
         known = self._known.get(cluster.id)
 
         def work(on: Connection) -> Cluster:
@@ -409,6 +428,6 @@ class PostgresClusters(SqlClusters):
 
 
 def _merged(known: Cluster, changed: Cluster, kept: Cluster) -> Cluster:
-    """The row that is kept, with what was changed of the one that was known."""
+    """Apply the fields that changed between `known` and `changed` to the stored row."""
     pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
     return replace(kept, **{name: value for name, value, before in pairs if value != before})

@@ -1,4 +1,4 @@
-"""What an operator watches of the database: its standbys, who waits, and what keeps old rows from being removed."""
+"""State of the database for operators: standbys, waiting sessions, and transactions that prevent cleanup."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from spool.postgres.log.queries import HEARD_ROWS
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
 
-# Without this role a session sees who else is connected, and nothing of what they do.
+# Without this role, a session sees who is connected, but not what they do.
 SEES_ALL = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 STANDBYS = """
     SELECT application_name, bool_or(sync_state IN ('sync', 'quorum')),
            max(coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), flush_lsn), 0))::bigint,
            coalesce(max(extract(epoch FROM flush_lag)), 0)::float8
       FROM pg_stat_replication GROUP BY application_name ORDER BY application_name"""
-# Sessions of this role, which it sees in any case. In an append a lock is waited for only at the head.
+# Sessions of this role are always visible. An append waits for a lock only at the head.
 WAITS = """
     WITH waiting AS (
         SELECT wait_event = 'SyncRep' AS for_standby,
@@ -42,7 +42,7 @@ NODES = f"""
 
 
 async def health(database: Database, durability: str) -> DatabaseHealth:
-    """SpoolUnavailable while the database is away."""
+    """Read the state of the database. Raises SpoolUnavailable while it is unreachable."""
 
     def read(connection: Connection) -> DatabaseHealth:
         def one(statement: str) -> tuple[Any, ...]:

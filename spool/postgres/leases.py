@@ -1,9 +1,9 @@
 """
-The session of this gateway among the others on one database, and the leases that it holds.
+This gateway's session on a shared database, and the leases that it holds.
 
-A session is a row that is renewed every second. Nobody waits for a gateway whose row was not renewed for
-SESSION_S: its leases and deliveries are taken over. This gateway stops before that, by its own timer. Should
-it be frozen at that moment, the fences of its deliveries are old when it goes on.
+A session is a row that is renewed every second. If it is not renewed for SESSION_S, other gateways take over
+its leases and deliveries. This gateway stops its tasks earlier, by its own timer. If the process is frozen at
+that moment, its deliveries have outdated fences when it continues.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
 
-TRUST_S = 4.0  # from the beginning of a renewal, so that it ends here before it is over for the others
+TRUST_S = 4.0  # counted from the start of a renewal, so that the session ends here before it ends for other gateways
 LOOK_S = 1.0
-WATCH_S = 0.25  # how often the time is looked at while the database does not answer
-LET_GO_S = 10.0  # between two leases that are given away so that all have a share
-SHOWN_S = 3600.0  # for so long a gateway that has gone is listed
-NAMED_S = 60.0  # a route that nobody has named for so long is orphaned
+WATCH_S = 0.25  # how often to check the time while the database does not respond
+LET_GO_S = 10.0  # minimum time between two leases that are given up to share them evenly
+SHOWN_S = 3600.0  # how long ended sessions are listed
+NAMED_S = 60.0  # a route that no gateway has named for this time is orphaned
 
 _log = logging.getLogger(__name__)
 
@@ -46,14 +46,14 @@ JOIN = f"""
 RENEW = f"""
     UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
      WHERE id = %(id)s AND {LIVE}"""
-# For the others it is over at once; a route that it named is not orphaned at once.
+# The session ends at once for other gateways, but its routes are not orphaned at once.
 LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
 FORGET = f"""
     WITH gone AS MATERIALIZED (
         SELECT id FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S} FOR UPDATE SKIP LOCKED)
     DELETE FROM {{schema}}.nodes n USING gone WHERE n.id = gone.id"""
 
-# A route that no gateway has named for a while, and none has now.
+# Routes that no gateway has named for a while and none names now.
 ORPHAN = f"""
     WITH old AS MATERIALIZED (
         SELECT name FROM {{schema}}.routes r
@@ -80,7 +80,7 @@ TAKE = f"""
 RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
 
 TELL = "UPDATE {schema}.nodes SET settings_hash = %(hash)s, note = %(note)s::jsonb WHERE id = %(id)s"
-# A gateway that starts has told nothing.
+# A starting gateway has not reported its settings yet.
 SETTINGS = f"""
     WITH told AS (SELECT id, name, settings_hash, note FROM {{schema}}.nodes WHERE {LIVE} AND settings_hash <> '')
     SELECT id, name, note FROM told WHERE (SELECT count(DISTINCT settings_hash) FROM told) > 1 ORDER BY name, id"""
@@ -93,7 +93,7 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A digest of each setting of this gateway, and since when all of them are so."""
+    """A digest of each setting of this gateway, and the time since which they are unchanged."""
 
     digests: Mapping[str, str]
     since: float
@@ -106,18 +106,18 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What the database says: the leases of this session, and whether the session goes on."""
+    """The state in the database: whether the session is live, and its leases."""
 
     is_live: bool
-    leases: Mapping[str, int] = field(default_factory=dict)  # with how often each was woken
-    surplus: str | None = None  # one that another gateway wants and has room for
+    leases: Mapping[str, int] = field(default_factory=dict)  # with the number of wake-ups of each
+    surplus: str | None = None  # a lease that another gateway wants and has room for
 
 
 class PostgresLeases:
     """
-    `name` and `version` are shown. The session begins with the first task, or the first routes that are named.
+    The leases of this gateway. Its session begins with the first task, or when its routes are first named.
 
-    `look` is what happens every second; tests call it themselves.
+    `name` and `version` are shown to operators. `look` runs every second; tests call it directly.
     """
 
     def __init__(self, database: Database, clock: Clock, *, name: str, version: str) -> None:
@@ -138,17 +138,21 @@ class PostgresLeases:
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._is_away = False
-        self._told: _Told | None = None  # what the others are to know of the settings
-        self._is_written = False  # in the row of this session
-        self.session = uuid4()  # who sends a delivery
+        self._told: _Told | None = None  # settings to report to the other gateways
+        self._is_written = False  # they are in the row of this session
+        self.session = uuid4()  # identifies this process as the sender of a delivery
 
     @property
     def held(self) -> Collection[str]:
-        """The leases under which tasks run now."""
+        """Return the leases under which tasks run now."""
         return frozenset(self._tasks.held)
 
     def turn(self, name: str) -> object:
-        """Equal while this session has a lease without a break: what ran under it before has ended."""
+        """
+        Return a value that is equal as long as this session holds the lease without a break.
+
+        If it differs, earlier work under the lease has ended.
+        """
         return self.session, self._gains[name]
 
     async def run(
@@ -159,7 +163,7 @@ class PostgresLeases:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Run `work` on the one node that holds the lease, as `spool.leases` describes."""
+        """Run `work` on the node that holds the lease, as `spool.leases` describes."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="leases")
         self._asked.set()
@@ -186,7 +190,7 @@ class PostgresLeases:
         return await self._database.read(read)
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """See `spool.leases`; what is told while a session runs is written with its next renewal."""
+        """Set the digests to report. A running session writes them with its next renewal."""
         if self._told is None or digests != self._told.digests:
             self._told = _Told(digests=dict(digests), since=self._clock.now())
             self._is_written = False
@@ -199,18 +203,20 @@ class PostgresLeases:
         ]
 
     async def join(self, routes: Sequence[str]) -> None:
-        """Name the routes of this gateway's configuration; a session begins if there is none."""
+        """Set the routes of this gateway's configuration. Begins a session if there is none."""
         self.routes = frozenset(routes)
         await self.look()
 
     async def wake(self, name: str) -> None:
-        """See `spool.leases`."""
+        """Wake the holder of a lease, as `spool.leases` describes."""
         self._tasks.wake_held(name)
-        with suppress(SpoolError):  # then it looks later, by itself
+        with suppress(SpoolError):  # then its holder looks later by itself
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def look(self) -> None:
-        """Renew the session, take what is free and due to this gateway, begin and end tasks accordingly."""
+        """
+        Renew the session, take free leases up to this gateway's share, and start and end tasks accordingly.
+        """
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
                 self._begin_anew()
@@ -229,10 +235,10 @@ class PostgresLeases:
                     self._apply(state)
                     return
                 self._begin_anew()
-            raise SpoolUnavailable("the database answers too late for a session")
+            raise SpoolUnavailable("the database responds too slowly to keep a session")
 
     async def close(self) -> None:
-        """End all tasks, and let the other gateways take over at once."""
+        """End all tasks, and let other gateways take over at once."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -246,7 +252,7 @@ class PostgresLeases:
             self._execute(connection, RELEASE, names=names)
             self._execute(connection, LEAVE)
 
-        with suppress(SpoolError):  # then it is over in a few seconds
+        with suppress(SpoolError):  # then the session expires within seconds
             await self._database.control.run(leave)
 
     async def _keep(self) -> None:
@@ -254,13 +260,13 @@ class PostgresLeases:
             self._asked.clear()
             try:
                 await self._look_in_time()
-            except SpoolFromTheFuture as error:  # brought further while the session of this gateway was over
+            except SpoolFromTheFuture as error:  # the schema was upgraded while this gateway had no session
                 self._tasks.fail(error)
                 return
             except SpoolError as error:
                 if not self._is_away:
                     _log.warning(
-                        "the session is not renewed: %s", error, extra={"action": "session_not_renewed"}
+                        "the session could not be renewed: %s", error, extra={"action": "session_not_renewed"}
                     )
                 self._is_away = True
             else:
@@ -271,7 +277,9 @@ class PostgresLeases:
                     await self._asked.wait()
 
     async def _look_in_time(self) -> None:
-        """A look. What runs here ends with the session, also while the database does not answer."""
+        """
+        Look once. If the session expires meanwhile, end its tasks, even if the database does not respond.
+        """
         look = asyncio.create_task(self.look(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
@@ -282,12 +290,15 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        """End the session in time: in the same session, deliveries cut off while being sent would stay taken."""
+        """
+        End the session if it has expired. A new session is needed, because interrupted deliveries stay
+        assigned to the old one.
+        """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 
     def _look(self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]) -> _Held:
-        """Functions of a connection: each statement is a transaction."""
+        """Look with a connection in autocommit: each statement is its own transaction."""
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)
@@ -300,7 +311,7 @@ class PostgresLeases:
         told = self._told
         if told is not None and (joins or not self._is_written):
             execute(TELL, **told.written())
-            self._is_written = told is self._told  # else another one is to be written
+            self._is_written = told is self._told  # otherwise newer settings are still to be written
         missing = sorted(set(wants) - self._known)
         if missing:
             execute(ADD, names=missing)
@@ -315,7 +326,7 @@ class PostgresLeases:
             holders, woken = self._holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
-        if unwanted:  # of a configuration that is no more: others may have it still
+        if unwanted:  # from an earlier configuration; other gateways may still want them
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
         return _Held(
@@ -325,7 +336,7 @@ class PostgresLeases:
         )
 
     def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
-        """Return the session that holds each lease or held it last, and how often each lease was woken."""
+        """Return the session that holds or last held each lease, and the number of wake-ups of each."""
         rows = self._execute(connection, LEASES).fetchall()
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
@@ -352,7 +363,7 @@ class PostgresLeases:
         try:
             await self._tasks.let_go(name)
             async with self._turn:
-                with suppress(SpoolError):  # then it is gained again
+                with suppress(SpoolError):  # then this gateway gains it again
                     await self._database.control.run(lambda one: self._execute(one, RELEASE, names=[name]))
                 del self._going[name]
         finally:
@@ -363,15 +374,18 @@ class PostgresLeases:
             self._tasks.lose(name)
 
     def _begin_anew(self) -> None:
-        """The session is over: what runs may be somebody else's by now."""
-        _log.error("the session is over: what ran here is left to others", extra={"action": "session_over"})
+        """End the session and all its tasks, because other gateways may already run them."""
+        _log.error(
+            "the session has ended: tasks were stopped",
+            extra={"action": "session_over"},
+        )
         self._lose_all()
         self.session = uuid4()
         self._has_joined = False
 
 
 def _share(wanted: Mapping[UUID, frozenset[str]]) -> int:
-    """Return how many leases a gateway holds at most, while every gateway that wants some is there."""
+    """Return the maximum number of leases per gateway while all gateways that want leases are running."""
     names = frozenset[str]().union(*wanted.values())
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wanted.values())))
 
@@ -379,7 +393,7 @@ def _share(wanted: Mapping[UUID, frozenset[str]]) -> int:
 def _surplus(
     own: UUID, holders: Mapping[str, UUID | None], wanted: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
-    """A lease of this gateway that another one wants, and has room for."""
+    """Return a lease of this gateway that another one wants and has room for."""
     for name in sorted(name for name, node in holders.items() if node == own):
         for id, wants in wanted.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:

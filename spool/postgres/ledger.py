@@ -1,4 +1,4 @@
-"""Statements that keep dimensions, and what a sum costs."""
+"""The ledger on PostgreSQL: statements for dimensions and sums."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
 
-COST = (  # what counts of a sum
+COST = (  # the cost that counts of a sum
     "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
     " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
 )
@@ -49,14 +49,14 @@ DROP_KEYS = """
 
 
 class AskedStatement:
-    """The parameters of one statement, and what it joins to the dimensions."""
+    """The parameters of one statement, and the tables that it joins to the dimensions."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.joins: list[str] = []
 
     def text(self, value: Any) -> str:
-        """The place of a parameter."""
+        """Add a parameter and return its placeholder."""
         name = f"p{len(self.values)}"
         self.values[name] = value
         return f"%({name})s"
@@ -72,7 +72,7 @@ def own(dimension: str, asked: AskedStatement) -> str:
         return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return own(TAG + ROW_TAG + dimension, asked)
-    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+    if dimension == "corrects":  # the part of a provider's key after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -84,14 +84,14 @@ def digest_of(dimensions: Dimensions) -> bytes:
 
 
 def stored(value: Any) -> Any:
-    """A value as PostgreSQL can keep it: its texts have no U+0000 and no half of a character."""
+    """Return a value that PostgreSQL can store: texts without U+0000 and lone surrogates."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def tag_values(tags: str) -> str:
-    """Return the tags as they are asked for."""
+    """Return tags as the JSON that queries read."""
     values = json.loads(tags) if tags else {}
     return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)
 
@@ -102,28 +102,26 @@ def tag_values(tags: str) -> str:
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
-# Money as text: a Decimal is rounded by whatever context computes with it.
+# Money is sent as text, because arithmetic may round a Decimal.
 _KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
 _ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# of numbers in one transaction, each a way to the server and back; then all are read at once
+# lookups per transaction before all numbers are read at once; each lookup is a round trip
 MOST_LOOKUPS = 16
-# A filter with its values, how many numbers were asked for, and these.
+# A filter with its parameters, the maximum number of its results, and the results.
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
-MOST_LOOKED_UP = 10_000  # sums: more are found sooner by going through all of their time
+MOST_LOOKED_UP = 10_000  # with more sums than this, a scan of the whole time range is faster than lookups
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
 def lock(connection: Connection, database: Database) -> None:
-    """Wait until nobody else changes sums; what is read from here on is the newest."""
+    """Wait until no other process changes sums. Later reads in this transaction see the newest state."""
     connection.execute(database.sql(_LOCK))
 
 
 class PostgresLedgerRows(SqlLedgerRows):
-    """See `spool.ledger.ledger_rows.LedgerRows`."""
-
     prefix = "ledger_"
     each_tag = "jsonb_each_text(k.tag_values) j"
     columns = _COLUMNS
@@ -137,7 +135,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._connection = connection
         self._database = database
         self._lookups = 0
-        # of all dimensions, once some were looked up one by one
+        # numbers of all dimensions, read after some single lookups
         self._numbers: dict[bytes, int] | None = None
         self._found = _NONE_FOUND
 
@@ -194,7 +192,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         chosen = self._chosen(query, known, asked)
         within = self._of_span((width, since, until, rollup), chosen, asked)
-        # Looking up the dimensions of every row takes longer than adding it up.
+        # Looking up the dimensions of each row costs more than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
             summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
@@ -254,21 +252,23 @@ class PostgresLedgerRows(SqlLedgerRows):
         return not found
 
     def _chosen(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> str:
-        """Return what the filters of a question let through of the dimensions; empty without filters."""
+        """Return SQL for the dimensions that pass the filters of a query, or "" without filters."""
         terms = [*self._filters(query, known, asked)]
         if not terms:
             return ""
         return f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
 
     def _of_span(self, span: tuple[int, int, int, int], chosen: str, asked: AskedStatement) -> str:
-        """The sums of a span (width, since, until, number of a rollup or 0), as `_within` has them."""
+        """Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`."""
         width, since, until, rollup = span
         return self._within(self._of_rollup(width, rollup), width, since, until, chosen, asked)
 
     def _within(self, of: str, width: int, since: int, until: int, chosen: str, asked: AskedStatement) -> str:
         """
-        Sums as a table and a condition, which `of` begins. What the filters let through is chosen first: where that is
-        little, its sums are looked up one by one.
+        Return the sums of a query as a table and a condition. `of` is the table and the start of the condition.
+
+        The dimensions that pass the filters are selected first. If they are few, their sums are looked up
+        one by one.
         """
         numbers = None
         if chosen:
@@ -282,8 +282,9 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _numbers_of(self, chosen: str, asked: AskedStatement, most: int) -> Sequence[int] | None:
         """
-        The numbers that were chosen; None if there are more than `most`. Those of the filter before are kept: one
-        question asks for several spans.
+        Return the numbers that pass the filters, or None if there are more than `most`.
+
+        The result of the last filter is cached, because one query reads several spans.
         """
         values = asked.values
         statement, given, limit, numbers = self._found
@@ -345,7 +346,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        from spool.sql import billed  # only where bills are asked for
+        from spool.sql import billed  # imported only where billed money is used
 
         asked = AskedStatement()
         filters = billed.FilterParts.of(query)
@@ -356,13 +357,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         if "key" in apart or chosen or rollup:
             of = billed.source_of(self.prefix, width, rollup)
             within = self._within(of, width, since, until, chosen, asked)
-        else:  # days have their sums of these
+        else:  # days have stored sums for these columns
             within = f"({billed.kept_sums(self.prefix, asked.text(since), asked.text(until))}) h WHERE TRUE"
         of_bills = [
             f"arranged & {asked.text(query.arranged)} <> 0",
             *self._filters(filters.of_bills, known, asked),
         ]
-        # Looking up the dimensions of every row takes longer than adding it up.
+        # Looking up the dimensions of each row costs more than adding it up.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
         kept = f" GROUP BY {', '.join(apart)}" if apart else ""
         keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
@@ -379,7 +380,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         yield from billed.group_sums(rows)
 
     def _filters(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> Iterator[str]:
-        """Yield the conditions of what a question includes and excludes, by the expressions of dimensions."""
+        """Yield the filter conditions of a query. `known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted in chosen.items():
                 yield f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])"
@@ -413,7 +414,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _expressions(
         self, query: CostQuery, asked: AskedStatement, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """SQL for each dimension that a query names, beside those that are known."""
+        """Return SQL for each dimension of a query, including those in `known`."""
         found = dict(known or {})
         for name in query.named:
             if name not in found:
@@ -421,7 +422,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         return found
 
     def _expression(self, dimension: str | Derived, asked: AskedStatement) -> str:
-        """SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources."""
+        """
+        Return SQL for a dimension. The values of a derived dimension are computed here and joined by their sources.
+        """
         if not isinstance(dimension, Derived):
             return own(dimension, asked)
         known = self._sources_of(dimension)
@@ -443,7 +446,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return f"{name}.value"
 
     def _sources_of(self, dimension: Derived, condition: str = "") -> list[tuple[str, ...]]:
-        """Every set of values that the sources of a derived dimension have."""
+        """Return all combinations of values that the sources of a derived dimension have."""
         if not dimension.sources:
             return [()]
         asked = AskedStatement()
@@ -457,9 +460,10 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
         """
-        Run a statement that was made for one question, past the cache of `Database.sql`, which would
-        remember each of them. It is planned for its values: a plan for any values takes a filter to let
-        nearly nothing through.
+        Run a statement for a single query, without the cache of `Database.sql`, which would grow with
+        each of them.
+
+        It is planned for its actual values. A generic plan would assume that a filter selects almost nothing.
         """
         text = statement.replace("{schema}", self._database.schema).encode()
         return self._connection.execute(text, asked.values, prepare=False).fetchall()
@@ -468,7 +472,6 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(self._database.sql(statement), values).fetchall()
 
     def _run(self, statement: str, *values: Any) -> int:
-        """Run a statement and return how many rows it changed."""
         return self._connection.execute(self._database.sql(statement), values).rowcount
 
 
@@ -484,7 +487,7 @@ T = TypeVar("T")
 
 
 class PostgresLedger:
-    """See `spool.ledger.ledger_rows.LedgerStore`. The database stays open: others use it too."""
+    """The ledger's rows. `close` leaves the database open, because others use it as well."""
 
     shares_log = True
 
@@ -493,8 +496,8 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Change sums without asking for a standby: sums and how far they reach are lost together, and are
-        counted again from the log.
+        Change sums. Needs no standby: sums and their progress are lost together, and are then recounted
+        from the log.
         """
 
         def within(connection: Connection) -> T:
@@ -509,4 +512,4 @@ class PostgresLedger:
         )
 
     async def close(self) -> None:
-        """Whoever opened the database closes it."""
+        """Do nothing, because the opener of the database closes it."""

@@ -1,8 +1,8 @@
 """
-Versions of a schema: each migration only adds tables and columns, so nodes of two releases work side by side.
+Versions of a schema. Migrations only add tables and columns, so nodes of two releases can run at the same time.
 
-What takes away or narrows is a migration of its own, which is not carried out while an older node runs. A
-release has at most one version.
+A migration that removes or restricts something is separate, and does not run while an older node runs. A
+release has at most one new version.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, L
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    Brings the schema to the next version: files of schema/, in the order in which they are carried out.
+    A migration to the next version: files of schema/, in order.
 
-    `narrows`: nodes of earlier versions cannot work with the schema any more.
+    `narrows` means that nodes of earlier versions can no longer use the schema.
     """
 
     files: Sequence[str] = ()
@@ -35,7 +35,7 @@ class Migration:
         return "\n".join(map(script, self.files))
 
 
-# What was released stays as it is: a change of the schema is a new version at the end.
+# Released versions never change: add a new version at the end.
 VERSIONS: Sequence[Migration] = (
     Migration(
         files=(
@@ -54,8 +54,8 @@ VERSIONS: Sequence[Migration] = (
 )
 VERSION = len(VERSIONS)
 
-# Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the
-# log says what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
+# Another process may be migrating for a long time. This is one wait for it; afterwards the log names the
+# reason, and the wait is repeated. A slow migration is not interrupted.
 LOCK_WAIT_MS = 10_000
 LIMITS = """
     SET LOCAL lock_timeout = {lock_wait_ms}; SET LOCAL statement_timeout = 0;
@@ -69,10 +69,9 @@ KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 
-UNFINISHED = "unfinished copy"  # a fact of a schema that is being filled from another storage
+UNFINISHED = "unfinished copy"  # fact of a schema that is being filled from another storage
 
-# Whether a node may begin a session. The lock makes it wait for a migration, which in turn looks who has
-# begun.
+# Whether a node may begin a session. The lock makes it wait for a running migration, which then checks the nodes.
 MAY_JOIN = f"""
     SELECT count(*) = 2 FROM (
         SELECT name FROM {{schema}}.facts
@@ -81,7 +80,7 @@ MAY_JOIN = f"""
             OR name = '{UNFINISHED}'
            FOR SHARE) AS fitting"""
 
-# Those that no migration may leave behind.
+# Nodes too old for a migration.
 OLDER_NODES = f"""
     SELECT DISTINCT name, version, schema_version FROM {{schema}}.nodes
      WHERE {LIVE} AND schema_version < %(oldest)s
@@ -91,12 +90,11 @@ _log = logging.getLogger(__name__)
 
 
 def script(name: str) -> str:
-    """The text of an SQL file in schema/."""
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
 async def found_version(database: Database) -> int:
-    """The version of the schema in the database; 0 where there is none."""
+    """Return the version of the schema in the database, or 0 if there is none."""
     return (await database.read(lambda connection: _versions(database, connection)))[0]
 
 
@@ -104,26 +102,25 @@ async def migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """
-    Bring the schema to the last of the versions; several processes may begin it at once: one of them does it,
-    and the others wait for it. `for_copy`: a schema that this makes is UNFINISHED from its first moment.
+    Upgrade the schema to the last version. If several processes start it, one of them does it and the others wait.
 
-    SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs
-    that could not work with it afterwards.
+    With `for_copy`, a new schema is marked UNFINISHED from the start. Raises SpoolFromTheFuture if the schema
+    is too new for this release. Raises NotAllowed while a node runs that could not use the upgraded schema.
     """
     while True:
         try:
             await try_to_migrate(database, versions, for_copy=for_copy)
         except BeingMigrated as error:
-            _log.warning("%s: this one waits", error, extra={"action": "migration_waits"})
+            _log.warning("%s: waiting for it", error, extra={"action": "migration_waits"})
         else:
             return
-        await asyncio.sleep(random.uniform(0.5, 1.5))  # nobody waits behind this one meanwhile
+        await asyncio.sleep(random.uniform(0.5, 1.5))  # other processes do not wait for this one meanwhile
 
 
 async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
-    """Migrate the tables, as `migrate` does; BeingMigrated if another process holds them for long."""
+    """Upgrade the schema as `migrate` does, but raise BeingMigrated if another process blocks it for long."""
     found, oldest_node = await database.read(lambda connection: _versions(database, connection))
     check_version(found, oldest_node, len(versions))
     if found >= len(versions):
@@ -133,21 +130,20 @@ async def try_to_migrate(
             await database.transaction(partial(_make_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate, database, versions), takes_long=True)
     except LockWaited as error:
-        raise BeingMigrated(f"another process has the tables of the schema {database.name}") from error
+        raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
 
 def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
-    """SpoolFromTheFuture where a node of a version cannot work with a schema of another one."""
+    """Raise SpoolFromTheFuture if a node of this version cannot use the schema."""
     if oldest_node > own or found > own + 1:
         raise SpoolFromTheFuture(
-            f"the schema is of version {found} and needs nodes of version {max(oldest_node, found - 1)} or "
-            "later, this "
-            f"Tollhouse is of version {own}: upgrade it"
+            f"the schema has version {found} and needs nodes of version {max(oldest_node, found - 1)} "
+            f"or later, but this Tollhouse has version {own}: upgrade it"
         )
 
 
 def joining(own: int = VERSION) -> dict[str, list[bytes]]:
-    """The parameters of MAY_JOIN: what `check_version` lets a node work with."""
+    """Return the parameters of MAY_JOIN: the versions that `check_version` accepts."""
     return {
         "versions": [str(found).encode() for found in range(1, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(1, own + 1)],
@@ -155,14 +151,14 @@ def joining(own: int = VERSION) -> dict[str, list[bytes]]:
 
 
 def check_joining(database: Database, connection: Connection) -> None:
-    """SpoolFromTheFuture when the schema has become too new for this release since it was opened."""
+    """Raise SpoolFromTheFuture if the schema was upgraded too far for this release after it was opened."""
     check_version(*_versions(database, connection))
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """Make the schema and its first table with the mark, unless another process does the same at this moment."""
+    """Create the schema and the table of facts, unless another process does so at the same time."""
     _wait_for_others(connection)
-    # CREATE SCHEMA asks for a privilege on the database even where the schema is there.
+    # CREATE SCHEMA needs a privilege on the database even if the schema exists.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
             connection.execute(database.sql("CREATE SCHEMA {schema}"))
@@ -188,7 +184,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     oldest_node = max([1, oldest_node, *narrowed])
     if current:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)
-    # Whoever wants a table waits behind a migration that waits for it.
+    # While a migration waits for a table, all others wait behind it, so it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[current:]:
         connection.execute(database.sql(migration.statements()))
@@ -197,7 +193,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards."""
+    """Raise NotAllowed while a node runs that is too old for the upgraded schema."""
     named = {"oldest": oldest, "now": database.now()}
     older = connection.execute(database.sql(OLDER_NODES), named).fetchall()
     if older:
@@ -205,9 +201,9 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
             f"{name} (Tollhouse {release}, version {version})" for name, release, version in older
         )
         raise NotAllowed(
-            f"version {target} of the schema needs nodes of version {oldest} or later, and older ones run: "
-            f"{nodes}. "
-            "Stop them, or bring them to the release before this one, then try again"
+            f"version {target} of the schema needs nodes of version {oldest} or later, but older ones "
+            f"are running: {nodes}. Stop them, or upgrade them to the release before this one, then "
+            "try again"
         )
 
 

@@ -1,8 +1,8 @@
 """
-Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing
-is in memory.
+Waiting partial reports, and the senders that reported calls. Every process reads the rows when
+needed, without caching.
 
-What a commit says of them is written under the head, by `follow`.
+`follow` writes a commit's changes of them while the commit holds the head lock.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from spool.log.partial_reports import PartialReport, kind_of, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
-STEP_BLOCKS = 256  # of the table's file in one transaction: some 20,000 rows, a fraction of a second
+STEP_BLOCKS = 256  # blocks of the table's file per transaction: some 20,000 rows, a fraction of a second
 
 _BLOCKS = "SELECT pg_relation_size('{{schema}}.{table}') / current_setting('block_size')::bigint"
-# Rows that are being written are not old: they are not waited for. ARRAY(): each row is found by its place.
+# SKIP LOCKED, because rows being written are not old. ARRAY() makes PostgreSQL find each row by its position.
 _REMOVE = """
     DELETE FROM {{schema}}.{table}
      WHERE ctid = ANY(ARRAY(
@@ -28,10 +28,10 @@ _REMOVE = """
 
 async def remove_aged(database: Database, table: str, column: str, *, before: float) -> int:
     """
-    Delete the rows of a table whose time in `column` is before another; return their number.
+    Delete the rows of a table with a time in `column` before another time. Return their number.
 
-    The table is read once, in the order of its file, a few blocks in each transaction. So no statement takes
-    long however many rows go, writers keep no index for it, and what is done stays done after an error.
+    The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
+    is needed, and an error loses no finished step.
     """
     count = database.sql(_BLOCKS.format(table=table))
     [blocks] = await database.read(lambda connection: connection.execute(count).fetchone() or (0,))
@@ -47,7 +47,7 @@ async def remove_aged(database: Database, table: str, column: str, *, before: fl
     return removed
 
 
-# -- reports that wait, and who was heard --------------------------------------------------------------------
+# -- waiting reports, and the senders that reported calls -----------------------------------------------------
 
 
 SHARD = 0
@@ -67,7 +67,7 @@ _PUT = f"""
     SELECT {SHARD}, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[], %s::float8[], %s::bytea[])
         ON CONFLICT (shard, key) DO UPDATE
        SET version = excluded.version, at = excluded.at, body = excluded.body"""
-# All of a caller, by the beginning of their keys: no digest is followed by so many bytes of 255.
+# All keys of a caller by their prefix. No digest continues with that many 0xff bytes.
 _HEARD = f"""
     SELECT h.reporter, h.at
       FROM unnest(%s::bytea[]) AS asked (caller)
@@ -79,20 +79,20 @@ _NOTE = f"""
 
 
 class PostgresPartialReports:
-    """See `spool.log.partial_reports.PartialReports`."""
-
     is_shared = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def versions(self, connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        """Inside an append: the versions of what waits under some keys; those of which nothing waits are left out."""
+        """
+        Query the versions of waiting reports under these keys, inside an append. Keys without a report are omitted.
+        """
         asked = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
         return lambda: dict(asked.fetchall())
 
     def follow(self, connection: Connection, plan: Plan) -> None:
-        """Inside an append: write what a commit says of partial reports."""
+        """Write a commit's changes of partial reports, inside an append."""
         gone = sorted(key for key, report in plan.partial_reports.items() if report is None)
         kept = sorted(report for report in plan.partial_reports.values() if report is not None)
         if gone:
@@ -139,8 +139,6 @@ class PostgresPartialReports:
 
 
 class PostgresHeard:
-    """See `spool.log.heard.Heard`."""
-
     is_shared = True
     knows_any = True
 
@@ -148,7 +146,7 @@ class PostgresHeard:
         self._database = database
 
     def follow(self, connection: Connection, plan: Plan) -> None:
-        """Inside an append: write who told calls in a commit."""
+        """Write the senders that reported calls in a commit, inside an append."""
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.sql(_NOTE), (plan.at, sorted(senders)))
@@ -159,7 +157,7 @@ class PostgresHeard:
         )
 
     async def forget(self, before: float) -> int:
-        """Forget reporters without asking for a standby: if they come back they are forgotten again."""
+        """Delete old senders. Needs no standby: if they reappear, they are deleted again."""
         return await remove_aged(self._database, "heard", "at", before=before)
 
 

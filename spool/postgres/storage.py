@@ -1,4 +1,4 @@
-"""Opens everything that is kept in one schema of a PostgreSQL, which several nodes have open at once."""
+"""Opening of a storage in a PostgreSQL schema, which several nodes use at once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NO_OTHER_LIMITS = ContainerSettings()
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresSpool:
-    """What stands and falls with the log."""
+    """The log and all tables that belong to it."""
 
     database: Database
     log: PostgresLog
@@ -72,7 +72,7 @@ class PostgresSpool:
     book: StreamBook
 
     async def close(self) -> None:
-        """Finish the running commits, whatever of it fails. The database stays open."""
+        """Finish running commits. Every step runs, even if another one fails. The database stays open."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.log.close)
             stack.push_async_callback(self.devices.close)
@@ -92,14 +92,15 @@ async def open_spool(
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
 ) -> PostgresSpool:
-    """The schema is there, and of this version."""
+    """Open the spool. The schema must exist in this version."""
 
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
 
     def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """
-        Ask for all that the commit's other tables need, and return the function that writes them in its transaction.
+        Query everything that the commit's other tables need. Return the function that writes them
+        in its transaction.
         """
         follow_streams = streams.follow(connection, database, submissions)
 
@@ -113,7 +114,7 @@ async def open_spool(
         return write
 
     async def trim(now: float) -> bool:
-        """Remove some settled totals of streams, if their time is over."""
+        """Delete some old totals of streams. Return True if any were found."""
 
         def settled(connection: Connection) -> streams.SettledTotals | None:
             first = oldest(database, connection, UNIT_COST)
@@ -161,15 +162,15 @@ async def open_spool(
     return spool
 
 
-# -- all of a storage ----------------------------------------------------------------------------------------
+# -- the whole storage ---------------------------------------------------------------------------------------
 
 
 async def open_storage(options: StorageOptions) -> Storage:
     """
-    See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's socket.
+    Open a storage, as `spool.engines.open_storage` describes. The data directory only has the operator's socket.
 
-    SpoolError when the secret or the address cannot be read, or another installation's secret is given;
-    BeingMigrated while another process takes long over the tables.
+    Raises SpoolError if the secret or the address cannot be read, or if the installation has another secret.
+    Raises BeingMigrated while another process migrates for long.
     """
     settings = options.storage
     secret = read_secret(settings)

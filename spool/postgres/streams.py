@@ -1,4 +1,6 @@
-"""Streams and totals: they move with the log, in the transaction of the commit, which holds the head."""
+"""
+Streams and totals on PostgreSQL. A commit to the log updates them in its transaction, which holds the head lock.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ _MOVE = """
 
 
 class PostgresStreamRows(SqlStreamRows):
-    """See `spool.streams.StreamRows`: what the operations of a commit are about is read at once."""
+    """The rows of streams. Everything that the operations of a commit need is read in one round trip."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
         self._pipelined = PostgresConnection(connection, database.sql)
@@ -61,7 +63,8 @@ class PostgresStreamRows(SqlStreamRows):
 
     def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """
-        Ask for the streams and totals of these operations; call the returned function once the pipeline is over.
+        Query the streams and totals of these operations in a pipeline. Call the returned function after
+        the pipeline ends.
         """
         names = sorted({one.stream for one in operations})
         rows = self._pipelined.ask(_NAMED, names=names)
@@ -79,7 +82,7 @@ class PostgresStreamRows(SqlStreamRows):
         return note
 
     def _values(self, total: Total) -> Mapping[str, object]:
-        # PostgreSQL reads no JSON with this character, so that a list filtered by a dimension would fail.
+        # PostgreSQL rejects JSON with U+0000, so a list filtered by dimension would fail.
         dimensions = {
             _readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()
         }
@@ -87,8 +90,6 @@ class PostgresStreamRows(SqlStreamRows):
 
 
 class PostgresStreams(SqlStreams):
-    """See `spool.streams.StreamReader`."""
-
     has_value = """
     EXISTS (SELECT 1 FROM json_each(dimensions::json) AS named (dimension, accepted),
                           json_array_elements_text(named.accepted) AS one (value)
@@ -96,7 +97,7 @@ class PostgresStreams(SqlStreams):
 
     @classmethod
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
-        """Notes when totals began, the first time."""
+        """Open the streams. The first call stores the time when totals began."""
         values = (SINCE, repr(clock.now()).encode())
         await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
         return cls(PostgresTransactions(database))
@@ -106,7 +107,7 @@ class PostgresStreams(SqlStreams):
 
 
 def with_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """The versions of what a group was made from; those of what it takes its streams to be, too."""
+    """Extend the version query of a group by the expectations about its streams."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claims(keys)
@@ -132,10 +133,10 @@ def follow(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
-    Apply the cost-stream operations of a commit to the totals, in its transaction, which holds the head.
+    Apply the unit-cost operations of a commit to the totals, in its transaction, which holds the head lock.
 
-    Their streams and totals are asked at once. The returned function writes the totals once the commit is
-    planned; None if the submissions have no operations.
+    Their streams and totals are queried now. The returned function writes the totals after the commit is
+    planned. Returns None if there are no operations.
     """
     told = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
     if not told:
@@ -160,13 +161,13 @@ def _operations(records: Iterable[Record]) -> list[UnitCostOperation]:
 
 
 class SettledTotals(NamedTuple):
-    """Totals that may go: of a stream each, with what they were read as."""
+    """Totals that may be deleted, one per position, with the state in which they were read."""
 
     streams: list[str]
     keys: list[str]
     updated: list[float]
     sizes: list[int]
-    since: float  # when the totals that stay begin
+    since: float  # from when on remaining totals count as complete
 
 
 def settled_totals(
@@ -178,11 +179,11 @@ def settled_totals(
     oldest_at: float | None,
 ) -> SettledTotals | None:
     """
-    Return some of the oldest totals that may go; None if there are none.
+    Return some of the oldest totals that may be deleted, or None.
 
-    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
-    about it: once it is older than `stream_retention`, or when its key has nearly what it may hold.
-    `oldest_at` is when the oldest unit-cost entry of the log was committed, None if there is none.
+    A total may be deleted only if no operation on it is left in the log, so nothing that is still to be sent
+    refers to it. It must also be older than `stream_retention`, or its key must be near its size limit.
+    `oldest_at` is the commit time of the oldest unit-cost entry in the log, or None.
     """
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
@@ -211,10 +212,10 @@ def settled_totals(
 
 def remove(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
     """
-    Remove those that are still as they were read: the head is held for one round trip.
+    Delete totals that have not changed since they were read. The head lock is held for one round trip.
 
-    What comes later for the same record begins anew and is no longer whole, so it never replaces the
-    service's: from now on totals that start before `since` are taken for parts of longer histories.
+    Later operations on such a record start a new total, which is incomplete and never replaces the service's
+    total. From now on, totals that start before `since` count as incomplete.
     """
     with transaction.begun():
         pass

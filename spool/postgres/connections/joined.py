@@ -1,4 +1,4 @@
-"""A transaction in as few round trips as its caller makes of it."""
+"""Transactions with as few round trips as possible."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class WatchedConnection(Connection):
     """
-    `awaits_since`: since when it waits for an answer of the server, None while it does not. `commits_since`:
-    since when something is under way that only the standby may end. `is_spoiled`: not to be used again.
+    A connection that can be watched from another thread.
+
+    `awaits_since` is the time since which it has waited for the server, or None. `commits_since` is the time
+    since which a commit runs that only the standby may end. `is_spoiled` means that it must not be reused.
     """
 
     awaits_since: float | None = None
@@ -31,12 +33,12 @@ class WatchedConnection(Connection):
     is_spoiled = False
 
     def begin(self, statement: bytes) -> None:
-        """Begin a transaction; what follows is in it."""
+        """Begin a transaction for the following statements."""
         self.execute(statement)
 
     @contextmanager
     def begun(self) -> Iterator[psycopg.Pipeline]:
-        """Begin a transaction together with what is sent within."""
+        """Begin a transaction together with the statements of the block."""
         with self.pipeline() as pipeline:
             self.begin(READ_COMMITTED)
             yield pipeline
@@ -44,10 +46,10 @@ class WatchedConnection(Connection):
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
         """
-        Send the statements of the block together and read their answers at its end.
+        Send the statements of the block together, and read their results at its end.
 
-        After an error the server passes over the rest, also over what prepares statements, which psycopg
-        believes to be prepared from then on: such a connection is of no more use.
+        After an error, the server skips the rest, including the preparation of statements, which psycopg then
+        wrongly takes as prepared. Such a connection must not be reused.
         """
         try:
             with super().pipeline() as begun:
@@ -67,19 +69,20 @@ class WatchedConnection(Connection):
 
 def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
     """
-    End a pipeline as psycopg does, but without the Flush that it sends behind the Sync.
+    End a pipeline as psycopg does, but without the Flush after the Sync.
 
-    The server takes that for the next request and has no time limit for it: a process that stands still then
-    would hold what it has locked for as long as that lasts.
+    The server treats that Flush as the next request, for which it has no time limit. A suspended process
+    would then hold its locks until it continues.
     """
     try:
         pipeline._enqueue_sync()
         yield from pipeline._communicate_gen()
     finally:
-        yield from pipeline._fetch_gen(flush=bool(pipeline.command_queue))  # unless the Sync is sent
+        # skip the flush if the Sync was already sent
+        yield from pipeline._fetch_gen(flush=bool(pipeline.command_queue))
 
 
-# -- transactions that are joined ----------------------------------------------------------------------------
+# -- joined transactions -------------------------------------------------------------------------------------
 
 
 COMMIT = b"COMMIT"
@@ -90,11 +93,11 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 class JoinedTransaction:
     """
-    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with `committed`.
+    A transaction in two round trips: one for the block of `begun`, one for that of `committed`.
 
-    A statement between the two takes a round trip of its own. Where a standby is needed, the question about
-    it goes with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for
-    sure. `sees_standbys`: whether the role may.
+    A statement between them costs its own round trip. If a standby is needed, its state is queried within
+    these round trips. After a commit, `doubt` is the standby state if no standby certainly has the commit,
+    else None. `sees_standbys` says whether the role may see standbys.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
@@ -110,7 +113,7 @@ class JoinedTransaction:
 
     @contextmanager
     def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """Begin the transaction; use it once, at first. `needs_standby` as in `committed`."""
+        """Begin the transaction. Must be used once, first. `needs_standby` as in `committed`."""
         with self.connection.begun():
             asked = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -119,13 +122,14 @@ class JoinedTransaction:
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Commit the transaction; use it once, at last. Without it nothing is stored. Its errors are those of
-        `Lane.transaction`. With `needs_standby`, if it was begun so, there is `doubt` unless a standby is
-        known to have the commit, whatever the server was told to wait for.
+        Commit the transaction. Must be used once, last; without it nothing is stored. Raises
+        as `Lane.transaction` does.
 
-        In two steps all locks are free, and others see what was written, before the standby has confirmed it.
-        Then a transaction that changes nothing waits for that: the standby takes everything in the order in
-        which it happened.
+        With `needs_standby`, which `begun` must have as well, `doubt` is set unless a standby certainly has
+        the commit, regardless of the server's settings.
+
+        With `in_two_steps`, locks are released and other sessions see the changes before a standby confirms
+        them. Then an empty second transaction waits for the standby, which applies everything in order.
         """
         done = self.connection.cursor()
         barrier = behind = None
@@ -143,7 +147,9 @@ class JoinedTransaction:
             self._judge(self._before, behind, barrier)
 
     def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
-        """A statement that is a transaction of its own, in one round trip; in two steps where a standby is needed."""
+        """
+        Run a statement as its own transaction in one round trip. If a standby is needed, it commits in two steps.
+        """
         done = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
@@ -160,7 +166,7 @@ class JoinedTransaction:
         return answer
 
     def barrier(self) -> None:
-        """Wait until a standby has all that was committed before; else there is `doubt`."""
+        """Wait until a standby has everything committed before. Otherwise `doubt` is set."""
         with self.connection.begun():
             before = self.connection.execute(STANDBY_STATE)
             barrier = self.connection.execute(BARRIER)
@@ -169,14 +175,14 @@ class JoinedTransaction:
         self._judge(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Raise SpoolUnavailable after `begun` if a commit would wait for no standby, though it has to."""
+        """Raise SpoolUnavailable, after `begun`, if a standby is required but none is configured."""
         if self._before is not None and not self._before.names:
             raise refused()
 
     def _send_barrier(self) -> Answer:
         """
-        Send a barrier in its own transaction and in the same Sync: no pooler lends the session to
-        others in between.
+        Send a barrier in its own transaction within the same Sync, so that no pooler gives the session
+        away in between.
         """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
@@ -196,19 +202,21 @@ class JoinedTransaction:
     @contextmanager
     def _committing(self, done: Answer | None = None) -> Iterator[None]:
         """
-        Mark that COMMIT is being sent, and translate an error of it. `done` is the cursor of the COMMIT;
-        without one, a statement commits by itself.
+        Mark that COMMIT is being sent, and translate its errors. `done` is the cursor of the COMMIT, or
+        None in autocommit.
         """
         self.connection.commits_since = time.monotonic()
         try:
             yield
         except psycopg.OperationalError as error:
             if done is not None and done.statusmessage == "COMMIT":
-                raise Unconfirmed(f"what was kept may not be with the standby: {said(error)}") from error
-            # After an error of a statement before COMMIT, nothing was committed.
+                raise Unconfirmed(f"the standby may not have the committed data: {said(error)}") from error
+            # If a statement before COMMIT failed, nothing was committed.
             status = self.connection.pgconn.transaction_status
             if not self._is_committing or status in (TransactionStatus.INERROR, TransactionStatus.IDLE):
                 raise
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         if done is not None and done.statusmessage != "COMMIT":
-            raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
+            raise SpoolUnavailable(
+                "nothing was committed, because an earlier statement of the transaction failed"
+            )

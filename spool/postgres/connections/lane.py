@@ -1,4 +1,4 @@
-"""The connections of one task, each on a thread: work is watched, and repeated where that is safe."""
+"""Groups of connections, each used on its own thread. Work is timed, and repeated where that is safe."""
 
 from __future__ import annotations
 
@@ -20,46 +20,44 @@ from spool.postgres.connections.joined import Connection, JoinedTransaction
 from spool.postgres.connections.session import ServerSession
 from spool.postgres.connections.target import DatabaseTarget, said, translated
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
-# for so long after one connection was broken off, and until one answers, the others wait less
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between connection attempts, with jitter
+# after a connection was cut, other connections wait less for this time or until one gets a response
 SILENT_S = 60.0
 
 
 class Reachability:
-    """One for all connections of a process, on whatever threads."""
+    """Reachability of the database, shared by all connections of a process. Used from several threads."""
 
     def __init__(self) -> None:
         self.pause = Pause()
         self._silent_until = -math.inf
         self._newest_timeline = 0
-        self.was_looked_at = False  # each server of several, once
+        self.was_looked_at = False  # whether each of several servers was checked once
 
     @property
     def is_silent(self) -> bool:
-        """True if the server did not answer in time, lately."""
+        """Return True if the server recently did not respond in time."""
         return time.monotonic() < self._silent_until
 
     def noticed_silence(self) -> None:
         self._silent_until = time.monotonic() + SILENT_S
 
     def noticed_answer(self) -> None:
-        """
-        Note an answer: only one connection was silent, or the server is back. Long work has its whole time again.
-        """
+        """Note a response: the server is reachable, so long work gets its full time again."""
         self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:
         """
-        True if a newer primary than this one was seen before: it was promoted in its place.
+        Return True if a newer primary was seen before, which means that this server was replaced.
 
-        PostgreSQL counts promotions in the timeline; None where that is not known.
+        PostgreSQL counts promotions in the timeline. None means unknown.
         """
         self._newest_timeline = max(self._newest_timeline, timeline or 0)
         return timeline is not None and timeline < self._newest_timeline
 
 
 class Pause:
-    """Between attempts to connect to a database that is away."""
+    """The pause between attempts to connect to an unreachable database."""
 
     def __init__(self) -> None:
         self._length_s = 0.0
@@ -68,7 +66,7 @@ class Pause:
         self.failures = 0
 
     def check(self) -> None:
-        """SpoolUnavailable while the next attempt is not due."""
+        """Raise SpoolUnavailable while the next attempt is not due."""
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
@@ -86,15 +84,16 @@ class Pause:
 
 
 T = TypeVar("T")
-# A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
-CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
-LOOK_S = 1.0  # between looks at what takes long
-# The second: this process stopped between two statements, so the server ended its session, before any commit.
+# A server may hang while its machine still acknowledges packets, so only this process's clock can end the wait.
+CANCEL_S = 2.0  # after `commit_timeout`; time for the server to end a commit
+LOOK_S = 1.0  # between checks of long work
+# IdleInTransactionSessionTimeout: this process paused between two statements, so the server ended the session
+# before a commit.
 LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
-NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
+NO_OPTIONS = "unsupported startup parameter"  # pgbouncer's error for connection-wide settings
 OLD_PRIMARY = (
-    "an old primary answers, next to one that was promoted in its place: stop it. "
-    "If it is meant, restart this node"
+    "an old primary responded although another server was promoted: stop the old one. If it was "
+    "intended, restart this node"
 )
 BROKEN_OFF = {"action": "connection_broken_off"}
 
@@ -103,11 +102,11 @@ _log = logging.getLogger(__name__)
 
 class Lane:
     """
-    Some connections of one task, made when they are needed and kept: each piece of work has one for itself.
+    Connections for one purpose, opened when needed and reused. Each piece of work has one connection to itself.
 
-    Work runs on a thread, so it must not touch what belongs to the event loop. A server that does not answer
-    in time is given up: the connection is lost then, as it is when the server ends. `statement_s`: longer
-    than a commit takes.
+    Work runs on a thread, so it must not touch objects of the event loop. If the server does not respond in
+    time, the connection is cut and counts as lost. `statement_s` is the time limit for statements, if longer
+    than for a commit.
     """
 
     def __init__(
@@ -129,9 +128,8 @@ class Lane:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """
-        Run `work` outside of any transaction: each of its statements is one.
-
-        Unconfirmed when the standby did not confirm one of them.
+        Run `work` without a transaction, in autocommit. Raises Unconfirmed if the standby did not
+        confirm a statement.
         """
         return await self._submit(lambda session: session.run(work))
 
@@ -143,12 +141,13 @@ class Lane:
         needs_standby: Callable[[T], bool] | None = None,
     ) -> T:
         """
-        Run `work` in one transaction: its error leaves everything as it was.
+        Run `work` in one transaction. If it raises, nothing changes.
 
-        When the connection is lost before the commit, `work` runs once more: it keeps no state of its own. Of
-        the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`:
-        no statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also unless a
-        standby is known to have it, whatever the server was told to wait for.
+        If the connection is lost before the commit, `work` runs again, so it must not have side effects.
+        CommitUnknown means that the commit may have happened, Unconfirmed that it happened without a
+        confirmed standby. With `takes_long`, statements have no time limit. If `needs_standby` returns
+        True for the result, Unconfirmed is raised unless a standby certainly has the commit, regardless
+        of the server's settings.
         """
         return await self._submit(
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
@@ -156,25 +155,25 @@ class Lane:
 
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """
-        Run `work` in one transaction with as few round trips as it needs. It must commit by itself; the rest
+        Run `work` in one transaction with as few round trips as it needs. It must commit itself; otherwise it
         is rolled back.
         """
         return await self._submit(lambda session: session.joined(work), repeatable=True)
 
     async def confirm(self, *, needs_standby: bool = False) -> None:
-        """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
+        """Wait until a standby has everything committed before. Raises Unconfirmed otherwise."""
         await self._submit(lambda session: session.confirm(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads: each of its statements sees all that was committed before it."""
+        """Run `work`, which only reads. Each statement sees everything committed before it."""
         return await self._submit(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads: all of it is of one moment."""
+        """Run `work`, which only reads, on one consistent snapshot."""
         return await self._submit(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
-        """Finish what is under way, then disconnect."""
+        """Finish running work, then disconnect."""
         await asyncio.to_thread(self._threads.shutdown)
         while self._idle:
             self._idle.pop().close()
@@ -199,8 +198,8 @@ class Lane:
         answer_s: float,
     ) -> None:
         """
-        End what takes too long: a commit that waits for the standby, which stands then, unconfirmed; the
-        connection to a server that does not answer.
+        End work that takes too long: cancel a commit's wait for the standby, which leaves the commit
+        unconfirmed, and cut the connection to a server that does not respond.
         """
         if future.done():
             return
@@ -222,7 +221,7 @@ class Lane:
                 if left_s > 0:
                     next_s = min(next_s, left_s)
                 else:
-                    _log.error("the database does not answer: a connection is broken off", extra=BROKEN_OFF)
+                    _log.error("the database does not respond: the connection was cut", extra=BROKEN_OFF)
                     self._reachability.noticed_silence()
                     session.break_off()
         loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
@@ -255,7 +254,7 @@ class Lane:
             self._reachability.noticed_answer()
             return result
         except errors.InvalidSqlStatementName:
-            # the server and psycopg disagree on what is prepared, and always will
+            # server and psycopg permanently disagree about prepared statements
             session.connection.is_spoiled = True
             raise
         finally:
@@ -266,7 +265,7 @@ class Lane:
                 session.close()
 
     def _connected(self, sessions: list[ServerSession]) -> ServerSession:
-        """The last of `sessions`."""
+        """Return an idle or a new session, and append it to `sessions`."""
         while self._idle:
             session = self._idle.pop()
             if session.is_usable() and not self._reachability.is_old(session.timeline):
@@ -277,7 +276,11 @@ class Lane:
         try:
             session = self._newest(sessions)
         except psycopg.Error as error:
-            hint = ' (behind a pooler set storage.pooler = "transaction")' if NO_OPTIONS in str(error) else ""
+            hint = (
+                ' (with a connection pooler, set storage.pooler = "transaction")'
+                if NO_OPTIONS in str(error)
+                else ""
+            )
             why = f"the database cannot be reached: {said(error)}{hint}"
             self._reachability.pause.failed(why)
             raise SpoolUnavailable(why) from error
@@ -286,7 +289,8 @@ class Lane:
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
-        A new connection to a server that is not an old primary, which goes on beside the one promoted in its place.
+        Connect to a server that is not an old primary. An old primary may keep running after another
+        server was promoted.
         """
         if not self._reachability.was_looked_at:
             self._look_at_each()
@@ -310,7 +314,7 @@ class Lane:
         raise failed
 
     def _look_at_each(self) -> None:
-        """A process that has just begun does not know which was promoted: an old primary may be named first."""
+        """Read the timeline of each server once. A new process does not know which one was promoted."""
         _, *each = self._target.addresses()
         for address in each:
             with (
@@ -325,11 +329,13 @@ class Lane:
 def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
     watch.cancel()
     if not done.cancelled():
-        done.exception()  # heard: who waited may have been cancelled, and then it would be logged as a defect
+        done.exception()  # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
 
 
 def _cancel(session: ServerSession) -> None:
     try:
         session.cancel()
-    except psycopg.Error as error:  # the connection has gone meanwhile: what waits on it is told so
-        _log.warning("a commit could not be ended: %s", said(error), extra={"action": "cancel_failed"})
+    except psycopg.Error as error:  # the connection was lost meanwhile, and its waiter gets that error
+        _log.warning(
+            "the wait of a commit could not be canceled: %s", said(error), extra={"action": "cancel_failed"}
+        )

@@ -1,4 +1,4 @@
-"""One session of the server, and the forms in which work is done in it."""
+"""One session on the server, and the ways to run work in it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from spool.postgres.connections.target import (
 
 class PooledConnection(WatchedConnection):
     """
-    In autocommit. A statement outside of a transaction is sent as one that has `settings`, in one round trip.
+    A connection in autocommit behind a pooler. Each statement outside a transaction is sent with `settings`
+    in one round trip.
 
-    So is a pipeline, whose statements are then one transaction; without settings they are one as well.
+    A pipeline is sent the same way, so that its statements form one transaction.
     """
 
     settings: Mapping[str, str]
@@ -92,12 +93,14 @@ class PooledConnection(WatchedConnection):
 T = TypeVar("T")
 SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
-WAIT_ENDED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
+# SQLSTATEs of the notices after COMMIT if its wait for the standby was ended
+WAIT_ENDED = frozenset({"01000", "57P01"})
 
 
 class _TextDumper(StrDumperUnknown):
     """
-    Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit.
+    Dumps text with replacements for characters that PostgreSQL cannot store, so that one text cannot fail
+    a whole commit.
     """
 
     def dump(self, obj: str) -> bytes:
@@ -105,13 +108,13 @@ class _TextDumper(StrDumperUnknown):
 
 
 class ServerSession:
-    """One connection, and what the server said beside its answers."""
+    """One connection, with the notices of the server."""
 
     def __init__(self, target: DatabaseTarget, address: str, task: str) -> None:
         self._is_pooled = target.pooled
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}", autocommit=True)
         self.connection: WatchedConnection
-        if target.pooled:  # a pooler hands the session to others and passes no options on
+        if target.pooled:  # a pooler shares the session and passes no options on
             self.connection = pooled = PooledConnection.connect(address, prepare_threshold=None, **parameters)
             pooled.settings = target.settings
         else:
@@ -125,13 +128,16 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """True if the connection is there, in no transaction, and the server said nothing unasked, as of an end."""
+        """
+        Return True if the connection can be reused: open, outside a transaction, and without unread messages
+        such as a shutdown.
+        """
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
         if self.connection.is_spoiled:
             return False
-        news = select.poll()  # not select(), which fails beyond 1,023: where many senders are connected
+        news = select.poll()  # poll() instead of select(), which fails for descriptors above 1,023
         news.register(connection.socket, select.POLLIN)
         return not news.poll(0)
 
@@ -140,7 +146,7 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines."""
+        """Read the server's timeline. Not possible behind a pooler or on databases without timelines."""
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -151,7 +157,7 @@ class ServerSession:
                 self.timeline = row[0] if row else None
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        self._notices.clear()  # of work that failed
+        self._notices.clear()  # discard notices of failed work
         self.connection.commits_since = time.monotonic()
         result = work(self.connection)
         self._check_confirmed()
@@ -175,10 +181,10 @@ class ServerSession:
         try:
             with transaction.committed(needs_standby=needs_standby is not None and needs_standby(result)):
                 pass
-        except psycopg.OperationalError as error:  # no error after which the work is repeated
+        except psycopg.OperationalError as error:  # so that the work is not repeated
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         self._check_confirmed(transaction)
-        if not transaction.sees_standbys:  # a transaction that wrote nothing has waited for none
+        if not transaction.sees_standbys:  # a transaction without writes did not wait for a standby
             self._prove()
         return result
 
@@ -188,7 +194,7 @@ class ServerSession:
         try:
             result = work(transaction)
         except BaseException:
-            with suppress(psycopg.Error):  # then the connection is not used any more
+            with suppress(psycopg.Error):  # then the connection is not reused
                 self._roll_back()
             raise
         if not transaction.is_over:
@@ -197,7 +203,7 @@ class ServerSession:
         return result
 
     def confirm(self, *, needs_standby: bool) -> None:
-        """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
+        """Wait until a standby has everything committed before. Raises Unconfirmed otherwise."""
         if needs_standby:
             self._prove()
         else:
@@ -211,7 +217,7 @@ class ServerSession:
             self._roll_back()
 
     def begin_long(self) -> None:
-        """A snapshot that may stand still while what was read is written elsewhere."""
+        """Begin a snapshot without time limits, for reads that pause while the data is written elsewhere."""
         self._begin(SNAPSHOT)
         for name in LIMITS:
             self.connection.execute(f"SET LOCAL {name} = 0".encode())
@@ -222,12 +228,12 @@ class ServerSession:
             self._socket.close()
 
     def cancel(self) -> None:
-        """End what is under way, from another thread."""
+        """Cancel the running statement. Called from another thread."""
         self.connection.cancel_safe(timeout=3.0)
 
     def break_off(self) -> None:
-        """Break the connection off from another thread; the statement that waits for an answer fails."""
-        with self._lock, suppress(OSError):  # closed by either side meanwhile
+        """Cut the connection from another thread. The waiting statement then fails."""
+        with self._lock, suppress(OSError):  # either side may have closed it meanwhile
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _begin(self, statement: bytes) -> None:
@@ -240,8 +246,8 @@ class ServerSession:
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
         """
-        Raise Unconfirmed if the server said that it did not wait; if the transaction leaves doubt, ask
-        by a barrier.
+        Raise Unconfirmed if the server reported that it did not wait. If the transaction has `doubt`, verify
+        with a barrier.
         """
         found = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
@@ -252,9 +258,9 @@ class ServerSession:
 
     def _prove(self) -> None:
         """
-        Wait until a standby has everything that was committed before; Unconfirmed if it does not.
+        Wait until a standby has everything committed before. Raises Unconfirmed otherwise.
 
-        A role that may not see standbys waits until the configuration that was just read is that of all processes.
+        A role that may not see standbys waits until all server processes use the configuration that was just read.
         """
         self._notices.clear()
         if self.connection.commits_since is None:
@@ -268,15 +274,15 @@ class ServerSession:
                 time.sleep(SETTLED_S)
                 transaction.barrier()
                 self._check_confirmed()
-        except psycopg.Error as error:  # no error after which the work is repeated
-            raise CommitUnknown(f"the connection was lost behind a commit: {said(error)}") from error
+        except psycopg.Error as error:  # so that the work is not repeated
+            raise CommitUnknown(f"the connection was lost after a commit: {said(error)}") from error
         if transaction.doubt is not None:
             raise transaction.doubt.problem()
 
 
 @contextmanager
 def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
-    """A connection of its own on this thread, all of whose reads are of one moment, however long they take."""
+    """Open a connection on this thread for one long consistent snapshot."""
     try:
         session = ServerSession(target, target.dsn, "copy")
         try:

@@ -1,4 +1,4 @@
-"""What is connected to, and what each session there is told."""
+"""The database to connect to, the settings of its sessions, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from spool.errors import Invalid, NotCertain, SpoolFull, SpoolUnavailable
 DRIVER = (
     f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 )
-# What a server, a database or a role may say otherwise: that a commit waits for nobody, or a statement sees
-# less.
+# A server, database or role may have other defaults: commits that do not wait, or another isolation level.
 PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
-    # a process that stops between two statements holds nobody for longer
+    # a process that pauses between two statements blocks others no longer than this
     "idle_in_transaction_session_timeout": "2s",
     "lock_timeout": "2s",
     "statement_timeout": "30s",
@@ -36,7 +35,7 @@ CONNECTING: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseTarget:
-    """One address of a database. `pooled`: a pooler is there, which hands sessions to others."""
+    """A database address. `pooled` means that a pooler shares sessions between clients."""
 
     dsn: str
     pooled: bool
@@ -44,7 +43,7 @@ class DatabaseTarget:
     settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})  # of each session
 
     def addresses(self) -> Iterator[str]:
-        """The address, then each host of it alone, if there are several."""
+        """Yield the address, then one address per host if there are several."""
         yield self.dsn
         parts = conninfo_to_dict(self.dsn)
         names = [name for name in ("host", "hostaddr", "port") if "," in str(parts.get(name, ""))]
@@ -53,15 +52,15 @@ class DatabaseTarget:
 
 
 def parsed(dsn: str) -> dict[str, str]:
-    """The parameters of an address in libpq's form; ValueError, which does not show it, if it is none."""
+    """Parse an address in libpq's format. Raises ValueError, which does not reveal the address."""
     try:
         return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError as error:
-        raise ValueError("storage: the address of the PostgreSQL is not in libpq's form") from error
+        raise ValueError("storage: the address of the PostgreSQL is not in libpq's format") from error
 
 
 def quoted(name: str) -> str:
-    """A name as SQL texts have it."""
+    """Quote a name for SQL."""
     return sql.Identifier(name).as_string(None)
 
 
@@ -73,18 +72,19 @@ def session_options(settings: Mapping[str, str]) -> str:
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
     """
-    Make the statement that sets these values for the current transaction. It is one statement, since a
-    pipeline cannot send several at once.
+    Return the statement that sets these values for the current transaction.
+
+    It is a single statement, because a pipeline cannot send several at once.
     """
     named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {named}".encode()
 
 
-# -- errors of the driver in the spool's words ---------------------------------------------------------------
+# -- translation of driver errors ----------------------------------------------------------------------------
 
 
 UniqueViolation = errors.UniqueViolation
-# What CREATE says when another process made the same at this moment.
+# Errors of CREATE if another process creates the same object at the same time.
 ALREADY_THERE = (
     errors.UniqueViolation,
     errors.DuplicateSchema,
@@ -95,38 +95,43 @@ FULL_RETRY_S = 60
 
 
 class CommitUnknown(NotCertain):
-    """The connection was lost while a transaction was committed: it stands, or it never happened."""
+    """The connection was lost during a commit, so the commit may or may not have happened."""
 
 
 class LockWaited(SpoolUnavailable):
-    """Another session held what was wanted for as long as one waits for a lock."""
+    """Another session held a lock for longer than the wait limit."""
 
 
 class Unconfirmed(NotCertain):
-    """The transaction stands, but the standby did not confirm it: losing the primary now would undo it."""
+    """The transaction is committed, but no standby confirmed it, so losing the primary now would undo it."""
 
 
 class DiskIsFull(SpoolFull, SpoolUnavailable):
-    """The disk of the database has no room: the sender repeats, and so does a task that waits for the database."""
+    """The database's disk is full. Senders retry, and so do tasks that wait for the database."""
 
 
 def translated(error: psycopg.Error) -> Exception:
-    """The error of spool/errors.py. What breaks a key is for whoever wrote the statement."""
+    """
+    Translate an error of psycopg. Constraint violations are returned unchanged, for the caller of the statement.
+    """
     if isinstance(error, errors.DiskFull):
-        return DiskIsFull("the disk of the database is full: make room there", retry_after_s=FULL_RETRY_S)
+        return DiskIsFull(
+            "the disk of the database is full: free some space there", retry_after_s=FULL_RETRY_S
+        )
     if isinstance(error, errors.LockNotAvailable):
         return LockWaited(f"the database failed: {said(error)}")
     if isinstance(error, psycopg.IntegrityError):
         return error
     if isinstance(error, psycopg.DataError):
-        return Invalid(f"a value cannot be kept: {said(error)}")
+        return Invalid(f"a value cannot be stored: {said(error)}")
     return SpoolUnavailable(f"the database failed: {said(error)}")
 
 
 def said(error: psycopg.Error) -> str:
     """
-    Return one line of the error of the server or libpq, without the statement and its values. If several
-    hosts cannot be reached, it has the error of each.
+    Return the error of the server or libpq in one line, without the statement and its values.
+
+    If several hosts cannot be reached, the line has the error of each.
     """
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]

@@ -1,9 +1,8 @@
 """
-Whether the keys under which something is sent are still good, asked where it is kept: `spool.registry.bearers`.
+Checks that the keys of a request are still valid, in the database. See `spool.registry.bearers`.
 
-A transaction that keeps something has a key end before it or after it: it holds the registry's head, or
-the rows of its keys. A commit of the log takes no lock beside its own head: whoever ends a key waits for
-that head instead.
+A transaction holds the registry's head lock or locks the rows of its keys, so a key ends either before or after
+it. A commit of the log only holds its own head lock; the process that ends a key waits for that lock instead.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from spool.postgres.database import Connection, Database, LockWaited
 from spool.registry import bearers
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
-WAITS = 3  # for a head that a stopped process has: others take it away from that process meanwhile
+WAITS = 3  # attempts to get a head lock; the server takes it from a suspended process meanwhile
 
 _SECRETS = """
     SELECT s.digest FROM {schema}.secrets s JOIN {schema}.keys k ON k.id = s.key_id
@@ -31,7 +30,7 @@ _DEVICES = """
       JOIN unnest(%(ids)s::text[], %(generations)s::bigint[]) AS wanted (id, generation)
            ON d.id = wanted.id AND d.generation = wanted.generation
      WHERE d.has_key AND d.state <> 'revoked'"""
-# Whoever changes a key locks its row for that; who notes when it was last used does not wait for this.
+# FOR KEY SHARE conflicts with changes of a key, but not with updates of its last use.
 _HOLD = """
     SELECT id FROM {schema}.keys
      WHERE id = ANY(%(numbers)s::bigint[])
@@ -41,7 +40,7 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def with_bearers(database: Database, versions: Versions) -> Versions:
-    """The versions of what a group was made from; those of its keys, too."""
+    """Extend the version query of a group by the validity of its keys."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _ask_good(connection, database.sql, keys, now=database.now())
@@ -55,15 +54,15 @@ def with_bearers(database: Database, versions: Versions) -> Versions:
 def check_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
-    """KeyEnded if one of the keys has ended, in a transaction that holds the registry's head."""
+    """Raise KeyEnded if one of the keys has ended. The transaction must hold the registry's head lock."""
     if ended_bearers(connection, sql, expects, now=now):
-        raise KeyEnded("the key under which it was sent has ended: nothing of it was kept")
+        raise KeyEnded("the key of this request has ended, so nothing was stored")
 
 
 def ended_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> Collection[Expectation]:
-    """Return the keys that have ended among those that are expected."""
+    """Return the expectations with keys that have ended."""
     if not expects:
         return ()
     good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()
@@ -71,7 +70,7 @@ def ended_bearers(
 
 
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """Let none of the keys end before the transaction does, which does not hold the registry's head."""
+    """Prevent the keys from ending before this transaction, which does not hold the registry's head lock."""
     keys = [expectation.key for expectation in expects]
     wanted = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
     if any(wanted.values()):
@@ -79,7 +78,7 @@ def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
 
 
 async def outlast_commits(database: Database) -> None:
-    """Wait until every group is committed that was planned before a key ended."""
+    """Wait until every commit that was planned before a key ended has finished."""
     for attempt in range(1, WAITS + 1):
         try:
             await database.transaction(lambda connection: connection.execute(database.sql(_HEAD)))
@@ -93,7 +92,7 @@ async def outlast_commits(database: Database) -> None:
 def _ask_good(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
-    """Ask for those that are good; what is returned reads the answers."""
+    """Query which keys are valid. The returned function reads the results."""
     digests = bearers.digests(keys)
     numbers = bearers.numbers(keys)
     devices = bearers.devices(keys)

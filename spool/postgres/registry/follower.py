@@ -1,6 +1,6 @@
 """
-What other processes changed is brought into this one's memory: keys and small tables at once, the
-rest within seconds.
+Updates of this process's memory with changes of other processes: keys and small tables within 0.1 s, the
+rest in seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0041
-STREAMS_EVERY = 10  # looks between reading the definitions of streams
-# and of these, between reading what changes all the time: who was last heard, and what is in use
+LOOK_S = 0.1  # between looks at changes; see docs/decisions/0041
+STREAMS_EVERY = 10  # looks per read of the stream definitions
+# stream reads per read of constantly changing data: when devices and keys were last used
 REST_EVERY = 5
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRows:
-    """What is in memory of rows that several processes write."""
+    """The tables in memory whose rows several processes write."""
 
     registry: Registry
     devices: DeviceTable
@@ -41,21 +41,22 @@ class FollowedRows:
 
 class Follower:
     """
-    Looks until it is closed. Where a look fails, the registry is no longer fresh a second later, and says so.
+    Tasks that follow changes until `close`. If looking fails, the registry reports after a second that it
+    is not fresh.
 
-    What is not of the registry is read by tasks of their own: whether keys are good must not wait until a
-    connection is free that answers long questions.
+    Separate tasks read everything outside the registry, so that key checks never wait for a connection
+    with long queries.
     """
 
     def __init__(self, shared: FollowedRows, *, look_s: float = LOOK_S) -> None:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0
-        # What was changed and is not read yet: at first it may have been, since it was loaded.
+        # Changes not read yet. At first everything may have changed since it was loaded.
         self._devices: set[str] | None = None  # None: any of them
         self._clusters = True
         self._is_owed = asyncio.Event()
-        self._failed: set[str] = set()  # what could not be read when it was tried last
+        self._failed: set[str] = set()  # reads that failed last time
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -68,7 +69,7 @@ class Follower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look(self) -> None:
-        """Read the changes of other processes once; SpoolError if they cannot be read."""
+        """Read the changes of other processes once. Raises SpoolError if that fails."""
         news = await self._shared.registry.follow()
         devices = news.ids(DEVICES)
         owed = self._devices
@@ -78,12 +79,12 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed(self) -> None:
-        """Read the devices and clusters that were changed; SpoolError: they are owed on."""
+        """Read changed devices and clusters. If SpoolError is raised, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            if devices is None:  # what was written since, and which of those that are known are gone
+            if devices is None:  # rows written since, and known rows that were deleted
                 await self._shared.devices.follow(None)
                 await self._shared.devices.follow([device.id for device in self._shared.devices.all()])
             elif devices:
@@ -97,7 +98,9 @@ class Follower:
             self._clusters |= clusters
 
     async def read_rest(self) -> None:
-        """Poll what has no change feed; raise SpoolError for what cannot be read after trying everything."""
+        """
+        Read the data without change notices. Tries everything, then raises SpoolError if something failed.
+        """
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
         if self._rests % REST_EVERY == 0:
@@ -133,20 +136,17 @@ class Follower:
     async def _run_rest(self) -> None:
         while True:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
-            await self._attempt("streams, and what is in use", self.read_rest)
+            await self._attempt("streams and the last use of devices and keys", self.read_rest)
 
     async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """
-        Read one thing and log what fails; True if it could be read. An unreachable database or an unreadable
-        row does not end the task.
-        """
+        """Run one read, and return True if it succeeded. Errors are logged once and never end the task."""
         try:
             await read()
         except Exception as error:  # noqa: BLE001 - the boundary of a task
             if what not in self._failed:
                 is_known = isinstance(error, SpoolError)
                 _log.warning(
-                    "what other gateways changed cannot be read: %s: %s",
+                    "changes of other gateways cannot be read: %s: %s",
                     what,
                     error if is_known else type(error).__name__,
                     exc_info=not is_known,

@@ -1,4 +1,6 @@
-"""The registry's rows in transactions: whoever changes one holds the head, so that changes have one order."""
+"""
+The registry on PostgreSQL. Each change holds the registry's head lock, so that all changes have one order.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from spool.sql.registry import SqlRegistryRows
 
 class Barrier:
     """
-    One wait at a time: who asks while one is under way shares the next with all who ask meanwhile.
+    A shared wait for a standby. Only one runs at a time; callers that arrive meanwhile share the next one.
 
-    `confirm` waits until a standby has everything that was committed before.
+    `confirm` waits until a standby has everything committed before.
     """
 
     def __init__(self, confirm: Callable[[], Awaitable[None]]) -> None:
@@ -29,7 +31,9 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """Wait until all commits before this call are confirmed; raise the error of the wait if they are not."""
+        """
+        Wait until all commits before this call are confirmed. Raises the error of the wait if they are not.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
             self._next.add_done_callback(_heard)
@@ -43,7 +47,7 @@ class Barrier:
 
 
 def _heard(done: asyncio.Task[None]) -> None:
-    """Take the error of a barrier whose caller may have been cancelled: asyncio would log it as a defect."""
+    """Retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled."""
     if not done.cancelled():
         done.exception()
 
@@ -57,11 +61,11 @@ _NEXT = "UPDATE {{schema}}.registry_head SET newest_{kind} = newest_{kind} + 1 R
 
 class PostgresRegistryRows(SqlRegistryRows):
     """
-    See `spool.registry.registry_rows.RegistryRows`. `sql` fills in the schema's name.
+    The rows of the registry, shared by several processes. `sql` fills in the schema's name.
 
-    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.following`.
-    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
-    no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
+    `changed` has the subjects to announce to other nodes. `ends_keys` means that a secret may have ended, so
+    earlier commits must be waited for. `shuts_key` means that no secret of a key works any more. `is_audited`
+    means that somebody requested the change. `has_written` means that a row was written.
     """
 
     secret_names = ("digest", "key_id", "place", "ends_at")
@@ -81,7 +85,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed.add((kind, id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Let no other transaction keep anything under the key, and wait for those that do."""
+        """Prevent other transactions from using the key, and wait for those that do."""
         self._run(_LOCK_KEY, id=id)
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts
@@ -102,13 +106,13 @@ class PostgresRegistryRows(SqlRegistryRows):
 
 
 T = TypeVar("T")
-# What a read raises if a row is damaged. A change also runs rules, and a mistake in a rule is no damage.
+# Errors of reading a damaged row. Changes also run rules, and an error in a rule is not damage.
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 KEPT_CHANGES = 10_000
 
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
-# Numbers are given again where a takeover undid changes: a change is the one that is known if its time is the
-# same.
+# After a failover that lost changes, their numbers are assigned again. A change is the known one only if
+# its time matches.
 _SEQ = """
     SELECT seq, (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = h.seq),
            (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = %s)
@@ -130,18 +134,16 @@ class _Changed(Generic[T]):
 
 
 class PostgresRegistry:
-    """See `spool.registry.registry_rows.RegistryStore`."""
-
     is_shared = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.ends_keys = False
-        self._own: set[int] = set()  # changes of this process: its memory follows them by itself
-        self._told_at: float | None = None  # the time of the newest change that was told
+        self._own: set[int] = set()  # changes of this process, which are already in its memory
+        self._told_at: float | None = None  # time of the newest change that was read
         self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
-        # for commits: how many have begun, and the newest that came to its end
+        # number of waits begun, and number of the newest finished wait
         self._waits = self._outlasted = 0
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
@@ -153,12 +155,12 @@ class PostgresRegistry:
             result = work(rows)
             is_answered = (
                 bool(rows.changed) and rows.is_audited
-            )  # sessions may be lost, and findings are found again
-            # that is done on one machine, too, but not answered as done
+            )  # lost sessions are harmless, and lost findings are found again
+            # disabling a key works without a standby, but the caller then gets no confirmation
             if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
-            # What was left as it is is answered by what others wrote.
+            # An answer without a change depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
@@ -168,7 +170,7 @@ class PostgresRegistry:
         except (
             NotThere,
             NotAllowed,
-        ):  # because of rows that somebody may have written, or removed, on one machine
+        ):  # such rows may exist on one machine only
             await self.confirm()
             raise
         self.ends_keys = changed.ends_keys
@@ -180,7 +182,10 @@ class PostgresRegistry:
         await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
-        """Wait on one connection for all callers: a wait that begins later serves all that ask before it."""
+        """
+        Wait for running commits with one connection for all callers. A wait serves everybody who asked
+        before it began.
+        """
         wanted = self._waits + 1
         async with self._outlasting:
             if self._outlasted < wanted:
@@ -204,10 +209,12 @@ class PostgresRegistry:
         return news
 
     async def close(self) -> None:
-        """Do nothing: the database is closed by whoever opened it."""
+        """Do nothing, because the opener of the database closes it."""
 
     def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int], float | None]:
-        """Return the news, the sequence numbers of our own changes in it, and the time of the newest."""
+        """
+        Return the changes of others, the numbers of our own changes among them, and the time of the newest change.
+        """
         sql = self._database.sql
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
         if since is None:
@@ -217,7 +224,7 @@ class PostgresRegistry:
             return RegistryNews(seq=seq), set(), at
         found = connection.execute(sql(_SINCE), (since, seq)).fetchall()
         told = {number for number, _, _ in found}
-        # Older than what is kept, or the database is another one than before.
+        # The position is older than the stored changes, or the database was replaced by another copy.
         if len(told) != seq - since or not is_as_before:
             return RegistryNews(seq=seq, changed=None), told, at
         changed = {(kind, id) for number, kind, id in found if number not in self._own}
@@ -232,12 +239,15 @@ class PostgresRegistry:
 
 
 def lock_head(connection: Connection, database: Database) -> None:
-    """Take the turn of a change, before any of its rows."""
+    """Take the head lock. Must precede all changes of rows."""
     connection.execute(database.sql(_LOCK_HEAD))
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
-    """Tell the other nodes, in the transaction of the change, which holds the head; its place in the order."""
+    """
+    Announce a change to other nodes in its transaction, which holds the head lock. Return its position
+    in the order.
+    """
     [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
     values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now()}

@@ -531,7 +531,7 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
     (tmp_path / "store" / "registry.sqlite").write_bytes(b"not a database" * 1000)
     said = run("keys", "list", code=1).stderr
     assert "registry.sqlite is damaged" in said
-    assert "The spool is untouched" in said
+    assert "The spool is not affected" in said
     assert "Restore this file from a backup" in said
     assert [] == answer(run("spool", "status", "--json"))["topics"]
 

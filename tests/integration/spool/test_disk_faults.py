@@ -379,7 +379,7 @@ async def test_a_damaged_amendment_leaves_the_record(
         file.execute("UPDATE amendments SET fields = x'81A475736572A3626F62'")
 
     assert [call(1)[0]] == await everything((await start()).log)
-    assert "amendment is damaged" in caplog.text
+    assert "added report is damaged" in caplog.text
 
 
 async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytest.LogCaptureFixture) -> None:

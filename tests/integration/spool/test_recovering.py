@@ -103,7 +103,7 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
     for file, words in (
         (tmp_path / "gone", "does not exist"),
         (own, "is the current log"),
-        (noise, "nothing of"),
+        (noise, "nothing in"),
     ):
         with pytest.raises(NotAllowed, match=words):
             await recover(options(first.directory, clock), file)

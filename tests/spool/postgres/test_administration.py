@@ -56,7 +56,7 @@ async def test_another_secret_is_not_of_this_installation(storage: StorageSettin
     """A node that was given another secret would know no key and no receipt: it does not start."""
     await make(storage, SETTINGS)
     other = replace(storage, secret_file=tmp_path / "other")
-    with pytest.raises(SpoolError, match=re.escape("copy the file that the other nodes have")):
+    with pytest.raises(SpoolError, match=re.escape("copy the file from another node")):
         await make(other, SETTINGS)
 
 

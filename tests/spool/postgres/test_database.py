@@ -309,7 +309,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
     begins = Database(dsn)
     assert ("localhost", 2) == await asked(begins)  # as one that begins only now
     await begins.close()
-    with pytest.raises(SpoolUnavailable, match="an old primary answers"):
+    with pytest.raises(SpoolUnavailable, match="an old primary responded"):
         await asked(alone)
     for one in (database, alone):
         await one.close()
