@@ -36,7 +36,7 @@ class Deliveries(Protocol):
     """
 
     version: int  # increases with every change of a route or a delivery
-    dead_version: int  # increases with every change of a dead letter
+    dead_version: int  # increases with every change of a rejected record
     fenced: int  # number of results that were ignored, because another worker had taken the delivery
 
     async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
@@ -100,7 +100,7 @@ class Deliveries(Protocol):
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        """Copy the single record to the dead letters and settle its delivery."""
+        """Store the single record as a rejected record and settle its delivery."""
         ...
 
     async def retry(
@@ -136,9 +136,9 @@ class Deliveries(Protocol):
         """
         Reopen the deliveries of a restored backup, because the original installation may have sent them since.
 
-        Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that
-        waits gets an unknown outcome instead, so an operator decides what is sent. Only for storages whose
-        routes do not run.
+        Open deliveries become ambiguous, except those with a mark, and keep their keys. With `hold_back`, a
+        reason, everything that waits gets an unknown outcome instead, so an operator decides what is sent.
+        Only for storages whose routes do not run.
         """
         ...
 
@@ -184,7 +184,7 @@ class Deliveries(Protocol):
         ...
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        """Return the dead letters of one or all routes, oldest first, including those of deleted routes."""
+        """Return the rejected records of one or all routes, oldest first, including those of deleted routes."""
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
@@ -196,21 +196,21 @@ class Deliveries(Protocol):
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         """
-        Make deliveries from dead letters. Return how many existed. Raises NotAllowed if a letter's
-        route is deleted.
+        Make deliveries of rejected records. Return how many existed. Raises NotAllowed if the route of
+        one is deleted.
         """
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
         """
-        Make a delivery from a dead letter with `record` in place of its own. The log is not changed.
+        Make a delivery of a rejected record with `record` in place of its own. The log is not changed.
 
-        Raises NotThere if there is no such letter, NotAllowed if its route is deleted.
+        Raises NotThere if there is no such rejected record, NotAllowed if its route is deleted.
         """
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        """Delete dead letters and count them as discarded. Return how many existed."""
+        """Delete rejected records and count them as discarded. Return how many existed."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:

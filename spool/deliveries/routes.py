@@ -23,7 +23,7 @@ class Backlog(NamedTuple):
 
     records: int
     oldest: int | None  # the lowest number whose entry is needed
-    kept_at: float | None  # commit time of the oldest record among retried dead letters
+    kept_at: float | None  # commit time of the oldest rejected record that is retried
     stuck: int  # stuck single records, including replays
     unknown: int  # records with unknown outcome, including those of replays
 

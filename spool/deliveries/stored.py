@@ -1,4 +1,4 @@
-"""Deliveries, dead letters and routes as engines store them, and the change that a transition makes."""
+"""Deliveries, rejected records and routes as engines store them, and the change that a transition makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
-NOT_STORED = 0  # id of a new delivery or dead letter until the engine assigns one
+NOT_STORED = 0  # id of a new delivery or rejected record until the engine assigns one
 
 # Counters of a route, which changes only add to: the first number in no delivery, the accepted deliveries (they
 # order responses whatever the clock does), replayed records, records that became ambiguous, and the terms.
@@ -49,7 +49,7 @@ def is_proven(proof: int | None, acceptances: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter with the fields that its retry needs."""
+    """A rejected record with the fields that its retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -92,6 +92,6 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     added: Sequence[StoredDelivery] = ()
     counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counts
     refusal: PartialRefusal | None = None
-    dead: StoredDeadLetter | None = None  # record to store as a dead letter
+    dead: StoredDeadLetter | None = None  # record to store as a rejected record
     landing: Landing | None = None  # row to store for a delivery that is in a data lake
-    no_longer_dead: int | None = None  # id of a dead letter to delete
+    no_longer_dead: int | None = None  # id of a rejected record to delete

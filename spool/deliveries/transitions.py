@@ -305,7 +305,7 @@ def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
     )
 
 
-# -- dead letters --------------------------------------------------------------------------------------------
+# -- rejected records ----------------------------------------------------------------------------------------
 
 
 def set_aside(
@@ -340,7 +340,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     """
     if route is None:
         raise NotAllowed(
-            f"the route {letter.route} no longer exists, so its dead letters can only be discarded"
+            f"the route {letter.route} no longer exists, so its rejected records can only be discarded"
         )
     number = letter.number
     kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
@@ -352,7 +352,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
     """Return the first letter with another record. Raises NotThere if there is none."""
     if not letters:
-        raise NotThere("there is no dead letter with this id")
+        raise NotThere("there is no rejected record with this id")
     return dataclasses.replace(letters[0], record=record)
 
 

@@ -40,7 +40,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
-    kept: Entry | None = None  # a retried dead letter carries its record, because the log may have deleted it
+    # its record, if it retries a rejected one, because the log may have deleted it
+    kept: Entry | None = None
 
     @property
     def count(self) -> int:
@@ -114,7 +115,7 @@ class RouteState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that the destination rejected twice while it accepted others."""
+    """A rejected record (dead letter). The destination rejected it twice while it accepted others."""
 
     id: int
     route: str
