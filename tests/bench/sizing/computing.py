@@ -50,15 +50,15 @@ def limits(figures: SizingFigures) -> str:
     rows = [
         (
             spool.duplicate_ids / spool.duplicate_window,
-            f"repeats recognised for all of `spool.duplicate_window` ({days(spool.duplicate_window)})",
+            f"repeats recognized for all of `spool.duplicate_window` ({days(spool.duplicate_window)})",
             f"the window gets shorter: at 1,000 calls a second it is {hours(spool.duplicate_ids / 1000)}",
             f"`spool.duplicate_ids` ({spool.duplicate_ids:,}); {figures.id_bytes:.0f} bytes of memory each, "
             f"{figures.id_bytes + PLACE_BYTES:.0f} of the newest eighth",
         ),
         (
             spool.max_bytes / figures.record_bytes / week_s,
-            "an upstream that is away for a week, or a week kept for replay",
-            "senders get 503 with Retry-After, and repeat; nothing is lost",
+            "an upstream that is away for a week, or a week stored for replay",
+            "senders get 503 with Retry-After and retry; nothing is lost",
             f"`spool.max_bytes` ({spool.max_bytes / GIB:.0f} GiB)",
         ),
         *(
@@ -74,12 +74,12 @@ def limits(figures: SizingFigures) -> str:
         (
             upstream.in_flight * upstream.batch_records / ANSWER_S,
             f"the upstream, if it answers within {ANSWER_S * 1000:.0f} ms",
-            "the spool grows",
+            "the queue grows",
             f"`upstream.in_flight` ({upstream.in_flight}), `upstream.batch_records` "
             f"({upstream.batch_records:,})",
         ),
     ]
-    lines = ["| calls a second, up to | limit | beyond it | to raise it |", "|---|---|---|---|"]
+    lines = ["| calls a second, up to | limit | above it | to raise it |", "|---|---|---|---|"]
     for calls, limit, beyond, setting in sorted(rows):
         lines.append(f"| {rounded(calls)} | {limit} | {beyond} | {setting} |")
     return "\n".join(lines)

@@ -92,15 +92,15 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
     rows = [
         (
             spool.duplicate_ids / spool.duplicate_window,
-            f"repeats recognised for all of `duplicate_window` ({days(spool.duplicate_window)})",
+            f"repeats recognized for all of `duplicate_window` ({days(spool.duplicate_window)})",
             f"the window gets shorter: at 1,000 calls a second it is {hours(spool.duplicate_ids / 1000)}",
-            f"`duplicate_ids` ({spool.duplicate_ids:,}); {shared.id_memory_bytes:.0f} bytes of memory of "
+            f"`duplicate_ids` ({spool.duplicate_ids:,}); {shared.id_memory_bytes:.0f} bytes of memory in "
             f"every gateway, {shared.id_memory_bytes + PLACE_BYTES:.0f} of the newest eighth",
         ),
         (
             500 * GIB / shared.record_bytes / (7 * DAY_S),
-            "a week kept in 500 GiB of the database's disk",
-            "senders get 503 with Retry-After, and repeat; nothing is lost",
+            "a week stored in 500 GiB of the database's disk",
+            "senders get 503 with Retry-After and retry; nothing is lost",
             "a larger disk and `spool.max_bytes`, or a shorter `retention`",
         ),
         *(
@@ -111,7 +111,7 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
                 "commits wait for each other, and grow"
                 if records < 4_096
                 else "answers take longer, then 503",
-                "nothing: more requests share a commit by themselves"
+                "nothing: more requests share a commit automatically"
                 if records < 4_096
                 else "a second installation",
             )
@@ -119,12 +119,12 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
         ),
         (
             carried,
-            f"the head, {gateways_for(carried, figures, shared)} gateways that 100 spans a request keep busy",
+            f"the head, {gateways_for(carried, figures, shared)} gateways kept busy by 100 spans a request",
             "answers take longer, then 503",
             "fewer and faster gateways; a second installation with a database of its own",
         ),
     ]
-    lines = ["| calls a second, up to | limit | beyond it | to raise it |", "|---|---|---|---|"]
+    lines = ["| calls a second, up to | limit | above it | to raise it |", "|---|---|---|---|"]
     for calls, limit, beyond, change in sorted(rows):
         lines.append(f"| {rounded(calls)} | {limit} | {beyond} | {change} |")
     return "\n".join(lines)
@@ -166,9 +166,7 @@ def _breaks_first(databases: int, memory: float, each: float, shared: SharedFigu
         )
     if memory > MEMORY:
         window_s = MEMORY / shared.id_memory_bytes / each
-        return (
-            f"memory for ids: {size(MEMORY)} of it know {hours(window_s)} back ({count(window_s * each)} ids)"
-        )
+        return f"memory for ids: {size(MEMORY)} of it hold ids of {hours(window_s)} ({count(window_s * each)} ids)"
     return f"the window of repeats, while `duplicate_ids` is {SpoolSettings().duplicate_ids:,}"
 
 
