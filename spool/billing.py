@@ -197,7 +197,7 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
-# -- hours of AI cost, and what was last sent for them; a changed hour is sent again ---------------------------
+# -- hours of AI cost, and what was last sent for them; a changed hour is sent again -------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
 
-# -- the wall clock without its jumps --------------------------------------------------------------------------
+# -- the wall clock without its jumps ------------------------------------------------------------------------
 
 
 EARLIEST = 1_767_225_600.0  # 2026; a clock that shows an earlier time was never set

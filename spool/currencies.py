@@ -43,7 +43,7 @@ def code_of(value: Any) -> str | None:
     return code if code in DECIMALS else None
 
 
-# -- amounts in sums -------------------------------------------------------------------------------------------
+# -- amounts in sums -----------------------------------------------------------------------------------------
 
 
 # A sum stores an amount in a foreign currency among its meters, as three integers (limbs). The names of limbs
@@ -84,7 +84,7 @@ def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
 
-# -- conversion to one currency, when sums are queried ---------------------------------------------------------
+# -- conversion to one currency, when sums are queried -------------------------------------------------------
 
 
 RATE_DECIMALS = 12

@@ -124,7 +124,7 @@ def _parsed(line: str) -> Mount | None:
     return Mount(kind=kinds[0], point=Path(point), read_only="ro" in fields[5].split(","))
 
 
-# -- full disks: by the file system's figures and by errors ----------------------------------------------------
+# -- full disks: by the file system's figures and by errors --------------------------------------------------
 
 
 ALMOST_NOTHING = 1 << 20

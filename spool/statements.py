@@ -347,7 +347,7 @@ def digest(rows: Sequence[StatementRow]) -> str:
     return sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-# -- protocol of the storage of statements ---------------------------------------------------------------------
+# -- protocol of the storage of statements -------------------------------------------------------------------
 
 
 class Statements(Protocol):

@@ -327,7 +327,7 @@ def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in named)
 
 
-# -- limit on the size of totals, shared by the keys that created the streams ----------------------------------
+# -- limit on the size of totals, shared by the keys that created the streams --------------------------------
 
 
 OVERHEAD = 192  # bytes of a row and its index entry, with keys

@@ -161,7 +161,7 @@ class ContainerContents(Protocol):
         ...
 
 
-# -- usage of containers by cluster and day, and how far metrics have been read --------------------------------
+# -- usage of containers by cluster and day, and how far metrics have been read ------------------------------
 
 
 OPEN = -1  # stands for the day of a sum that is not finished

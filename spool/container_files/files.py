@@ -51,7 +51,7 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
-# -- arriving bytes: limited, hashed, and stored once they are complete ----------------------------------------
+# -- arriving bytes: limited, hashed, and stored once they are complete --------------------------------------
 
 
 class FileTooLarge(SpoolError):
@@ -152,7 +152,7 @@ def check_same(file: ContainerFile, sha256: str) -> None:
         )
 
 
-# -- repair after a crash or a salvage: bytes without a row ----------------------------------------------------
+# -- repair after a crash or a salvage: bytes without a row --------------------------------------------------
 
 
 _log = logging.getLogger(__name__)

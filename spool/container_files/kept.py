@@ -38,7 +38,7 @@ from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 from spool.shares import may_add
 
-# -- accounting: how many files were ever named, and what became of them ---------------------------------------
+# -- accounting: how many files were ever named, and what became of them -------------------------------------
 
 
 ROW_TERMS = frozenset(STATES)  # terms that count stored rows
@@ -100,7 +100,7 @@ def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks
     return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
 
 
-# -- use of the limits, in memory and updated with every write -------------------------------------------------
+# -- use of the limits, in memory and updated with every write -----------------------------------------------
 
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"

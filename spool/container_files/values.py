@@ -166,7 +166,7 @@ class ClusterFiles:
     newest: float | None
 
 
-# -- first line of a stored file: a copy of its row, in case the row is lost -----------------------------------
+# -- first line of a stored file: a copy of its row, in case the row is lost ---------------------------------
 
 
 _NAMES = (

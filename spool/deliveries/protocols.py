@@ -256,7 +256,7 @@ class Landings(Protocol):
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
 
 
-# -- records of AI telemetry that only a data lake still has ---------------------------------------------------
+# -- records of AI telemetry that only a data lake still has -------------------------------------------------
 
 
 class PastRecord(NamedTuple):
@@ -298,7 +298,7 @@ class PastRecords(Protocol):
         ...
 
 
-# -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route --------
+# -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route -----
 
 
 _KEPT_AS: Final = "lake of "  # contains a space, because no name of a pull does

@@ -111,7 +111,7 @@ def state(
     )
 
 
-# -- records that destinations rejected recently while they accepted others ------------------------------------
+# -- records that destinations rejected recently while they accepted others ----------------------------------
 
 
 RECENT_S: Final = 86_400.0

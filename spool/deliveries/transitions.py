@@ -263,7 +263,7 @@ def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
     return RouteChange(route=route.name, added=held, counts={"next": count, "unknown": count})
 
 
-# -- deliveries with unknown outcome ---------------------------------------------------------------------------
+# -- deliveries with unknown outcome -------------------------------------------------------------------------
 
 
 def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:

@@ -310,7 +310,7 @@ async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease
     return found
 
 
-# -- repair: periods that lack records are counted again -------------------------------------------------------
+# -- repair: periods that lack records are counted again -----------------------------------------------------
 
 
 LOOK_S = 60.0  # interval between checks whether a comparison is due; a check reads one row

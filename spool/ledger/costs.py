@@ -66,7 +66,7 @@ _ADDED_UP = (
 )
 _COUNTED = ("_charges", "_unconverted", "_meters")
 
-# -- groups that may be the largest by cost, so that the others need not be read -------------------------------
+# -- groups that may be the largest by cost, so that the others need not be read -----------------------------
 
 
 ALIKE = 1000  # groups that cost about as much as the last of the largest; if there are more, all are read
@@ -475,7 +475,7 @@ def has_many_groups(query: CostQuery) -> bool:
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
 
-# -- the kept or the largest groups, and all others as one -----------------------------------------------------
+# -- the kept or the largest groups, and all others as one ---------------------------------------------------
 
 
 MOST = 2000  # maximum number of groups that are read by their values

@@ -42,7 +42,7 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
     return first.replace(year=first.year + month // 12, month=month % 12 + 1)
 
 
-# -- named time ranges, such as this month so far or the last 30 days ------------------------------------------
+# -- named time ranges, such as this month so far or the last 30 days ----------------------------------------
 
 
 Span = tuple[datetime, datetime]

@@ -16,7 +16,7 @@ from spool.errors import AskedTooMuch
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
-# -- dimensions that are computed from the ledger's own --------------------------------------------------------
+# -- dimensions that are computed from the ledger's own ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Derived:
 
 DerivedDimensions: TypeAlias = Mapping[str, Derived]  # derived dimensions by name
 
-# -- queries ---------------------------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------------------------
 
 
 # Dimensions by which costs can be grouped and filtered, with their meanings.
@@ -315,7 +315,7 @@ def check_dimension(name: str) -> None:
         raise ValueError(f"{name} is not a dimension")
 
 
-# -- limits per query ------------------------------------------------------------------------------------------
+# -- limits per query ----------------------------------------------------------------------------------------
 
 
 CHECK_EVERY = 1000  # number of sums between two checks of the time limit

@@ -386,7 +386,7 @@ def begin(width: int, moment: int) -> int:
     return (moment - first) // width * width + first
 
 
-# -- latency percentiles, estimated from the counts by LATENCY_EDGES_MS ----------------------------------------
+# -- latency percentiles, estimated from the counts by LATENCY_EDGES_MS --------------------------------------
 
 
 def percentile_ms(counts: Sequence[int], percent: int) -> int | None:

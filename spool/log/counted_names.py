@@ -20,7 +20,7 @@ def often(most: int) -> int:
     return most // 2
 
 
-# -- attribute names of items that look like AI calls and that no dialect reads --------------------------------
+# -- attribute names of items that look like AI calls and that no dialect reads ------------------------------
 
 
 MAX_SHAPES = 1000  # enough shapes to name every product in use
@@ -38,7 +38,7 @@ def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 
-# -- types of the stored usage events --------------------------------------------------------------------------
+# -- types of the stored usage events ------------------------------------------------------------------------
 
 
 MAX_TYPES = 1000

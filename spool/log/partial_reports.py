@@ -97,7 +97,7 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)
 
 
-# -- versions: a submission is refused if the reports that it was made from have changed -----------------------
+# -- versions: a submission is refused if the reports that it was made from have changed ---------------------
 
 
 NOTHING = 0  # the version of a key without a report

@@ -156,7 +156,7 @@ class Log(ReadableLog, Protocol):
         ...
 
 
-# -- notifying an observer after a durable commit --------------------------------------------------------------
+# -- notifying an observer after a durable commit ------------------------------------------------------------
 
 
 _log = logging.getLogger(__name__)

@@ -109,7 +109,7 @@ class DrainRate:
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
 
 
-# -- commit rows that retention deletes: the sums of their terms are carried forward ---------------------------
+# -- commit rows that retention deletes: the sums of their terms are carried forward -------------------------
 
 
 _log = logging.getLogger(__name__)

@@ -494,7 +494,7 @@ def _used(party: Party) -> float:
     return party.used
 
 
-# -- limits of rate and burst ----------------------------------------------------------------------------------
+# -- limits of rate and burst --------------------------------------------------------------------------------
 
 
 NEARLY = 1e-6  # rounding error up to which a token counts as available

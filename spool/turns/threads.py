@@ -95,7 +95,7 @@ def prepare(*types: Any) -> None:
         msgspec.msgpack.Decoder(each)
 
 
-# -- sorting and summing long lists in steps of a few milliseconds ---------------------------------------------
+# -- sorting and summing long lists in steps of a few milliseconds -------------------------------------------
 
 
 T = TypeVar("T")

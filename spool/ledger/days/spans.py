@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import CostQuery
 
-# -- resolution of the stored sums: hours, and only whole days before a border ---------------------------------
+# -- resolution of the stored sums: hours, and only whole days before a border -------------------------------
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:

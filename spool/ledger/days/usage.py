@@ -18,7 +18,7 @@ from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
 from spool.turns.threads import ordered
 
-# -- sums that can be priced: everything that decides their price, and their cost ------------------------------
+# -- sums that can be priced: everything that decides their price, and their cost ----------------------------
 
 
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
@@ -125,7 +125,7 @@ def cost_of(dimensions: Dimensions, measures: Measures) -> int:
     return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)
 
 
-# -- sums as a provider bills them, including calls without a price or a count ---------------------------------
+# -- sums as a provider bills them, including calls without a price or a count -------------------------------
 
 
 _NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provider does not know

@@ -322,7 +322,7 @@ def _numbers(type: str, data: bytes) -> array[int]:
     return numbers
 
 
-# -- names of stored records that a later report stated --------------------------------------------------------
+# -- names of stored records that a later report stated ------------------------------------------------------
 
 
 FIRST, AFTER = "names ", "names!"  # the names of all these facts sort between these two

@@ -159,7 +159,7 @@ def unpack_fields(packed: bytes) -> dict[str, Any]:
     return fields
 
 
-# -- damaged entries and added reports: what is remembered and logged ------------------------------------------
+# -- damaged entries and added reports: what is remembered and logged ----------------------------------------
 
 
 _log = logging.getLogger(__name__)
