@@ -42,14 +42,15 @@ class Identity(NamedTuple):
     `also` are further names of the call, for reports without its id. The call is looked up and
     remembered under them.
 
-    `links` connect two sides that each report the call once, as pairs of an own and an other name. The report
-    belongs to the call known under the other name, unless another report is known under the own name. The
-    call is remembered under the own name. An own name with several other names, such as times of two clocks,
-    is joined to only one of them.
+    `links` connect two sides that each report the call once, such as its caller and its server. Each link is
+    a pair: the name that this side uses, and the name that the other side uses. The report belongs to the
+    call that is known under the other name, unless this side has already reported that call. The call is
+    remembered under the name of this side. If one name is linked to several names of the other side, such as
+    times of two clocks, it is joined to only one of them.
 
-    `joins` are names under which another report may have stated only how the call ended. While that report's
-    record is open, the report joins it. Afterwards the call gets its own record with the facts of that
-    report. It is remembered under these names.
+    `joins` are names under which another report may have stated only how the call ended. While the record of
+    that other report is open, this report joins it. Afterwards the call gets its own record, with the facts
+    of that other report. The call is remembered under these names.
 
     `is_final`: the cost of the report replaces another cost, because it comes from the seller of the call.
     """
@@ -87,7 +88,9 @@ def digest(rule: int, *parts: object) -> bytes:
 
 def _digest_of(rule: int, text: str) -> bytes:
     """
-    Hash one text. A separate function, because most calls need one text and joining parts takes half of the time.
+    Hash one text to 128 bits.
+
+    This function exists for speed, because most calls need one text, and joining parts takes half of the time.
     """
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
@@ -212,8 +215,8 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     """
     Return names for a call from groups of calls that share ids: by model, outcome, token counts and exact start.
 
-    Starts are compared to the microsecond, because calls of one loop begin at different times and clocks
-    within a process agree. Returns nothing for a call without a start.
+    Start times are compared to the microsecond. Calls of one loop begin at different times, and clocks within
+    a process agree. Returns nothing for a call without a start time.
     """
     if record.start_time is None:
         return ()
@@ -289,7 +292,7 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
 
 
 def _model(record: Inference) -> str:
-    """Return the model without a prefix that names who serves it."""
+    """Return the model without the prefix that names its provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 

@@ -42,7 +42,7 @@ def derived(secret: bytes, use: str) -> bytes:
 
 def public_id(secret: bytes) -> str:
     """Return the public id of an installation, which its metrics and data lakes contain."""
-    # The text comes from an earlier use. Another text would change every id.
+    # The text must not change, because every installation's public id depends on it. It comes from an earlier use.
     return derived(secret, "own telemetry").hex()[:32]
 
 

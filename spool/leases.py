@@ -143,7 +143,8 @@ class _Run:
 
 class HeldTasks:
     """
-    Tasks of one process under its leases. A task starts when its lease is gained, and ends when the lease goes.
+    Tasks of one process under its leases. A task starts when its lease is gained, and ends when the
+    lease is lost.
     """
 
     def __init__(self) -> None:
