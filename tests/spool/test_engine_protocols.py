@@ -60,7 +60,7 @@ def given(protocol: type) -> str:
     if shared is None:
         return ""
     lacking = [f"`{name}`" for name in methods(protocol) if not hasattr(shared, name)]
-    return f"`{shared.__name__}`" + (f" but for {', '.join(lacking)}" if lacking else "")
+    return f"`{shared.__name__}`" + (f" except {', '.join(lacking)}" if lacking else "")
 
 
 @pytest.mark.parametrize("protocol", OWED)
