@@ -204,17 +204,17 @@ def _ignore_checks(outcome: Outcome) -> None:
         outcome.ignored[CHECK] += len(checks)
 
 
-def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
+def _reject(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
     """Turn items into rejects, by their position among records and points."""
-    _remove(outcome, gone)
-    for position in sorted(gone):
+    _remove(outcome, positions)
+    for position in sorted(positions):
         outcome.reject(position, reason, f"record {position}: {why}")
 
 
-def _remove(outcome: Outcome, gone: set[int]) -> None:
+def _remove(outcome: Outcome, positions: set[int]) -> None:
     """Remove items, by their position among records and points."""
     records = len(outcome.records)
-    kept_records = [position for position in range(records) if position not in gone]
+    kept_records = [position for position in range(records) if position not in positions]
     new_position = {old_position: now for now, old_position in enumerate(kept_records)}
     outcome.records = [outcome.records[position] for position in kept_records]
     outcome.identities = [outcome.identities[position] for position in kept_records]
@@ -222,7 +222,7 @@ def _remove(outcome: Outcome, gone: set[int]) -> None:
     outcome.named = {
         new_position[position]: name for position, name in outcome.named.items() if position in new_position
     }
-    of_points = [position for position in range(len(outcome.points)) if position + records not in gone]
+    of_points = [position for position in range(len(outcome.points)) if position + records not in positions]
     outcome.points = [outcome.points[position] for position in of_points]
     named_points = outcome.named_points
     outcome.named_points = {

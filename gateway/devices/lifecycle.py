@@ -237,7 +237,7 @@ class DeviceLifecycle:
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
 
     async def _contact(
-        self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
+        self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
         Return the change that a report makes to its device, and the audit row for a new device.
@@ -245,13 +245,13 @@ class DeviceLifecycle:
         Raises Refusal if the device may not enrol, is revoked or belongs to another machine. The change
         raises the same if the row was updated meanwhile.
         """
-        if known is None:
+        if device_before is None:
             new, audited = self._new(report, bearer, address)
             return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
-        if known.state == REVOKED:
-            raise self.refused(known, bearer)
-        if is_another(known, report):
-            await self._flag(known, bearer, address)
+        if device_before.state == REVOKED:
+            raise self.refused(device_before, bearer)
+        if is_another(device_before, report):
+            await self._flag(device_before, bearer, address)
         return of_known(lambda newest: self._reported(newest, report, bearer)), None
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:

@@ -121,7 +121,9 @@ def unguarded(row: Address, services: Services) -> Handler:
     return enter
 
 
-async def _handle(row: Address, request: web.Request, services: Services, held: object) -> web.StreamResponse:
+async def _handle(
+    row: Address, request: web.Request, services: Services, holder: object
+) -> web.StreamResponse:
     """Admit the request, read its body, call the row's handler and send the answer."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
@@ -142,7 +144,7 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
         admitted: KeyRequest[Any, object] = KeyRequest(
             http=request,
             body=None,
-            services=held,
+            services=holder,
             receivers=receivers,
             shared=services.operators.installation,
             bearer=bearer,

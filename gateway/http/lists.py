@@ -174,11 +174,11 @@ def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[s
 
 
 def _beside(
-    listed: List[Row], wanted: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
+    listed: List[Row], page_query: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
 ) -> dict[str, Any]:
     return {
         "pagination": {
-            "page_count": math.ceil(page.total / wanted.limit),
+            "page_count": math.ceil(page.total / page_query.limit),
             "item_count": len(page.rows),
             "total_count": page.total,
             "cursor": cursors,
@@ -193,11 +193,11 @@ def _beside(
                 for name, each in listed.filters.items()
                 if not each.excludes
             ],
-            "current": {name: list(values) for name, values in wanted.filters.items()},
+            "current": {name: list(values) for name, values in page_query.filters.items()},
         },
         "sorting": {
             "available": list(listed.sorts),
-            "current": [{"sort_key": wanted.sort_key, "sort_order": wanted.sort_order}],
+            "current": [{"sort_key": page_query.sort_key, "sort_order": page_query.sort_order}],
             "ordering": list(ORDERS),
         },
     }
@@ -351,17 +351,17 @@ def _limit(text: str, most: int) -> int:
     return int(text)
 
 
-def _one_of(name: str, given: list[str] | None, allowed: Sequence[str]) -> str | None:
-    if given is not None and given[0] not in allowed:
+def _one_of(name: str, values: list[str] | None, allowed: Sequence[str]) -> str | None:
+    if values is not None and values[0] not in allowed:
         raise _wrong(f"{name} must be one of {', '.join(allowed)}")
-    return given[0] if given else None
+    return values[0] if values else None
 
 
-def _filter(name: str, by: Filter[Any], given: list[str]) -> tuple[str, ...]:
-    values = tuple(dict.fromkeys(given))
-    if by.valid_values and not set(values) <= set(by.valid_values):
-        raise _wrong(f"{name} must be one of {', '.join(by.valid_values)}")
-    if by.type == "integer" and not all(_is_integer(value) for value in values):
+def _filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
+    values = tuple(dict.fromkeys(texts))
+    if filter_.valid_values and not set(values) <= set(filter_.valid_values):
+        raise _wrong(f"{name} must be one of {', '.join(filter_.valid_values)}")
+    if filter_.type == "integer" and not all(_is_integer(value) for value in values):
         raise _wrong(f"{name} must be a whole number")
     return values
 
@@ -371,7 +371,9 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
 
 
-def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: bytes) -> dict[str, object]:
+def _cursors(
+    listed: List[Row], page_query: PageQuery, page: ListPage[Row], secret: bytes
+) -> dict[str, object]:
     following = previous = None
     if page.keys:
         [first_value, first_identity], [last_value, last_identity] = page.keys[0], page.keys[-1]
@@ -379,28 +381,28 @@ def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: 
             following = Position(value=last_value, identity=last_identity)
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
-    elif wanted.position is not None:
+    elif page_query.position is not None:
         # All rows on this side were deleted meanwhile. So the cursor in the other direction includes the row
         # at the border.
-        position = wanted.position
+        position = page_query.position
         turned = replace(position, backward=not position.backward, inclusive=not position.inclusive)
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
-        "next_cursor": following and _sealed(listed, wanted, following, secret),
-        "previous_cursor": previous and _sealed(listed, wanted, previous, secret),
+        "next_cursor": following and _sealed(listed, page_query, following, secret),
+        "previous_cursor": previous and _sealed(listed, page_query, previous, secret),
         "has_next": following is not None,
         "has_previous": previous is not None,
     }
 
 
-def _sealed(listed: List[Any], wanted: PageQuery, position: Position, secret: bytes) -> str:
+def _sealed(listed: List[Any], page_query: PageQuery, position: Position, secret: bytes) -> str:
     state = [
         listed.root,
-        wanted.sort_key,
-        wanted.sort_order,
-        wanted.filters,
-        wanted.limit,
+        page_query.sort_key,
+        page_query.sort_order,
+        page_query.filters,
+        page_query.limit,
         position.value,
         position.identity,
         position.backward,

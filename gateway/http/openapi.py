@@ -117,8 +117,12 @@ def _parameters(address: Address) -> Iterator[dict[str, Any]]:
             yield parameter
 
 
-def _answer(words: str, content: Content) -> dict[str, Any]:
-    return {"description": words, "content": _content(content)} if content else {"description": words}
+def _answer(description: str, content: Content) -> dict[str, Any]:
+    return (
+        {"description": description, "content": _content(content)}
+        if content
+        else {"description": description}
+    )
 
 
 def _content(content: Content) -> dict[str, Any]:

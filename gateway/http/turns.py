@@ -101,18 +101,20 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
         party.spend(time.thread_time() - began)
 
 
-def _stint(work: Generator[None, None, T], results: list[T], held: list[int], party: Party | None) -> None:
+def _stint(
+    job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
+) -> None:
     """Run slices until a party that used less waits for the thread, or STINT_S has passed."""
     until = time.perf_counter() + STINT_S
-    while not results and not held:
-        _step(work, results)
+    while not results and not reported_bytes:
+        _step(job, results)
         if party is None or party.turns.is_wanted or time.perf_counter() > until:
             return
 
 
-def _step(work: Generator[None, None, T], results: list[T]) -> None:
+def _step(job: Generator[None, None, T], results: list[T]) -> None:
     try:
-        next(work)
+        next(job)
     except StopIteration as done:
         results.append(done.value)
 
@@ -187,8 +189,8 @@ class Questions:
             return await work()
 
     @asynccontextmanager
-    async def _turn_of(self, who: str, section: AnswerSettings) -> AsyncIterator[None]:
-        asker = self._askers.setdefault(who, _Asker())
+    async def _turn_of(self, party: str, section: AnswerSettings) -> AsyncIterator[None]:
+        asker = self._askers.setdefault(party, _Asker())
         if asker.count > section.max_waiting:
             raise _busy(f"{section.max_waiting} of your queries already wait (answers.max_waiting)")
         asker.count += 1
@@ -202,7 +204,7 @@ class Questions:
         finally:
             asker.count -= 1
             if not asker.count:
-                del self._askers[who]
+                del self._askers[party]
             if not self._askers:
                 self._idle.set()
 
@@ -214,9 +216,9 @@ class Questions:
         finally:
             self._leave()
 
-    async def _take(self, most: int) -> None:
+    async def _take(self, limit: int) -> None:
         """Wait for a free place, first come, first served."""
-        if self._working < most and not self._queue:
+        if self._working < limit and not self._queue:
             self._working += 1
             return
         turn = asyncio.get_running_loop().create_future()

@@ -67,17 +67,17 @@ class Visible:
         about = insight.concerned
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 
-    def recommendation(self, each: Recommendation) -> bool:
-        about = each.saving.concerns
+    def recommendation(self, recommendation: Recommendation) -> bool:
+        about = recommendation.saving.concerns
         return self.is_whole or (
             bool(about) and self.contains({name: (value,) for name, value in about.items()}, {})
         )
 
-    def realized(self, each: Recommendation) -> bool:
+    def realized(self, recommendation: Recommendation) -> bool:
         """
         Return whether the person may see the measured saving of a recommendation. It is measured over all models.
         """
-        about = each.saving.measured_by
+        about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
     def check_filter(self, filter: Mapping[str, Sequence[str | None]]) -> None:

@@ -238,9 +238,9 @@ class BillingConnections:
     def max_tags(self) -> int:
         return self._settings.max_tags
 
-    def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:
-        rows = kept.rows + drop.rows
-        size = kept.bytes + len(drop.body)
+    def _fits(self, size_before: MonthSize, drop: BillingDrop) -> bool:
+        rows = size_before.rows + drop.rows
+        size = size_before.bytes + len(drop.body)
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes
 
     @asynccontextmanager

@@ -103,7 +103,7 @@ class Intake:
         )
 
     async def _keep(
-        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, before: Sequence[str]
+        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
     ) -> Receipt:
         """Process the records of one part in the required order and append them."""
         arrived_at = self._arrival(outcome)
@@ -118,7 +118,7 @@ class Intake:
             await self._look_up_reporters(outcome, repeaters, bearer)
         unkept = self._shadows.take_unkept(bearer.name)
         try:
-            return await self._submit(outcome, bearer, pending, before, unkept, repeaters)
+            return await self._submit(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
         except BaseException as error:
             self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):
@@ -213,7 +213,7 @@ class Intake:
         outcome: Outcome,
         bearer: Bearer,
         change: PendingChange | None,
-        before: Sequence[str],
+        earlier_receipts: Sequence[str],
         unkept: Unkept,
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
@@ -239,7 +239,7 @@ class Intake:
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,
-            before=before,
+            before=earlier_receipts,
             price=self.prices.price,
         )
         if self._counters is not None and (repeaters or submission.points):
@@ -254,11 +254,11 @@ class Intake:
         return NO_LABELS if self._devices is None else self._devices.labels(device)
 
 
-def _give_own_identity(outcome: Outcome, place: int) -> None:
+def _give_own_identity(outcome: Outcome, position: int) -> None:
     """
     Give a duplicate kept for reference its own id, so that the counted report is not mistaken for its repeat.
     """
-    identity = outcome.identities[place]
+    identity = outcome.identities[position]
     if identity.certain:
-        outcome.identities[place] = of_shadow(identity)
-        outcome.records[place].id = outcome.identities[place].id
+        outcome.identities[position] = of_shadow(identity)
+        outcome.records[position].id = outcome.identities[position].id

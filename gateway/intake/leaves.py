@@ -44,9 +44,9 @@ class Unit(NamedTuple):
     is_tokens: bool = False
 
 
-def _tokens(words: str, direction: str, **more: str) -> Unit:
+def _tokens(name: str, direction: str, **more: str) -> Unit:
     dimensions = {"family": "tokens", "direction": direction, **more}
-    return Unit(words, frozenset(dimensions.items()), 10**6, "million", direction, True)
+    return Unit(name, frozenset(dimensions.items()), 10**6, "million", direction, True)
 
 
 def _inputs() -> Iterator[tuple[str, Unit]]:
@@ -200,14 +200,16 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
+def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
     """List the charged quantities in the order of UNITS, or return why the price is unknown."""
-    quantities = _with_wholes(told)
-    problem = _missing(rate, quantities, told)
+    quantities = _with_wholes(reported)
+    problem = _missing(rate, quantities, reported)
     if problem is not None:
         return problem
     units = (
-        {*rate.prices} if _is_charged_beside(rate, told) else {"input_tokens", "output_tokens", *rate.prices}
+        {*rate.prices}
+        if _is_charged_beside(rate, reported)
+        else {"input_tokens", "output_tokens", *rate.prices}
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
         if _may_overlap(rate, quantities, first_unit, second_unit):
@@ -263,30 +265,30 @@ def words_of(problem: Unpriced) -> str:
     return f"unknown ({problem.cause}): {reasons[problem.cause]}"
 
 
-def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | None:
+def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Unpriced | None:
     """Return the missing count or price, or None if the call can be priced."""
     for side in ("input_tokens", "output_tokens"):
-        if found.get(side) is None and rate.prices.get(side) is not None:
+        if quantities.get(side) is None and rate.prices.get(side) is not None:
             return Unpriced(COUNT_UNKNOWN, side)
     for direction in rate.apart:
         side = f"{direction}_tokens"
-        if found.get(side) and not _tells_parts(direction, told):
+        if quantities.get(side) and not _tells_parts(direction, reported):
             return Unpriced(PARTS_UNKNOWN, side)
     if rate.charges_writes:
         for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
-            if found.get(name) and rate.prices.get(name) is None:
+            if quantities.get(name) and rate.prices.get(name) is None:
                 return Unpriced(NO_PRICE, name)
-    has_tokens = bool(found.get("input_tokens") or found.get("output_tokens"))
-    for name, quantity in told.items():
+    has_tokens = bool(quantities.get("input_tokens") or quantities.get("output_tokens"))
+    for name, quantity in reported.items():
         unit = UNITS[name]
-        if unit.is_tokens or not quantity or _is_priced(rate, name) or _is_in_parts(told, name, quantity):
+        if unit.is_tokens or not quantity or _is_priced(rate, name) or _is_in_parts(reported, name, quantity):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
             return Unpriced(NO_PRICE, name)
     return None
 
 
-def _is_charged_beside(rate: PartRate, told: Quantities) -> bool:
+def _is_charged_beside(rate: PartRate, reported: Quantities) -> bool:
     """
     Return whether the model charges for units other than tokens. The tokens then measure the same input
     or output again.
@@ -294,16 +296,16 @@ def _is_charged_beside(rate: PartRate, told: Quantities) -> bool:
     if rate.is_by_tokens:
         return False
     return any(
-        told.get(name) and not UNITS[name].is_tokens and name not in FEES
+        reported.get(name) and not UNITS[name].is_tokens and name not in FEES
         for name, price in rate.prices.items()
         if price is not None
     )
 
 
-def _tells_parts(direction: str, told: Quantities) -> bool:
+def _tells_parts(direction: str, reported: Quantities) -> bool:
     return any(
         name in METERS and (UNITS[name].direction == direction or METERS[name].unit == "seconds")
-        for name in told
+        for name in reported
     )
 
 
@@ -312,27 +314,29 @@ def _is_priced(rate: PartRate, name: str) -> bool:
     return any(UNITS[other].dimensions <= dimensions for other in rate.prices)
 
 
-def _is_in_parts(told: Quantities, name: str, quantity: int) -> bool:
+def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
     """
     Return whether reported parts add up to the whole, such as images of one size. Then each part needs a price.
     """
-    return quantity <= sum(told[part] or 0 for part in told if part in METERS and name in METERS[part].wholes)
+    return quantity <= sum(
+        reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes
+    )
 
 
-def _with_wholes(told: Quantities) -> Quantities:
+def _with_wholes(reported: Quantities) -> Quantities:
     """Add the totals of non-token units whose parts are reported without their total."""
-    quantities = dict(told)
-    for name in told:
+    quantities = dict(reported)
+    for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():
-            if whole in METERS and not METERS[whole].is_part and whole not in told:
-                quantities[whole] = (quantities.get(whole) or 0) + (told[name] or 0)
+            if whole in METERS and not METERS[whole].is_part and whole not in reported:
+                quantities[whole] = (quantities.get(whole) or 0) + (reported[name] or 0)
     return quantities
 
 
-def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> bool:
+def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second_unit: str) -> bool:
     """Return whether some tokens may belong to both units, while no price and count says how many do."""
-    first = UNITS[one]
-    second = UNITS[other]
+    first = UNITS[first_unit]
+    second = UNITS[second_unit]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:
         return False
     if second.dimensions <= first.dimensions:
@@ -340,14 +344,14 @@ def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> boo
     keys = dict(first.dimensions)
     if any(keys.get(key, value) != value for key, value in second.dimensions):
         return False
-    both = _joined(one, other)
-    if both is None or found.get(both) is None:
+    both = _joined(first_unit, second_unit)
+    if both is None or quantities.get(both) is None:
         return True
-    return bool(found[both]) and both not in rate.prices
+    return bool(quantities[both]) and both not in rate.prices
 
 
-def _joined(one: str, other: str) -> str | None:
-    return _BY_DIMENSIONS.get(UNITS[one].dimensions | UNITS[other].dimensions)
+def _joined(first_unit: str, second_unit: str) -> str | None:
+    return _BY_DIMENSIONS.get(UNITS[first_unit].dimensions | UNITS[second_unit].dimensions)
 
 
 def _each(amount: Decimal, per: int) -> Decimal:

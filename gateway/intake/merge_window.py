@@ -167,13 +167,13 @@ class Turns:
         finally:
             self._end(turn, keys, [turn_before for turn_before in earlier_turns if not turn_before.done()])
 
-    def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
+    def _end(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
         """
         End a turn. A turn that is cancelled while it waits ends after the turns before it, because later
         turns wait for it.
         """
-        if before:
-            first, *other_turns = before
+        if earlier_turns:
+            first, *other_turns = earlier_turns
             first.add_done_callback(lambda _: self._end(turn, keys, other_turns))
             return
         for key in keys:
@@ -361,11 +361,11 @@ class SharedMergeWindow:
             released += await self._drop(damaged)
         return released
 
-    async def _put_on_record(self, released: Released, found: _Found) -> bool:
+    async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
         sender = released.sender
         bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
         traces = read_next(released.reports[key].stored(key) for key in released.reports)
-        released.pending.expects = as_read((*released.reports, *traces), found)
+        released.pending.expects = as_read((*released.reports, *traces), stored_reports)
         try:
             await self._intake.take(released.outcome, bearer, released.pending)
         except Stale:
@@ -396,6 +396,6 @@ def _size(report: PartialReport) -> int:
     return len(report.body)
 
 
-def _load(merger: Merger, found: _Found) -> int:
+def _load(merger: Merger, stored_reports: _Found) -> int:
     """Load reports, oldest first. Return the number of unreadable reports."""
-    return merger.load(sorted(found.values(), key=lambda report: report.at))
+    return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))

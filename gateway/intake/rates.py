@@ -154,7 +154,7 @@ def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int,
 
 
 def overridden(
-    own: PriceOverride, row: Price | None
+    override: PriceOverride, row: Price | None
 ) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
     """
     Return the operator's prices, which ignore price tiers. Prices that the operator leaves out come from
@@ -162,17 +162,17 @@ def overridden(
     """
     base = row or Price()
     amounts = Amounts(
-        input=base.input if own.input is None else own.input,
-        output=base.output if own.output is None else own.output,
-        cache_read=base.cache_read if own.cache_read is None else own.cache_read,
-        cache_write=base.cache_write if own.cache_write is None else own.cache_write,
-        cache_write_1h=base.cache_write_1h if own.cache_write_1h is None else own.cache_write_1h,
-        reasoning=base.reasoning if own.output is None else None,
+        input=base.input if override.input is None else override.input,
+        output=base.output if override.output is None else override.output,
+        cache_read=base.cache_read if override.cache_read is None else override.cache_read,
+        cache_write=base.cache_write if override.cache_write is None else override.cache_write,
+        cache_write_1h=base.cache_write_1h if override.cache_write_1h is None else override.cache_write_1h,
+        reasoning=base.reasoning if override.output is None else None,
         per_request=base.per_request,
-        meters={**base.meters, **own.meters},
+        meters={**base.meters, **override.meters},
     )
-    parts = rate_of(amounts, apart=(), charges_writes="claude" in own.model)
-    return token_rate(amounts, own.model), (), ((-1, parts),)
+    parts = rate_of(amounts, apart=(), charges_writes="claude" in override.model)
+    return token_rate(amounts, override.model), (), ((-1, parts),)
 
 
 def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:

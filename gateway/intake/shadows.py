@@ -174,14 +174,18 @@ _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", 
 
 @lru_cache(KINDS_OF_CALLS)
 def _facts(
-    source: str, service: str | None, asked: str | None, answered: str | None, counts_for_any: bool
+    source: str,
+    service: str | None,
+    request_model: str | None,
+    response_model: str | None,
+    counts_for_any: bool,
 ) -> tuple[Fact, ...]:
     """Return the kinds that a call belongs to; a counter that repeats the call looks for one of them."""
     facts = {Fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[Fact(_OF_SOURCE, _COUNTERS[source], service)] = None
     if service is not None:
-        for model in (asked, answered):
+        for model in (request_model, response_model):
             if model is not None:
                 facts[Fact(_OF_MODEL, _plain(model), service)] = None
         if counts_for_any:
@@ -459,16 +463,16 @@ class Shadows:
         name: Caller | tuple[Caller, Fact],
         caller: Caller,
         facts: tuple[Fact, ...],
-        told: ToldCalls | None,
+        entry: ToldCalls | None,
         when: float,
         key: str,
     ) -> None:
-        """Update an entry, unless it was updated a moment ago. `told` is its present value."""
+        """Update an entry, unless it was updated a moment ago. `entry` is its present value."""
         kept_at = -KEEP_EVERY_S
-        if told is not None and told.facts == facts:
-            if when - told.at < NOTED_S:
+        if entry is not None and entry.facts == facts:
+            if when - entry.at < NOTED_S:
                 return
-            kept_at = told.kept_at
+            kept_at = entry.kept_at
         if when - kept_at >= KEEP_EVERY_S and self._heard is not None:
             kept_at = when
             self._keep(caller, facts, key)
@@ -481,12 +485,12 @@ class Shadows:
         queued = unkept.get(caller)
         unkept[caller] = facts if queued is None else queued + facts
 
-    def _put(self, name: Caller | tuple[Caller, Fact], told: ToldCalls, key: str) -> None:
-        removed = self._senders.put(name, told, key)
+    def _put(self, name: Caller | tuple[Caller, Fact], entry: ToldCalls, key: str) -> None:
+        removed = self._senders.put(name, entry, key)
         if removed is not None:
             self.pushed_out += 1
             # so that the caller's next call is not taken for one that is already remembered
-            if told.at - removed.at <= NOTED_S:
+            if entry.at - removed.at <= NOTED_S:
                 self._forget_noted()
 
     def _forget_noted(self) -> None:

@@ -252,9 +252,9 @@ class TakeBacks:
                     if not heard.isdisjoint(reporters_of(record)) and record in members:
                         yield correction(record, entry.committed_at)
 
-    def _add(self, key: bytes, kept: _Kept) -> None:
-        counted = kept.counted
-        self._kept[key] = kept
+    def _add(self, key: bytes, entry: _Kept) -> None:
+        counted = entry.counted
+        self._kept[key] = entry
         self._of_key.setdefault(counted.key, {})[key] = None
         self._held.add(counted.key, counted.count)
         self._items += counted.count

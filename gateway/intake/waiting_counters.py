@@ -120,30 +120,30 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
         return fullest_first(self._queue_items, self._queues.__getitem__, lambda key: self[key].items)
 
-    def add(self, key: bytes, one: WaitingGroup) -> None:
-        self[key] = one
-        queue = self._queue_of.setdefault(one.reporters, one.key) if one.has_points else one.key
-        self._queues.setdefault(queue, {})[key] = one
-        self._queue_items.add(queue, one.items)
-        self._queue_bytes.add(queue, len(one.body))
-        self._reporters[one.reporters] += 1
-        self.items_held += one.items
-        self.bytes_held += len(one.body)
+    def add(self, key: bytes, group: WaitingGroup) -> None:
+        self[key] = group
+        queue = self._queue_of.setdefault(group.reporters, group.key) if group.has_points else group.key
+        self._queues.setdefault(queue, {})[key] = group
+        self._queue_items.add(queue, group.items)
+        self._queue_bytes.add(queue, len(group.body))
+        self._reporters[group.reporters] += 1
+        self.items_held += group.items
+        self.bytes_held += len(group.body)
 
-    def remove(self, key: bytes, one: WaitingGroup) -> None:
+    def remove(self, key: bytes, group: WaitingGroup) -> None:
         del self[key]
-        queue = self._queue_of[one.reporters] if one.has_points else one.key
+        queue = self._queue_of[group.reporters] if group.has_points else group.key
         del self._queues[queue][key]
-        self._queue_items.add(queue, -one.items)
-        self._queue_bytes.add(queue, -len(one.body))
+        self._queue_items.add(queue, -group.items)
+        self._queue_bytes.add(queue, -len(group.body))
         if not self._queues[queue]:
             del self._queues[queue]
-        self._reporters[one.reporters] -= 1
-        if not self._reporters[one.reporters]:
-            del self._reporters[one.reporters]
-            self._queue_of.pop(one.reporters, None)
-        self.items_held -= one.items
-        self.bytes_held -= len(one.body)
+        self._reporters[group.reporters] -= 1
+        if not self._reporters[group.reporters]:
+            del self._reporters[group.reporters]
+            self._queue_of.pop(group.reporters, None)
+        self.items_held -= group.items
+        self.bytes_held -= len(group.body)
 
 
 LOOK_S = 5.0
@@ -225,10 +225,10 @@ class WaitingCounters:
         await self._look_up_reporters()
 
     async def _take_up(
-        self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
+        self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(kept):  # keys sort by arrival
+        for report in sorted(stored):  # keys sort by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -414,11 +414,11 @@ class WaitingCounters:
                 items += group.items
         return due_groups
 
-    async def _put_on_record(self, due: dict[bytes, WaitingGroup]) -> None:
+    async def _put_on_record(self, due_groups: dict[bytes, WaitingGroup]) -> None:
         everything = CounterGroup()
         of_key: dict[str, CounterGroup] = {}
         read = 0
-        for waiting in due.values():
+        for waiting in due_groups.values():
             if read >= TURN:
                 read = 0
                 await pause()
@@ -439,13 +439,13 @@ class WaitingCounters:
                 points=everything.points,
                 pending=-everything.count,
                 keep=reports,
-                forget=[*due, *old],
-                expects=[Expectation(key, waiting.version) for key, waiting in due.items()]
+                forget=[*due_groups, *old],
+                expects=[Expectation(key, waiting.version) for key, waiting in due_groups.items()]
                 if self._shared
                 else (),
             )
         )
-        for key, waiting in due.items():
+        for key, waiting in due_groups.items():
             self._waiting.remove(key, waiting)
         self._take_backs.drop(old)
         for report in reports:

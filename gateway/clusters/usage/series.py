@@ -184,8 +184,8 @@ def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
         return
 
 
-def _milliseconds(told: object) -> int:
-    text = str(told)
+def _milliseconds(timestamp: object) -> int:
+    text = str(timestamp)
     if text.isdecimal():
         return int(text)
     at = datetime.fromisoformat(text)
@@ -258,43 +258,43 @@ def _size(block: bytes) -> tuple[int, int]:
     raise Invalid("the snappy block states no size")
 
 
-def _element(block: bytes, place: int, found: bytearray) -> int:
+def _element(block: bytes, position: int, content: bytearray) -> int:
     """Append the content of one element. Return where the next element begins."""
-    tag = block[place]
-    place += 1
+    tag = block[position]
+    position += 1
     kind, upper = tag & 3, tag >> 2
     if kind == 0:
-        return _literal(block, place, upper, found)
+        return _literal(block, position, upper, content)
     if kind == 1:
         length = (upper & 7) + 4
-        offset = (tag >> 5) << 8 | block[place]
-        return _copy(found, offset, length, place + 1)
+        offset = (tag >> 5) << 8 | block[position]
+        return _copy(content, offset, length, position + 1)
     width = 2 if kind == 2 else 4
-    if place + width > len(block):
+    if position + width > len(block):
         raise IndexError
-    offset = int.from_bytes(block[place : place + width], "little")
-    return _copy(found, offset, upper + 1, place + width)
+    offset = int.from_bytes(block[position : position + width], "little")
+    return _copy(content, offset, upper + 1, position + width)
 
 
-def _literal(block: bytes, place: int, upper: int, found: bytearray) -> int:
+def _literal(block: bytes, position: int, upper: int, content: bytearray) -> int:
     if upper >= _LONG:
         width = upper - _LONG + 1
-        upper = int.from_bytes(block[place : place + width], "little")
-        place += width
-    end = place + upper + 1
+        upper = int.from_bytes(block[position : position + width], "little")
+        position += width
+    end = position + upper + 1
     if end > len(block):
         raise IndexError
-    found += block[place:end]
+    content += block[position:end]
     return end
 
 
-def _copy(found: bytearray, offset: int, length: int, end: int) -> int:
+def _copy(content: bytearray, offset: int, length: int, end: int) -> int:
     """Append a copy of the bytes `offset` bytes back. A copy may include bytes that it has just added."""
-    begin = len(found) - offset
+    begin = len(content) - offset
     if not offset or begin < 0:
         raise Invalid("a copy in the snappy block refers to bytes before its start")
-    piece = bytes(found[begin : begin + length])
+    piece = bytes(content[begin : begin + length])
     while len(piece) < length:
         piece += piece[: length - len(piece)]
-    found += piece
+    content += piece
     return end

@@ -148,12 +148,12 @@ def opened(body: bytes) -> OpenUsage:
     )
 
 
-def _joined(whole: Mapping[str, object]) -> msgspec.Raw:
-    return msgspec.Raw(b"[" + b",".join(map(msgspec.json.encode, _divided(whole))) + b"]")
+def _joined(mapping: Mapping[str, object]) -> msgspec.Raw:
+    return msgspec.Raw(b"[" + b",".join(map(msgspec.json.encode, _divided(mapping))) + b"]")
 
 
-def _divided(whole: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
-    items = iter(whole.items())
+def _divided(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
+    items = iter(mapping.items())
     while part := dict(islice(items, PART)):
         yield part
 
@@ -165,19 +165,19 @@ def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) ->
     return merged
 
 
-def together(one: DayUsage, other: DayUsage) -> DayUsage:
+def together(first: DayUsage, second: DayUsage) -> DayUsage:
     """Return the sum of two days."""
-    total = DayUsage(nodes=one.nodes | other.nodes)
-    for day in (one, other):
+    total = DayUsage(nodes=first.nodes | second.nodes)
+    for day in (first, second):
         _add_all(total.used, day.used)
         _add_all(total.had, day.had)
     return total
 
 
-def _add_all(found: dict[str, Amounts], more: Mapping[str, Amounts]) -> None:
-    for key, amounts in more.items():
-        amounts_before = found.setdefault(key, [0, 0, 0])
-        found[key] = [
+def _add_all(totals: dict[str, Amounts], added: Mapping[str, Amounts]) -> None:
+    for key, amounts in added.items():
+        amounts_before = totals.setdefault(key, [0, 0, 0])
+        totals[key] = [
             sum(pair)
             for pair in zip(
                 amounts_before,
@@ -187,9 +187,9 @@ def _add_all(found: dict[str, Amounts], more: Mapping[str, Amounts]) -> None:
         ]
 
 
-def key_of(words: Sequence[object]) -> str:
+def key_of(values: Sequence[object]) -> str:
     """Encode values as one text; equal values give equal texts."""
-    return _encoder.encode(words).decode()
+    return _encoder.encode(values).decode()
 
 
 @dataclass(
@@ -228,14 +228,14 @@ class UsageMeter:
             _REQUESTS: self._take_request,
         }
 
-    def take(self, found: Iterable[MetricSeries]) -> None:
+    def take(self, received: Iterable[MetricSeries]) -> None:
         """
         Add the series of one body. Facts about pods come first, because samples refer to pods.
 
         Samples wait as plain tuples, which cost the garbage collector nothing. A large cluster has many of them.
         """
         samples = []
-        for series in found:
+        for series in received:
             self.taken += 1
             name = series.labels.get(NAME, "")
             if name in self._takes:
@@ -448,12 +448,12 @@ def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         assigned, at = cumulative, until
 
 
-def _name_kept(place: UsagePlace, known: DayUsage) -> str:
+def _name_kept(place: UsagePlace, day_usage: DayUsage) -> str:
     """
     Return the key of a place. Above MAX_PLACES per day, return the key for all other places of the node.
     """
     key = place.key
-    if key in known.used or len(known.used) < MAX_PLACES:
+    if key in day_usage.used or len(day_usage.used) < MAX_PLACES:
         return key
     return UsagePlace(
         place.node,

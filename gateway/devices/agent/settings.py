@@ -125,16 +125,16 @@ def _values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
 
 
 def _without_ours(
-    assistant: Assistant, before: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
+    assistant: Assistant, present: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
     Restore each telemetry key that still has our value, and remove empty tables that we created.
 
     If the backup was deleted, the keys are removed without a replacement.
     """
-    if before is None:
+    if present is None:
         return None
-    editor, text, old = assistant.editor, _text(before), _text(original)
+    editor, text, old = assistant.editor, _text(present), _text(original)
     for key, written in values:
         old_value = editor.get(old, key)
         if editor.get(text, key) != written:
@@ -185,14 +185,14 @@ def _record_path(directory: Path, assistant: Assistant, path: Path) -> Path:
     return directory / FOLDER / f"{assistant.name}-{_digest(str(path).encode())[:12]}.json"
 
 
-def _record(place: Path) -> _Record | None:
+def _record(record_path: Path) -> _Record | None:
     try:
-        return msgspec.json.decode(place.read_bytes(), type=_Record)
+        return msgspec.json.decode(record_path.read_bytes(), type=_Record)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
         raise NotEditable(
-            f"{place} is damaged: restore the file by hand from its backup next to it"
+            f"{record_path} is damaged: restore the file by hand from its backup next to it"
         ) from error
 
 

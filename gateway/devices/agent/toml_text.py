@@ -89,12 +89,12 @@ def rendered(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _check_toml(text: str, wanted: Any) -> str:
+def _check_toml(text: str, expected: Any) -> str:
     try:
         parsed: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError:
         parsed = MISSING
-    if parsed != wanted:
+    if parsed != expected:
         raise NotEditable("this editor cannot change it safely as it is written; change it by hand")
     return text
 

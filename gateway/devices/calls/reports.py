@@ -128,9 +128,9 @@ async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
     return {"ok": True}
 
 
-def _id(named: Named, bearer: Bearer) -> str:
+def _id(body: Named, bearer: Bearer) -> str:
     """Return the device id from the body, else from the header or the key."""
-    id = named.device_id if named.device_id is not None else bearer.named or bearer.device
+    id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
         raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
     return id

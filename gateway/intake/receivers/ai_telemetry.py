@@ -82,9 +82,9 @@ def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
     return answers.with_retry_after(response, error)
 
 
-def _with_own(taken: Schema) -> Mapping[int, Content]:
+def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
     """Return the answers to an accepted payload by status: Tollhouse's own and those of the formats."""
-    by_status: dict[int, list[Schema]] = {200: [taken]}
+    by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():
             by_status.setdefault(status, []).extend([] if schema is None else [schema])

@@ -241,24 +241,24 @@ class _TotalRows:
         return await rows.page(listed, replace(wanted, filters=filters))
 
 
-def _bound(name: str, given: Sequence[str]) -> int | None:
+def _bound(name: str, texts: Sequence[str]) -> int | None:
     """Return a time filter in nanoseconds since 1970. Raises Refusal 400 for several or invalid times."""
-    if not given:
+    if not texts:
         return None
     message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
-    if len(given) > 1:
+    if len(texts) > 1:
         raise Refusal(400, "invalid_parameter", message)
     try:
-        moment = datetime.fromisoformat(given[0])
+        moment = datetime.fromisoformat(texts[0])
         at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise Refusal(400, "invalid_parameter", message) from error
     return max(-_FARTHEST, min(_FARTHEST, round(at) * NS))
 
 
-def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
+def _dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise Refusal(400, "invalid_parameter", "dimension must be written NAME=VALUE")

@@ -108,7 +108,7 @@ _rows = msgspec.msgpack.Decoder(_Rows)
 _rest = msgspec.msgpack.Decoder(_Rest)
 
 
-def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind, bytes]]:
+def messages_of(normalised: Normalised, held_bytes: int) -> Iterator[tuple[MessageKind, bytes]]:
     """Yield the messages of a result; DONE is last. Packed parts are freed as they are sent."""
     outcome = normalised.outcome
     outcome.packed.reverse()
@@ -120,7 +120,7 @@ def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind
         yield MessageKind.ROWS, _encoder.encode(rows)
         rows = following
     rest = _Rest(
-        held=held,
+        held=held_bytes,
         rows=rows,
         topic=outcome.topic,
         received=outcome.received,

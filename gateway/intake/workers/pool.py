@@ -382,12 +382,12 @@ class WorkerPool:
             self._do_again(pending_jobs)
         await process.close()
 
-    def _do_again(self, left: Sequence[PendingJob]) -> None:
+    def _do_again(self, pending_jobs: Sequence[PendingJob]) -> None:
         """
         Repeat the jobs of a dead worker. The worker was running the first job, so the server never does
         that job itself.
         """
-        for position, job in enumerate(left):
+        for position, job in enumerate(pending_jobs):
             if job.done.done():
                 continue
             if position > 0:
