@@ -356,15 +356,15 @@ class ExchangeRates:
 
 def days_of(table: RateTable, days: Iterable[int]) -> Days:
     """Return the rates of these days (epoch seconds) in the form of a document."""
-    found: Days = {}
+    rates_by_day: Days = {}
     for day in days:
         known = {currency: table.value(currency, day) for currency in sorted(table.currencies())}
-        found[_text(day)] = {
+        rates_by_day[_text(day)] = {
             currency: [str(value.usd), value.source, _text(value.quoted)]
             for currency, value in known.items()
             if value is not None
         }
-    return found
+    return rates_by_day
 
 
 def digest_of(days: Days) -> str:

@@ -83,22 +83,22 @@ def difference(
     the highest first, at most `most` per dimension. `check` is called between dimensions and may raise to
     stop the work.
     """
-    was = {each.dimension.id: each for each in decisions(before, people)}
-    now = {each.dimension.id: each for each in decisions(after, people)}
+    old_decisions = {each.dimension.id: each for each in decisions(before, people)}
+    new_decisions = {each.dimension.id: each for each in decisions(after, people)}
     total = ElementSpend()
     for row in rows:
         total.add(row)
     differences = []
-    for id in (*now, *(id for id in was if id not in now)):
+    for id in (*new_decisions, *(id for id in old_decisions if id not in new_decisions)):
         check()
-        old = _added_up(was.get(id), sources, rows)
-        new = _added_up(now.get(id), sources, rows)
+        old = _added_up(old_decisions.get(id), sources, rows)
+        new = _added_up(new_decisions.get(id), sources, rows)
         elements = [
             ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
             for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
         ]
         elements.sort(key=lambda each: (-_largest(each), each.element))
-        dimension = (now.get(id) or was[id]).dimension
+        dimension = (new_decisions.get(id) or old_decisions[id]).dimension
         count = len(elements)
         state = _state(elements)
         if count > most:
@@ -115,10 +115,10 @@ def _added_up(
     if decision is None:
         return None
     places = [sources.index(name) for name in decision.sources]
-    found: dict[str, ElementSpend] = defaultdict(ElementSpend)
+    sums: dict[str, ElementSpend] = defaultdict(ElementSpend)
     for row in rows:
-        found[decision.element(tuple(row.group[place] or "" for place in places))].add(row)
-    return dict(found)
+        sums[decision.element(tuple(row.group[place] or "" for place in places))].add(row)
+    return dict(sums)
 
 
 def _of(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:

@@ -47,15 +47,15 @@ def element(dimension: Dimension, values: Values) -> str:
             continue
         if isinstance(rule, Group):
             return rule.name
-        found = _read(rule.source, values)
+        source_values = _read(rule.source, values)
         if not rule.form:
-            named = next((value for value in found if value), "")
-        elif all(found):
-            named = joined_by(rule.form, found)
+            text = next((value for value in source_values if value), "")
+        elif all(source_values):
+            text = joined_by(rule.form, source_values)
         else:
-            named = ""
-        if named:
-            return named[:MAX_VALUE]
+            text = ""
+        if text:
+            return text[:MAX_VALUE]
     return dimension.default
 
 
@@ -135,14 +135,14 @@ class Decision:
         Return the element of these values, cached per combination. Thread-safe; two threads may compute
         the same element.
         """
-        found = self._elements.get(values)
-        if found is None:
-            known = dict(zip(self.sources, values, strict=True))
+        cached = self._elements.get(values)
+        if cached is None:
+            known_values = dict(zip(self.sources, values, strict=True))
             for each in self._needed:
-                known[each.id] = element(each, known)
-            found = known[self.dimension.id]
-            self._memory.keep(self._elements, values, found)
-        return found
+                known_values[each.id] = element(each, known_values)
+            cached = known_values[self.dimension.id]
+            self._memory.keep(self._elements, values, cached)
+        return cached
 
 
 def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:

@@ -78,15 +78,15 @@ class Publishing:
         """
         async with self._turn:
             versions = self._table.in_force()
-            found = {namespace: (each.number, each.created) for namespace, each in versions.items()}
-            gone = self._taken.keys() - found.keys()
-            changed = [namespace for namespace in found if found[namespace] != self._taken.get(namespace)]
-            for namespace in gone:
+            current = {namespace: (each.number, each.created) for namespace, each in versions.items()}
+            deleted = self._taken.keys() - current.keys()
+            changed = [namespace for namespace in current if current[namespace] != self._taken.get(namespace)]
+            for namespace in deleted:
                 self._leave(namespace)
             for namespace in changed:
                 await self._take(versions[namespace])
-                self._taken[namespace] = found[namespace]
-            if changed or gone:
+                self._taken[namespace] = current[namespace]
+            if changed or deleted:
                 self._put()
 
     async def follow(self) -> None:

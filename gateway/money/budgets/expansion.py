@@ -52,17 +52,17 @@ async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozense
     """Return the requested sections by name. Each is null while the budget has a problem."""
     if figures.view is None or not figures.periods:
         return dict.fromkeys(sorted(wanted))
-    asked = BudgetView(budget=figures.budget, view=figures.view)
-    found: dict[str, object] = {}
+    budget_view = BudgetView(budget=figures.budget, view=figures.view)
+    sections: dict[str, object] = {}
     if CURRENT in wanted:
-        found[CURRENT] = current(figures)
+        sections[CURRENT] = current(figures)
     if HISTORY in wanted:
-        found[HISTORY] = await history(books, asked)
+        sections[HISTORY] = await history(books, budget_view)
     if BURNUP in wanted:
-        found[BURNUP] = await burnup(books, asked, figures.periods[0])
+        sections[BURNUP] = await burnup(books, budget_view, figures.periods[0])
     if FORECAST in wanted:
-        found[FORECAST] = await forecast_of(books, asked, figures.periods[0])
-    return found
+        sections[FORECAST] = await forecast_of(books, budget_view, figures.periods[0])
+    return sections
 
 
 def current(figures: BudgetFigures) -> dict[str, object]:
@@ -101,78 +101,80 @@ def percent_of(actual: int, limit: int | None) -> int | None:
     return actual * 100 // limit if limit else None
 
 
-async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str, object]]:
+async def history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
     """
     Return the running period and those before it, by granularity and first day.
 
     `actual` is null for a period that needs hours, because its zone is not UTC, if only days are still stored.
     """
-    budget = asked.budget
+    budget = budget_view.budget
     running = period_at(books.now, budget.granularity, budget.zone)
     if budget.granularity != MONTHLY:
         periods = [
             running,
             *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1),
         ]
-        return {budget.granularity: _describe(budget, periods, await _spent(books, asked, periods))}
+        return {budget.granularity: _describe(budget, periods, await _spent(books, budget_view, periods))}
     quarter = period_at(books.now, QUARTERLY, budget.zone)
     quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
     months = [running]
     while months[-1].start > quarters[-1].start:
         months += periods_before(months[-1], MONTHLY, budget.zone, 1)
-    spent = await _spent(books, asked, months)
+    spent = await _spent(books, budget_view, months)
     monthly = _describe(budget, months, spent)
     return {MONTHLY: monthly, QUARTERLY: _quarterly(budget, quarters, months, spent)}
 
 
 async def burnup(
-    books: BudgetLedger, asked: BudgetView, running: PeriodFigures
+    books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
     Return the accumulated spend and an even share of the amount, for each day of the running period up to today.
     """
-    budget = asked.budget
+    budget = budget_view.budget
     days = days_of(running.period, budget.zone)
     limit = None if budget.per else limit_of(budget, running)
     period = running.period
-    sums = await books.sums(budget, asked.view, period.start, period.end, DAILY, by_owner=False)
-    found: dict[str, dict[str, object]] = {}
+    sums = await books.sums(budget, budget_view.view, period.start, period.end, DAILY, by_owner=False)
+    accumulated: dict[str, dict[str, object]] = {}
     spent = 0
-    for place, day in enumerate(days, start=1):
+    for number, day in enumerate(days, start=1):
         if day.start.timestamp() > books.now:
             break
-        here = sums.get((day.start, ""))
-        spent += here.actual if here else 0
-        planned = None if limit is None else rounded(budget.measure, limit * place // len(days))
-        found[day.first_day] = {"actual": money.text(spent), "planned": planned}
-    return {DAILY: found}
+        day_spent = sums.get((day.start, ""))
+        spent += day_spent.actual if day_spent else 0
+        planned = None if limit is None else rounded(budget.measure, limit * number // len(days))
+        accumulated[day.first_day] = {"actual": money.text(spent), "planned": planned}
+    return {DAILY: accumulated}
 
 
-async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFigures) -> dict[str, object]:
+async def forecast_of(
+    books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
+) -> dict[str, object]:
     """
     Forecast the spend of all owners together. The bounds are as wide as the errors of earlier forecasts.
     """
-    budget = asked.budget
+    budget = budget_view.budget
     period = running.period
-    before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
+    earlier_periods = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
     at = await books.known_until(budget)
-    back = int((books.now - before[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
-    days = (await books.days(budget, asked.view, back, by_owner=False)).get("", {})
-    known = History(days=days, hours=await books.hours(budget, asked.view))
+    back = int((books.now - earlier_periods[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
+    days = (await books.days(budget, budget_view.view, back, by_owner=False)).get("", {})
+    known = History(days=days, hours=await books.hours(budget, budget_view.view))
     total = running.total
-    made = books.forecast(period, known, total, at)
-    if isinstance(made, TooEarly):
-        return {"total": None, "low": None, "high": None, "reason": made.reason, "past_errors": {}}
+    forecast = books.forecast(period, known, total, at)
+    if isinstance(forecast, TooEarly):
+        return {"total": None, "low": None, "high": None, "reason": forecast.reason, "past_errors": {}}
     errors = {
         each.first_day: error[0]
-        for each in before
+        for each in earlier_periods
         if (error := past_errors(known, [(each.start, each.end)], elapsed=period.elapsed(at)))
     }
-    wide = widened(made, list(errors.values()), actual=total.actual)
+    widened_forecast = widened(forecast, list(errors.values()), actual=total.actual)
     return {
-        "total": rounded(budget.measure, wide.total),
-        "low": rounded(budget.measure, wide.low),
-        "high": rounded(budget.measure, wide.high),
+        "total": rounded(budget.measure, widened_forecast.total),
+        "low": rounded(budget.measure, widened_forecast.low),
+        "high": rounded(budget.measure, widened_forecast.high),
         "reason": None,
         "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},  # percent
     }
@@ -189,10 +191,10 @@ def rounded(measure: str, value: int) -> str:
 
 
 async def _spent(
-    books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]
+    books: BudgetLedger, budget_view: BudgetView, periods: list[BudgetPeriod]
 ) -> Mapping[str, int | None]:
     """Return the spend of each period by its first day. `periods` are consecutive, the newest first."""
-    budget = asked.budget
+    budget = budget_view.budget
     since = periods[-1].start
     until = periods[0].end
     is_utc = all(
@@ -200,7 +202,7 @@ async def _spent(
     )
     kept = since if is_utc else await books.ledger.since_hours(since)
     first = min((period.start for period in periods if period.start >= kept), default=until)
-    sums = await books.sums(budget, asked.view, first, until, budget.granularity, by_owner=False)
+    sums = await books.sums(budget, budget_view.view, first, until, budget.granularity, by_owner=False)
     return {
         period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None
         for period in periods
@@ -227,16 +229,17 @@ def _quarterly(
     spent: Mapping[str, int | None],
 ) -> dict[str, object]:
     """Sum the months of each quarter. The amount of a quarter is None if one of its months has none."""
-    found: dict[str, object] = {}
+    shown: dict[str, object] = {}
     for quarter in reversed(quarters):
-        own = [month for month in months if quarter.start <= month.start < quarter.end]
-        ahead = period_at(quarter.end.timestamp() - 1, MONTHLY, budget.zone)
+        months_so_far = [month for month in months if quarter.start <= month.start < quarter.end]
+        last_month = period_at(quarter.end.timestamp() - 1, MONTHLY, budget.zone)
         planned = [
-            _planned(budget, month) for month in (ahead, *periods_before(ahead, MONTHLY, budget.zone, 2))
+            _planned(budget, month)
+            for month in (last_month, *periods_before(last_month, MONTHLY, budget.zone, 2))
         ]
-        actual = [spent[month.first_day] for month in own]
-        found[quarter.first_day] = _pair(_sum(actual), _sum(planned))
-    return found
+        actual = [spent[month.first_day] for month in months_so_far]
+        shown[quarter.first_day] = _pair(_sum(actual), _sum(planned))
+    return shown
 
 
 def _planned(budget: SpendBudget, period: BudgetPeriod) -> int | None:

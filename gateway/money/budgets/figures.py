@@ -150,9 +150,9 @@ class BudgetLedger:
         """Sum the spend by period in the budget's zone, and by owner if `by_owner`."""
         owner = budget.per if by_owner else ""
         of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
-        asked = (*of_view, since, until, granularity)
-        if not owner and asked in self._known:
-            return self._known[asked]
+        cache_key = (*of_view, since, until, granularity)
+        if not owner and cache_key in self._known:
+            return self._known[cache_key]
         query = CostQuery(
             since=since,
             until=until,
@@ -169,10 +169,10 @@ class BudgetLedger:
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
         # In a thread, because thousands of owners would block senders for too long.
-        found = await asyncio.to_thread(_by_owner, budget.measure, rows)
+        spent_by_owner = await asyncio.to_thread(_by_owner, budget.measure, rows)
         if not owner:  # results by owner are too large to cache
-            self._known[asked] = found
-        return found
+            self._known[cache_key] = spent_by_owner
+        return spent_by_owner
 
     async def days(
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
@@ -184,10 +184,10 @@ class BudgetLedger:
         sums = await self.sums(
             in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
         )
-        found: dict[str, dict[date, int]] = {}
+        days_by_owner: dict[str, dict[date, int]] = {}
         for (start, owner), spent in sums.items():
-            found.setdefault(owner, {})[start.date()] = spent.actual
-        return found
+            days_by_owner.setdefault(owner, {})[start.date()] = spent.actual
+        return days_by_owner
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
         """
@@ -198,23 +198,23 @@ class BudgetLedger:
             return (1,) * 24
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
-        found = [0] * 24
+        hourly = [0] * 24
         sums = await self.sums(_in_utc(budget), view, since, until, "hourly", by_owner=False)
         for (start, _), spent in sums.items():
-            found[start.hour] += spent.actual
-        return tuple(found)
+            hourly[start.hour] += spent.actual
+        return tuple(hourly)
 
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # Count the whole period, because a sender's clock may have put calls into the future.
         sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
-        most = sorted(
+        by_spend = sorted(
             ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
         )
         return PeriodFigures(
             period=period,
-            spent=dict(most[: self.max_owners]),
+            spent=dict(by_spend[: self.max_owners]),
             is_whole=await self.ledger.whole_since() <= period.start.timestamp(),
-            owners_left_out=len(most[self.max_owners :]),
+            owners_left_out=len(by_spend[self.max_owners :]),
         )
 
     async def _forecasts(

@@ -27,7 +27,7 @@ from gateway.money.budgets.declared import (
 )
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
-from gateway.money.budgets.words import Standing, finding_of, notice_of
+from gateway.money.budgets.words import CrossedOwner, finding_of, notice_of
 from spool.ledger import money
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
@@ -49,17 +49,17 @@ class Judgement:
 
     def add(self, figures: BudgetFigures, kept: Kept) -> None:
         budget = figures.budget
-        standing = list[Standing]()
+        crossed = list[CrossedOwner]()
         for place, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
             after = self._period(figures, period, kept.alerts.get(key))
             if after != kept.alerts.get(key):
                 self.alerts.append(after)
             if place == 0:
-                standing = _standing(budget, period, after)
-        found = finding_of(figures, standing)
-        if found is not None:
-            self.findings.append(found)
+                crossed = _crossed_owners(budget, period, after)
+        finding = finding_of(figures, crossed)
+        if finding is not None:
+            self.findings.append(finding)
 
     def _period(
         self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None
@@ -152,15 +152,15 @@ def judge_all(
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
     for budget in kept.budgets:
-        found = figures.get(budget.id)
+        budget_figures = figures.get(budget.id)
         view = kept.views.get(budget.view_id)
-        is_current = found is not None and rules_digest(found.budget, found.view) == rules_digest(
-            budget, view
-        )
-        if found is None or not is_current:
+        is_current = budget_figures is not None and rules_digest(
+            budget_figures.budget, budget_figures.view
+        ) == rules_digest(budget, view)
+        if budget_figures is None or not is_current:
             is_complete = False
             continue
-        judgement.add(replace(found, budget=budget, view=view), kept)
+        judgement.add(replace(budget_figures, budget=budget, view=view), kept)
     findings = judgement.findings if is_complete else None
     return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 
@@ -181,16 +181,18 @@ def rules_digest(budget: SpendBudget, view: View | None) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def _standing(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[Standing]:
+def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[CrossedOwner]:
     """Return the owners above a threshold, the highest spend first."""
     limit = limit_of(budget, period)
-    found = []
+    crossed = []
     for owner, states in alerts.owners.items():
         fired = [alert for alert in states if alert.state == FIRED]
         if fired and limit is not None:
             highest = max(fired, key=_weight)
-            found.append(Standing(owner=owner, spent=period.spent.get(owner), limit=limit, alert=highest))
-    return sorted(found, key=lambda each: (-(each.spent.actual if each.spent else 0), each.owner))
+            crossed.append(
+                CrossedOwner(owner=owner, spent=period.spent.get(owner), limit=limit, alert=highest)
+            )
+    return sorted(crossed, key=lambda each: (-(each.spent.actual if each.spent else 0), each.owner))
 
 
 def _weight(alert: Alert) -> tuple[bool, int]:

@@ -26,7 +26,7 @@ _NAMED_OWNERS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CrossedOwner:
     """An owner above a threshold in the running period, with the highest fired alert."""
 
     owner: str
@@ -101,7 +101,7 @@ def notice_of(
     )
 
 
-def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding | None:
+def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Finding | None:
     """
     Build the insight of a budget that is above a threshold or cannot be evaluated. Return None for other budgets.
     """
@@ -116,15 +116,15 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
             category=CATEGORY,
             effort=LOW,
         )
-    if not standing:
+    if not crossed:
         return None
     period = figures.periods[0]
-    over = sum(max(0, (each.spent.actual if each.spent else 0) - each.limit) for each in standing)
+    over = sum(max(0, (each.spent.actual if each.spent else 0) - each.limit) for each in crossed)
     return finding(
         FINDER,
         (budget.id,),
-        title=_headline(figures, standing),
-        seen=" ".join(_lines(budget, period, standing)),
+        title=_headline(figures, crossed),
+        seen=" ".join(_lines(budget, period, crossed)),
         advice=(
             "Look at the spend of the view, and at its models and teams. To allow more, change the "
             "amount of the budget. Tollhouse never blocks a call. To block calls, set a limit at the "
@@ -133,33 +133,33 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
         category=CATEGORY,
         effort=LOW,
         impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
-        newest=max(each.alert.fired_at or each.alert.since for each in standing),
+        newest=max(each.alert.fired_at or each.alert.since for each in crossed),
         concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
 
 
-def _headline(figures: BudgetFigures, standing: Sequence[Standing]) -> str:
+def _headline(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> str:
     budget = figures.budget
     if budget.per:
-        return f"Budget {named(budget.name)}: {len(standing)} of {named(figures.per_label)} past a threshold"
-    [each] = standing
+        return f"Budget {named(budget.name)}: {len(crossed)} of {named(figures.per_label)} past a threshold"
+    [each] = crossed
     words = "is expected to pass" if each.alert.kind == FORECAST else "is past"
     return (
         f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"
     )
 
 
-def _lines(budget: SpendBudget, period: PeriodFigures, standing: Sequence[Standing]) -> list[str]:
+def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[CrossedOwner]) -> list[str]:
     lines = [f"since {period.period.first_day}:"]
-    for each in standing[:_NAMED_OWNERS]:
+    for each in crossed[:_NAMED_OWNERS]:
         spent = amount(budget.measure, each.spent.actual if each.spent else 0)
         whose = f"{named(each.owner)} " if budget.per else ""
         lines.append(f"{whose}{spent} of {amount(budget.measure, each.limit)};")
         expected = period.forecasts.get(each.owner)
         if isinstance(expected, Forecast):
             lines.append(f"expected {amount(budget.measure, expected.total)};")
-    if len(standing) > _NAMED_OWNERS:
-        lines.append(f"and {len(standing) - _NAMED_OWNERS} more;")
+    if len(crossed) > _NAMED_OWNERS:
+        lines.append(f"and {len(crossed) - _NAMED_OWNERS} more;")
     return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing(budget, period.total)]
 
 

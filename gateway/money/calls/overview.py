@@ -77,7 +77,7 @@ async def described(request: OperatorRequest[MoneyServices, None], *, counts_row
 )
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Return all figures of the first page. The totals first include all records that are closed by now.
+    Return all figures of the first page. The totals are first updated with all closed records.
 
     All totals are read in one transaction, and the notes of the chart after it. The chart, the lists and the
     notes cover the requested days, by default the last 30. `operation` is null for people with limited data

@@ -280,9 +280,9 @@ def _faults_as_422(
         try:
             return await handler(request)
         except InvalidDefinition as error:
-            told = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
+            error_body = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
             return json_response(
-                {"error": told, "errors": [each._asdict() for each in error.faults]}, status=422
+                {"error": error_body, "errors": [each._asdict() for each in error.faults]}, status=422
             )
 
     return answered
@@ -340,7 +340,7 @@ def _most_bytes(services: Services) -> int:
     "GET",
     _VERSIONS,
     "allocation:read_definition_versions",
-    "List the versions of the default definition",
+    "List the versions of the definition in the default namespace",
     lists=VERSIONS,
     item=VersionItem,
 )
@@ -348,7 +348,13 @@ async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> 
     return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
 
 
-@_publish(_VERSIONS, "Publish the default definition, or only validate it", 200, OneVersion, "validate_only")
+@_publish(
+    _VERSIONS,
+    "Publish the definition of the default namespace, or only validate it",
+    200,
+    OneVersion,
+    "validate_only",
+)
 @_faults_as_422
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition. With `validate_only`, only return the version that it would become."""
@@ -372,7 +378,7 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
     "GET",
     _VERSION,
     "allocation:read_definition_version",
-    "Show a version of the default definition, or the latest",
+    "Show a version of the definition in the default namespace, or the latest",
     gives={JSON: OneVersion},
 )
 async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -396,7 +402,9 @@ async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Resu
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
-@_publish(_BASE + "/definitions", "Publish the default definition with a job", 202, OnePublishJob)
+@_publish(
+    _BASE + "/definitions", "Publish the definition of the default namespace with a job", 202, OnePublishJob
+)
 @_faults_as_422
 async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, DEFAULT)
@@ -419,7 +427,7 @@ class NamespaceResource(ManagedResource[Namespace]):
         names={LIST: "read_all_namespaces"},
         words={
             SHOW: "Show a namespace and its definition",
-            DELETE: "Delete a namespace that defines nothing",
+            DELETE: "Delete a namespace without dimensions",
         },
         by_hand=(CREATE,),
     )
@@ -430,7 +438,7 @@ class NamespaceResource(ManagedResource[Namespace]):
         words={
             LIST: "List namespaces of definitions",
             SHOW: "Show a namespace and its definition",
-            DELETE: "Delete a namespace that defines nothing",
+            DELETE: "Delete a namespace without dimensions",
         },
     )
 

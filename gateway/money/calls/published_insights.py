@@ -1,5 +1,5 @@
 """
-The published API of insights (part 4.1): the list, one insight, its status and its comments.
+The published API of insights: the list, one insight, its status and its comments.
 
 Each method has its own scope. Except for the list, the forms are those of the service's own clients: 200 also
 after a creation, a comment's text as `message`, and references as `{"id"}`.

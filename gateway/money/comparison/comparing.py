@@ -117,14 +117,14 @@ def _with_amounts(
     counted: Sequence[CostRow], billed: Sequence[CostRow], query: CostQuery
 ) -> Sequence[CostRow]:
     amounts = {row.group: row.cost for row in billed}
-    found = []
+    merged = []
     for row in counted:
         cost = amounts.pop(row.group, "0")
-        found.append(msgspec.structs.replace(row, cost=cost, reported=cost, unpriced=0))
+        merged.append(msgspec.structs.replace(row, cost=cost, reported=cost, unpriced=0))
     for group, cost in amounts.items():
         nothing = combined((), start=query.since, group=group)
-        found.append(msgspec.structs.replace(nothing, cost=cost, reported=cost))
-    return found
+        merged.append(msgspec.structs.replace(nothing, cost=cost, reported=cost))
+    return merged
 
 
 async def compared(
@@ -141,10 +141,10 @@ async def compared(
 
     Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
-    asked = replace(question, tells=COUNTED_TYPES)
-    ledger = await ledger_for(asked, reader)
-    query = _by_whole_days(asked.query, asked.cost_type, now)
-    before = _by_whole_days(baseline(query), asked.cost_type, now)
+    full_question = replace(question, tells=COUNTED_TYPES)
+    ledger = await ledger_for(full_question, reader)
+    query = _by_whole_days(full_question.query, full_question.cost_type, now)
+    before = _by_whole_days(baseline(query), full_question.cost_type, now)
     found = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
     return ComparedAnswer(
         found=found, query=query, baseline=before, whole_since=await reader.whole.whole_since()
@@ -216,8 +216,8 @@ class _Changes:
 
 async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _Kinds:
     by = _with_kinds(query)
-    asked = _only(query, changes.apart) if changes.are_few else query
-    rows = await ledger.costs(replace(asked, group_by=by))
+    kind_query = _only(query, changes.apart) if changes.are_few else query
+    rows = await ledger.costs(replace(kind_query, group_by=by))
     whole = await ledger.costs(replace(query, group_by=KINDS)) if changes.others else ()
 
     def kinds() -> _Kinds:
@@ -294,13 +294,13 @@ def _spent(groups: Mapping[Group, Sequence[Row]]) -> dict[Group, Spending]:
 
 
 def _spending(rows: Sequence[Row]) -> Spending:
-    found = [row for _, _, row, _ in rows]
+    cost_rows = [row for _, _, row, _ in rows]
     return Spending(
         cost=sum([cost for _, _, _, cost in rows]),
-        tokens=sum(map(billed_tokens, found)),
-        calls=sum([row.calls for row in found]),
-        unpriced=sum([row.unpriced for row in found]),
-        estimated=sum(map(estimated, found)),
+        tokens=sum(map(billed_tokens, cost_rows)),
+        calls=sum([row.calls for row in cost_rows]),
+        unpriced=sum([row.unpriced for row in cost_rows]),
+        estimated=sum(map(estimated, cost_rows)),
     )
 
 
@@ -310,9 +310,9 @@ def _has_calls(row: CostRow) -> bool:
 
 def _nobodys(rows: Sequence[CostRow], width: int) -> Mapping[Group, int]:
     """Return the money of rows without calls, by the first `width` values of their groups."""
-    found: dict[Group, int] = {}
+    amounts: dict[Group, int] = {}
     for row in rows:
         if not _has_calls(row):
             group = row.group[:width]
-            found[group] = found.get(group, 0) + money.units(row.cost)
-    return found
+            amounts[group] = amounts.get(group, 0) + money.units(row.cost)
+    return amounts

@@ -38,22 +38,22 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
     weighed token. Therefore a changed mix of tokens does not count as a price change, even if the paid prices
     differ from list prices. A model without calls before has no old price and counts at its present cost.
     """
-    old = {(provider, model): (row, cost) for provider, model, row, cost in before}
-    found = 0
+    old_rows = {(provider, model): (row, cost) for provider, model, row, cost in before}
+    total = 0
     time = int(at) * NS
     for provider, model, row, cost in now:
-        if (provider, model) in old:
-            was, was_cost = old[provider, model]
+        if (provider, model) in old_rows:
+            old_row, old_cost = old_rows[provider, model]
             rates = prices.rates(provider, model, time) if prices is not None else ()
-            one = _weight(was, rates)
-            other = _weight(row, rates)
-            if one is None or other is None or one <= 0:
-                one = _tokens(was)
-                other = _tokens(row)
-            found += was_cost * other // one if one > 0 else cost
+            old_weight = _weight(old_row, rates)
+            new_weight = _weight(row, rates)
+            if old_weight is None or new_weight is None or old_weight <= 0:
+                old_weight = _tokens(old_row)
+                new_weight = _tokens(row)
+            total += old_cost * new_weight // old_weight if old_weight > 0 else cost
         else:
-            found += cost
-    return found
+            total += cost
+    return total
 
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
@@ -117,13 +117,13 @@ def by_group(
     rows: Sequence[CostRow], by: Sequence[str], width: int
 ) -> dict[tuple[str | None, ...], list[Row]]:
     """Group rows by their first `width` dimensions, each as a Row."""
-    found: dict[tuple[str | None, ...], list[Row]] = {}
+    groups: dict[tuple[str | None, ...], list[Row]] = {}
     provider = by.index("provider")
     model = by.index("model")
     for row in rows:
         kind = (row.group[provider], row.group[model], row, money.units(row.cost))
-        found.setdefault(row.group[:width], []).append(kind)
-    return found
+        groups.setdefault(row.group[:width], []).append(kind)
+    return groups
 
 
 def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:

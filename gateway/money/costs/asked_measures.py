@@ -156,33 +156,36 @@ async def _asked(
 
 
 def _add_costs(
-    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
     for row in rows:
-        found[starts.index(row.start), row.group].cost += money.units(row.cost)
+        measures[starts.index(row.start), row.group].cost += money.units(row.cost)
 
 
 def _count_values(
-    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
     """Count distinct units. Calls without a known unit count neither as a unit nor with their cost."""
     for row in rows:
         *group, value = row.group
         if value is not None and value != OTHER:
-            at = found[bisect_right(starts, row.start) - 1, tuple(group)]
-            at.values.add(value)
-            at.cost += money.units(row.cost)
+            row_measures = measures[bisect_right(starts, row.start) - 1, tuple(group)]
+            row_measures.values.add(value)
+            row_measures.cost += money.units(row.cost)
 
 
 def _add_savings(
-    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures], prices: PriceBook
+    rows: Sequence[CostRow],
+    starts: Sequence[datetime],
+    measures: dict[Place, FoundMeasures],
+    prices: PriceBook,
 ) -> None:
     for row in rows:
         *group, provider, model = row.group
         saved = cache_saving(provider, model, row, prices)
         if saved is not None:
-            at = found[bisect_right(starts, row.start) - 1, tuple(group)]
-            at.saved = (at.saved or 0) + saved
+            row_measures = measures[bisect_right(starts, row.start) - 1, tuple(group)]
+            row_measures.saved = (row_measures.saved or 0) + saved
 
 
 async def _count_stream(
@@ -190,7 +193,7 @@ async def _count_stream(
     name: str,
     query: CostQuery,
     starts: Sequence[datetime],
-    found: dict[Place, FoundMeasures],
+    measures: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
     Add the values of a stream by period and by the dimension that query and stream share, if any.
@@ -218,6 +221,6 @@ async def _count_stream(
             if len(values) != 1:
                 continue
             group = (values[0],)
-        at = found[index, group]
+        at = measures[index, group]
         at.amount = (at.amount or Decimal()) + value
     return whole

@@ -86,14 +86,14 @@ class AnswerRows:
         return {**found, PREVIOUS: self._measures(combined(before, start=start, group=group), asked[1])}
 
     def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
-        found: dict[str, object] = {
+        measures: dict[str, object] = {
             **{name: getattr(row, name) for name in SUMS},
             **_latency(row.latency),
             "cost_per_call": per(row.cost, row.calls),
             "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
             **(asked.shown() if asked else {}),
         }
-        shown = {name: found[name] for name in self._show}
+        shown = {name: measures[name] for name in self._show}
         if row.charges:
             shown |= {"charges": row.charges, "converted": row.converted}
         return shown | ({"unconverted": row.unconverted} if row.unconverted else {})

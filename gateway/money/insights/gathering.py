@@ -171,13 +171,13 @@ class SpendReader:
 
     async def days(self, since: float) -> list[Spend]:
         """Return spend by day and team. On the days of a team's spike, split it also by model."""
-        found = await self.rows(since, "daily", ("team",))
-        spikes = await asyncio.to_thread(_spikes, found, self._now)
+        spends = await self.rows(since, "daily", ("team",))
+        spikes = await asyncio.to_thread(_spikes, spends, self._now)
         for start, teams in spikes.items():
             which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
-            found = await asyncio.to_thread(_beside, found, start, teams)
-            found += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
-        return found
+            spends = await asyncio.to_thread(_other_rows, spends, start, teams)
+            spends += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
+        return spends
 
     async def week(self, since: float) -> list[Spend]:
         """
@@ -234,19 +234,19 @@ class SpendReader:
         return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
 
 
-def _spikes(found: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
+def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
     """Return the teams with a recent spike, by start of day."""
     spikes: dict[float, set[str | None]] = defaultdict(set)
-    for team, streak in newest_streaks(found, now):
+    for team, streak in newest_streaks(spends, now):
         for spike in streak:
             spikes[spike.number * DAY_S].add(team)
     return spikes
 
 
-def _beside(found: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
+def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
     """Return the rows without those of these teams on the given day."""
     is_all = EVERYBODY in teams
-    return [each for each in found if each.start != start or not (is_all or each.team in teams)]
+    return [each for each in spends if each.start != start or not (is_all or each.team in teams)]
 
 
 def _by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
@@ -280,12 +280,12 @@ async def recent_calls(log: Log, since: float) -> list[Inference]:
     kept for reference.
     """
     below = log.closed_below(AI_TELEMETRY)
-    found: list[Inference] = []
+    newest: list[Inference] = []
     for first in range(max(1, below - RECENT), below, STEP):
         for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
             calls = (each for each in entry.records if isinstance(each, Inference) and not each.shadow)
-            found += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
-    return found
+            newest += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
+    return newest
 
 
 async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:

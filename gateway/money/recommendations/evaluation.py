@@ -198,24 +198,24 @@ def settle(
     takes its share of the cost that the earlier ones left, so all together never save more than was spent.
     Opportunities that are `is_last` reduce no others, because nobody will act on them.
     """
-    left = [use.cost for use in uses]
+    remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
         found, key=lambda each: (is_last(*each), -each[1].gross, each[0], *_words(each))
     ):
-        taken = {
-            place: claim * left[place] // uses[place].cost
-            for place, claim in opportunity.claims.items()
-            if uses[place].cost
+        claimed = {
+            index: claim * remaining_costs[index] // uses[index].cost
+            for index, claim in opportunity.claims.items()
+            if uses[index].cost
         }
         # A negative claim (a use that would cost more) shrinks if an earlier opportunity claimed part of the
         # use. The cap keeps the sum from exceeding the gross savings.
-        saving = min(opportunity.gross, sum(taken.values()) + opportunity.fees)
+        saving = min(opportunity.gross, sum(claimed.values()) + opportunity.fees)
         if saving <= 0 or saving < least(type):
             continue
-        for place, amount in taken.items():
-            left[place] -= max(0, amount)
-        spent = sum(uses[place].cost for place in opportunity.claims) + opportunity.fees
+        for index, amount in claimed.items():
+            remaining_costs[index] -= max(0, amount)
+        spent = sum(uses[index].cost for index in opportunity.claims) + opportunity.fees
         settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
 

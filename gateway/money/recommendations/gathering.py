@@ -144,16 +144,16 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
     """Return the calls whose use is known, in order of time."""
-    places = {(use.day, use.dimensions): place for place, use in enumerate(uses)}
+    places = {(use.day, use.dimensions): index for index, use in enumerate(uses)}
     sums = HourlySums(tags)
-    found = []
+    placed = []
     for call in calls:
         day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
-        place = places.get((day, kept(Dimensions._make(sums.dimensions_of(call)))))
-        if place is not None:
+        index = places.get((day, kept(Dimensions._make(sums.dimensions_of(call)))))
+        if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
-            found.append(RecentCall(call=call, place=place, cost=cost))
-    return sorted(found, key=lambda each: each.call.start_time or 0)
+            placed.append(RecentCall(call=call, place=index, cost=cost))
+    return sorted(placed, key=lambda each: each.call.start_time or 0)
 
 
 def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:

@@ -40,18 +40,18 @@ def repriced(
     Yield each work that would have cost less if its uses were priced as `instead` returns. None leaves a use out.
     """
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
-    for place, use in enumerate(facts.uses):
+    for index, use in enumerate(facts.uses):
         tokens = instead(use)
         saving = None if tokens is None else facts.saving(use, tokens)
         if saving is None:
             continue
-        found = works[use.work]
-        found.uses.append(use)
-        found.claims[place] = saving
-        found.cost += use.cost
-    for work, found in works.items():
-        if found.saving > 0:
-            yield work, found
+        priced = works[use.work]
+        priced.uses.append(use)
+        priced.claims[index] = saving
+        priced.cost += use.cost
+    for work, priced in works.items():
+        if priced.saving > 0:
+            yield work, priced
 
 
 def format_dollars(units: int) -> str:

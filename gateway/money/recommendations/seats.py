@@ -35,16 +35,16 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     running = await _costs(ledger, registry, month, now)
     held = _held(running, day_text(int(now)))
     newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.table(PlanTable).all()}
-    since = _busy(running)
-    found = []
-    for costs, busy in ((last, since | _busy(last)), (running, since)):
+    busy_now = _busy(running)
+    unused = []
+    for costs, busy in ((last, busy_now | _busy(last)), (running, busy_now)):
         for each in costs.idle_seats:
             key = (each.plan, each.user.casefold())
             is_newest = each.first_day == newest.get(each.plan)
             if is_newest and key in held and key not in busy:
-                found.append(_unused(each, registry.people))
+                unused.append(_unused(each, registry.people))
     cost = money.units(last.total.fees) + money.units(last.total.overage)
-    return found, cost
+    return unused, cost
 
 
 def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:

@@ -51,7 +51,7 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAG
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Compare the costs of two time ranges. The totals first include all records that are closed by now.
+    Compare the costs of two time ranges. The totals are first updated with all closed records.
 
     `rows` add up to `total`, and the parts of each row add up to its change, exactly. `whole_since` is
     included if totals may lack records that were deleted before they were counted. `billed` is null, or

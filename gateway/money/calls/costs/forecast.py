@@ -30,8 +30,8 @@ PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 )
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Forecast the running week, month, quarter or year. The totals first include all records that are
-    closed by now.
+    Forecast the running week, month, quarter or year. The totals are first updated with all closed
+    records.
 
     `total` is null with a `reason` if there is too little history. The first of the remaining `days` includes
     today's spend so far.

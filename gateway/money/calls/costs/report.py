@@ -43,7 +43,7 @@ from spool.streams import METRIC
 )
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Report costs. The totals first include all records that are closed by now.
+    Report costs. The totals are first updated with all closed records.
 
     `total` is over all rows, including periods of the time before that have no counterpart. `whole_since` is
     included if totals may lack records that were deleted before they were counted. `cut_periods` lists

@@ -42,7 +42,7 @@ ONCE = ("from", "to", "range", "view", "tz")
 )
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Estimate the costs with another model. The totals first include all records that are closed by now.
+    Estimate the costs with another model. The totals are first updated with all closed records.
 
     All days (UTC) that the time range touches are included. The largest change comes first. `left_out` is the
     cost of small sums on days with very many sums, which are not recalculated and in no row.

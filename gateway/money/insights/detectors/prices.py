@@ -150,7 +150,7 @@ def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
     """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))
-    apart = sum((gap.apart for gap in gaps), Decimal(0))
+    difference = sum((gap.apart for gap in gaps), Decimal(0))
     models = named(gaps[0].model) if len(gaps) == 1 else f"{len(gaps)} models"
     count = sum(len(gap.calls) for gap in gaps)
     return finding(
@@ -161,7 +161,7 @@ def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
         ),
         seen=(
             f"{count:,} of the newest calls of {models} have both a reported and an estimated cost. The "
-            f"two differ by {percent(apart, max(reported, estimated))}. The reported cost "
+            f"two differ by {percent(difference, max(reported, estimated))}. The reported cost "
             f"counts.{rows_of([g.row for g in gaps])}"
         ),
         advice=(
@@ -171,7 +171,7 @@ def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
         ),
         category="prices",
         effort=MEDIUM,
-        impact=apart,
+        impact=difference,
         newest=_newest([call for gap in gaps for call in gap.calls]),
     )
 

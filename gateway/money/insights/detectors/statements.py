@@ -43,32 +43,32 @@ def _signed(amount: int) -> str:
     return f"{'-' if dollars < 0 else ''}{money(abs(dollars))}"
 
 
-def _difference(month: str, found: Reconciliation, differing: Sequence[Line]) -> Finding:
+def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
     billed = Decimal(units.text(sum(line.billed for line in differing)))
     counted = Decimal(units.text(sum(line.counted for line in differing)))
     newest = max(int(line.name) for line in differing)
-    cause = found.claims[0] if found.claims else None
+    cause = reconciliation.claims[0] if reconciliation.claims else None
     why = (
         f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
         if cause
         else " No cause was found."
     )
-    left = found.total.unexplained
+    unexplained = reconciliation.total.unexplained
     rows = [
         f"{each.cause} ({each.sure}): {_signed(each.amount)}"
-        for each in found.claims
+        for each in reconciliation.claims
         if abs(each.moved) >= CENT
     ]
-    rows += [f"unexplained: {_signed(left)}"] if abs(left) >= CENT else []
+    rows += [f"unexplained: {_signed(unexplained)}"] if abs(unexplained) >= CENT else []
     count = f"{len(differing)} settled days of {month}"
     return finding(
         "reconciliation_difference",
-        (found.provider, month),
-        title=f"{named(found.provider)} billed {money(billed)}, but {money(counted)} was counted, on {count}",
+        (reconciliation.provider, month),
+        title=f"{named(reconciliation.provider)} billed {money(billed)}, but {money(counted)} was counted, on {count}",
         seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
         advice=(
             f"{cause.advice if cause else 'Look at these days.'} `tollhouse reconcile report --month "
-            f"{month} --provider {named(found.provider)}` shows every day, model and cause."
+            f"{month} --provider {named(reconciliation.provider)}` shows every day, model and cause."
         ),
         category="prices",
         effort=MEDIUM,
