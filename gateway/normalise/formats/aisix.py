@@ -164,8 +164,11 @@ FORMAT = ItemFormat(
         "provider": "provider_kind, or derived from the model name",
         "request_model": "attempt_model, else requested_model",
         "response_model": "provider_model_version",
-        "input_tokens": "prompt_tokens + cache_creation_tokens + cache_read_tokens; cache_hit_saved_input_tokens",
-        "output_tokens": "completion_tokens; cache_hit_saved_output_tokens",
+        "input_tokens": (
+            "prompt_tokens + cache_creation_tokens + cache_read_tokens "
+            "(cache hit: cache_hit_saved_input_tokens)"
+        ),
+        "output_tokens": "completion_tokens (cache hit: cache_hit_saved_output_tokens)",
         "cache_read_tokens": "cache_read_tokens, else cached_prompt_tokens",
         "cache_write_tokens": "cache_creation_tokens",
         "reasoning_tokens": "reasoning_tokens",

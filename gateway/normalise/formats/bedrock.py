@@ -339,7 +339,7 @@ FORMAT = ItemFormat(
         "provider": "always Bedrock for this log",
         "operation": "operation",
         "request_model": "modelId",
-        "region": "region, else inferenceRegion; `global` if modelId is a global profile",
+        "region": "region, else inferenceRegion (global profile in modelId: global)",
         "input_tokens": "input.inputTokenCount + both cache counts",
         "output_tokens": "output.outputTokenCount",
         "cache_read_tokens": "input.cacheReadInputTokenCount",

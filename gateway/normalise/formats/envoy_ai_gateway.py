@@ -134,7 +134,7 @@ FORMAT = ItemFormat(
         "request_id": "x-request-id",
         "start_time": "start_time",
         "end_time": "start_time + duration",
-        "provider": "gen_ai.provider.name, unless it is the path of a backend; else derived from the model name",
+        "provider": "gen_ai.provider.name (path of a backend: derived from the model name)",
         "operation": "x-envoy-origin-path",
         "request_model": "gen_ai.request.model_override, else gen_ai.request.model",
         "response_model": "gen_ai.response.model",

@@ -164,11 +164,15 @@ FORMAT = ItemFormat(
         "end_time": "END_TIME",
         "provider": "always Snowflake for these views",
         "region": "INFERENCE_REGION",
-        "request_model": "a name in OPERATION_DETAILS; MODEL_NAME",
-        "input_tokens": "OPERATION_DETAILS.MODEL.input_tokens; TOKENS_GRANULAR.input + both cache counts",
-        "output_tokens": "OPERATION_DETAILS.MODEL.output_tokens; TOKENS_GRANULAR.output",
-        "cache_read_tokens": "OPERATION_DETAILS.MODEL.cache_read_input_tokens; TOKENS_GRANULAR.cache_read_input",
-        "cache_write_tokens": "OPERATION_DETAILS.MODEL.cache_write_input_tokens; TOKENS_GRANULAR.cache_write_input",
+        "request_model": "a name in OPERATION_DETAILS (REST API: MODEL_NAME)",
+        "input_tokens": "OPERATION_DETAILS.MODEL.input_tokens (REST API: TOKENS_GRANULAR.input + both cache counts)",
+        "output_tokens": "OPERATION_DETAILS.MODEL.output_tokens (REST API: TOKENS_GRANULAR.output)",
+        "cache_read_tokens": (
+            "OPERATION_DETAILS.MODEL.cache_read_input_tokens (REST API: TOKENS_GRANULAR.cache_read_input)"
+        ),
+        "cache_write_tokens": (
+            "OPERATION_DETAILS.MODEL.cache_write_input_tokens (REST API: TOKENS_GRANULAR.cache_write_input)"
+        ),
         "user": "USER_ID",
         "team": "METADATA.team",
         "session": "METADATA.session_id",

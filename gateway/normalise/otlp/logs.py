@@ -293,5 +293,5 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         why["provider"] = f"by dialect {call.source}, or derived from the model name"
     if call.region is not None and call.region == region_of(model=call.request_model):
         why["region"] = "derived from the model name"
-    why["source"] = f"event {event_name(record, product)}"
+    why["source"] = f"read from event {event_name(record, product)}"
     return why

@@ -388,7 +388,7 @@ class PointReader:
             record.value = value if isinstance(value, int) else decimal_text(value)
             record.start_time = point.start_time or None
             record.end_time = point.time or None
-            why = {"value": f"delta of {point.name}"}
+            why = {"value": f"the increase that the metric {point.name} reports"}
             self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
 
 

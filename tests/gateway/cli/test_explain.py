@@ -45,7 +45,10 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("temporality", "why"),
-    [(1, "delta of cline.cost.total"), (2, "the increase of the counter cline.cost.total")],
+    [
+        (1, "the increase that the metric cline.cost.total reports"),
+        (2, "the increase of the counter cline.cost.total"),
+    ],
 )
 def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
     """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""

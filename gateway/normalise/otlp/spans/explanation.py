@@ -57,13 +57,13 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         why |= _plain_model(attributes, call)
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
-            why[field] = f"{container} ({contained})"
+            why[field] = f"{contained} in {container}"
         elif field not in why and field != "provider" and getattr(record, field) is not None:
             why[field] = f"several attributes, combined by dialect {product.source}"
     if record.provider is not None and "provider" not in why:
         model = record.request_model or record.response_model
         is_of_model = model is not None and record.provider == semconv.model_provider(model)
-        why["provider"] = "derived from the model name" if is_of_model else f"dialect {product.source}"
+        why["provider"] = "derived from the model name" if is_of_model else f"set by dialect {product.source}"
     if record.meters:
         why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "a usage object"
     if record.region is not None and record.region == region_of(
@@ -71,7 +71,7 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     ):
         why["region"] = "derived from the model name"
     why["operation"] = _operation(span, shape, product)
-    why["source"] = f"dialect {product.source}"
+    why["source"] = f"read by dialect {product.source}"
     _add_rules(why, attributes, call, dialect, span)
     return why
 
@@ -111,7 +111,7 @@ def _operation(span: Span, shape: AttributeShape, product: Product) -> str:
     if own_rule is None or (deciding is not None and deciding.operation is not None):
         return name or "the span has a model or provider, and usage or an error"
     if name is None:
-        return f"dialect {product.source}"
+        return f"set by dialect {product.source}"
     is_own = own_rule(span, shape) != by_operation_name(span, shape)
     return f"{name}, by dialect {product.source}" if is_own else name
 

@@ -304,7 +304,7 @@ def _take_id(kept: SpanCall, twin: SpanCall) -> None:
 def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept.why is not None and twin.why is not None:
         twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(ending)}
-        kept.why |= {field: f"{why} (of a dropped duplicate span)" for field, why in twin_reasons.items()}
+        kept.why |= {field: f"{why}, from a dropped duplicate span" for field, why in twin_reasons.items()}
 
 
 # --- Siblings -----------------------------------------------------------------------------------------------

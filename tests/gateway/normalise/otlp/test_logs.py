@@ -254,7 +254,7 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
     outcome = read_logs(log(CALL, event_name=DETAILS), options=Options(explain=True))
     assert outcome.why is not None
     assert {
-        "source": f"event {DETAILS}", "request_model": "gen_ai.request.model",
+        "source": f"read from event {DETAILS}", "request_model": "gen_ai.request.model",
         "input_tokens": "gen_ai.usage.input_tokens", "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
     }.items() <= outcome.why[0].items()  # fmt: skip
 

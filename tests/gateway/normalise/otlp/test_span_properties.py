@@ -169,9 +169,9 @@ def test_what_comes_from_other_spans_is_explained_too() -> None:
     assert outcome.why is not None
     (why,) = outcome.why
     assert {
-        "cost": "gen_ai.usage.cost (of a dropped duplicate span)",
-        "input_tokens": "gen_ai.usage.input_tokens (of a dropped duplicate span)",
-        "output_tokens": "gen_ai.usage.output_tokens (of a dropped duplicate span)",
+        "cost": "gen_ai.usage.cost, from a dropped duplicate span",
+        "input_tokens": "gen_ai.usage.input_tokens, from a dropped duplicate span",
+        "output_tokens": "gen_ai.usage.output_tokens, from a dropped duplicate span",
         "user": "inherited from a dropped duplicate span, an enclosing span or the resource",
         "request_model": "gen_ai.request.model",
     } == {field: why[field] for field in ("cost", "input_tokens", "output_tokens", "user", "request_model")}
@@ -189,7 +189,7 @@ _AGENT_RUN = {
     [
         ("", "span", {"gen_ai.operation.name": "chat"}, "gen_ai.operation.name"),
         ("", "span", {}, "the span has a model or provider, and usage or an error"),
-        ("pi-otel-extension", "agent.turn", {}, "dialect pi"),
+        ("pi-otel-extension", "agent.turn", {}, "set by dialect pi"),
         ("litellm", "span", {"gen_ai.operation.name": "chat"}, "gen_ai.operation.name"),
         ("", "span", _AGENT_RUN, "gen_ai.operation.name, by dialect azure_ai"),
     ],
