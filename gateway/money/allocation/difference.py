@@ -60,7 +60,9 @@ class Difference:
 
 
 def sources_of(*definitions: Definition) -> Sequence[str]:
-    """The ledger's dimensions that the definitions look at: by these `difference` wants its rows."""
+    """
+    Return the dimensions of the totals that the definitions read. Rows for `difference` are grouped by them.
+    """
     return tuple(
         dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources)
     )

@@ -145,7 +145,7 @@ def _forecast(
 
 
 def _watched(alert: Alert, now: float, *, is_below: bool) -> Alert:
-    """Update when a fired forecast fell below the threshold, and clear it after CLEAR_AFTER_S."""
+    """Record since when a fired forecast is below its threshold, and clear the alert after CLEAR_AFTER_S."""
     if not is_below:
         return replace(alert, below_since=None)
     since = now if alert.below_since is None else alert.below_since

@@ -105,7 +105,7 @@ async def history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dic
     """
     Return the running period and those before it, by granularity and first day.
 
-    `actual` is null for a period that needs hours, because its zone is not UTC, if only days are still stored.
+    `actual` is null if the zone is not UTC and only daily totals of the period are still stored.
     """
     budget = budget_view.budget
     running = period_at(books.now, budget.granularity, budget.zone)

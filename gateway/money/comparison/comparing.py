@@ -86,9 +86,9 @@ async def compare(
     """
     Compare two times. `prices` are list prices, which weigh the kinds of tokens.
 
-    With billed money, calls and tokens are the counted ones. Raises NotKept if a time range cuts a stored
-    total. If the query groups by model, kinds of tokens are read at once. Otherwise they are read for the
-    largest changes, and those of the others are the remainder.
+    With billed money, calls and tokens are the counted ones. If the query groups by model, kinds of tokens
+    are read at once. Otherwise they are read for the largest changes, and all other groups get the remainder.
+    Raises NotKept if a time range cuts a stored total.
     """
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
     sides = [replace(each, granularity=TOTAL, measures=measures) for each in (baseline, query)]
@@ -175,7 +175,8 @@ class _Changes:
     """
     The changes of all groups, the largest ones separate.
 
-    The totals may have a group OTHER for dimensions with too many values. It belongs to the others here as well.
+    The totals may have a group OTHER for dimensions with too many values. It is treated as one of
+    the smaller groups.
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
@@ -201,7 +202,8 @@ class _Changes:
 
     def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
         """
-        Split the others' change into kinds and prices, from the cost that their tokens would have had before.
+        Split the change of the smaller groups into kinds and prices, from the cost that their tokens would
+        have had before.
         """
         if not self.others:
             return driver
@@ -231,7 +233,9 @@ async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _
 def _at_once(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """Compare rows with kinds. A query by models has hardly more kinds than groups."""
+    """
+    Compare rows that are already split by provider and model. A query by model has few more rows for that.
+    """
     sides = [by_group(rows, _with_kinds(query), len(query.group_by)) for rows in (before, now)]
     changes = _Changes(_spent(sides[0]), _spent(sides[1]), top)
     old, new = [
@@ -255,7 +259,7 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
 
 
 def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
-    """Return the largest changes in order, and the others."""
+    """Return the largest changes in order, and all other changes."""
     largest = first([each for each in drivers if set(each.group) != {OTHER}], top)
     groups = {each.group for each in largest}
     return largest, [each for each in drivers if each.group not in groups]
@@ -272,7 +276,7 @@ def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
 def _of_bills(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """Compare billed money. OTHER of the totals belongs to the others here as well."""
+    """Compare billed money. A group OTHER of the totals is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
     apart = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))

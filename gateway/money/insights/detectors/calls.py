@@ -11,17 +11,17 @@ from gateway.money.insights.findings import finding, hour, money, named, ordered
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
-# Limits of no_owner.
+# Thresholds of the detector no_owner.
 LEAST_OWNERLESS_SHARE = Decimal("0.05")  # share of the week's spend
 LEAST_OWNERLESS = Decimal(1)  # dollars
-# Limits of doubled_source.
+# Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
 LEAST_PAIRED_SHARE = 0.2  # share of the calls of the smaller source
 LEAST_TOKENS = 50  # shorter calls look alike by chance
-# Limits of repeated_ids.
+# Thresholds of the detector repeated_ids.
 LEAST_REPEATED = 10
-# Limits of retry_storm.
+# Thresholds of the detector retry_storm.
 LEAST_ERRORS = 30  # per hour
 LEAST_FAILED_SHARE = 0.5
 

@@ -14,9 +14,9 @@ from gateway.money.insights.findings import finding, money, named, ordered, perc
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# Limits of missing_price.
+# Thresholds of the detector missing_price.
 LEAST_UNPRICED = 5  # calls
-# Limits of cost_gap.
+# Thresholds of the detector cost_gap.
 LEAST_CALLS = 20
 LEAST_GAP = Decimal("0.15")  # share of the larger cost
 LEAST_APART = Decimal(1)  # dollars

@@ -219,8 +219,9 @@ def _expiring(key: Key, at: float | None) -> Finding:
 
 def crowding_key(facts: Facts) -> Sequence[Finding]:
     """
-    Find keys that nearly use up their share of a limit that all keys have in common. Soon their
-    requests are refused.
+    Find keys that nearly use up their share of a limit that all keys have in common.
+
+    Beyond it, their requests are refused, or their oldest items are closed or forgotten.
     """
     shares = sorted(facts.shares, key=lambda each: (-each.held / each.most, each.limit, each.key))
     return [_crowding(share) for share in shares[:MAX_FINDINGS]]

@@ -14,10 +14,10 @@ from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, n
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# Limits of coverage_drop.
+# Thresholds of the detector coverage_drop.
 RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7  # settled days
 POINTS = Decimal(5)  # percentage points
-# Limits of statement_stale.
+# Thresholds of the detector statement_stale.
 MONTHLY = 2  # months of imports that show a monthly habit
 FORGOTTEN_S = 100 * DAY_S  # after this time without an import, no further import is expected
 MAX_FAILURE = 300
