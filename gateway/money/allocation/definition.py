@@ -133,7 +133,6 @@ class Definition:
                     yield from _equal_values(rule.condition)
 
     def of_namespace(self, namespace: str) -> Definition:
-        """Return the dimensions that belong to a namespace."""
         return Definition([each for each in self.dimensions if self._owner(each) == namespace])
 
     def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
@@ -177,7 +176,6 @@ def rule_text(rule: Rule) -> str:
 
 
 def condition_text(condition: Condition) -> str:
-    """Describe a condition in words."""
     match condition:
         case ValueCondition():
             values = " or ".join(map(_quoted, condition.values))

@@ -41,7 +41,6 @@ class Faults:
             self._found.append(Fault(error, _describe(value), list(path)))
 
     def check(self) -> None:
-        """Raise InvalidDefinition if there are faults."""
         if self._found:
             raise InvalidDefinition(self._found)
 

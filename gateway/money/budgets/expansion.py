@@ -42,8 +42,6 @@ _QUARTERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
-    """A budget and its view."""
-
     budget: SpendBudget
     view: View
 

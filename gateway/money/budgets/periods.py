@@ -44,7 +44,6 @@ class BudgetPeriod:
 
 
 def period_at(now: float, granularity: str, zone: tzinfo) -> BudgetPeriod:
-    """Return the period that contains `now`."""
     return _period(beginning(datetime.fromtimestamp(now, UTC).astimezone(zone), granularity), granularity)
 
 

@@ -133,7 +133,6 @@ def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: Cost
 def _beside(
     start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
 ) -> dict[str, object]:
-    """Return the totals of a time range, with those of the time before."""
     rows = [combined(each, start=start, group=()) for each in (now, before)]
     shown, was = ({name: getattr(row, name) for name in names} for row in rows)
     each = {"cost_per_call": per(rows[0].cost, rows[0].calls)}

@@ -34,8 +34,6 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a change of costs."""
-
     more_calls: int = 0
     larger_calls: int = 0
     other_kinds: int = 0
@@ -135,7 +133,6 @@ def with_nobodys(
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
-    """Sum the drivers into one."""
     drivers = list(drivers)
     return Driver(
         group=group,

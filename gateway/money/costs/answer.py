@@ -102,7 +102,6 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
 async def bills_status(
     query: CostQuery, reader: CostReader, now: float, *, states_alone: bool = False
 ) -> Mapping[str, object] | None:
-    """Return the field `billed` of an answer."""
     if not query.arranged:
         return None
     beside = await imported(_BILLED)

@@ -130,7 +130,6 @@ def needed_for(show: Sequence[str]) -> Iterator[str]:
 
 
 def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str, str]:
-    """Return the unit of each field of a row."""
     main = {USAGE_AMOUNT: unit_of(meter)} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
     return main | {name: USAGE[name] for name in measures}
 

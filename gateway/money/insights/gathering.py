@@ -62,8 +62,6 @@ async def _no_arrivals() -> Sequence[Arrival]:
 
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
-    """Where the facts come from."""
-
     ledger: Ledger
     log: Log
     deliveries: Deliveries

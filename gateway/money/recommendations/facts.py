@@ -160,8 +160,6 @@ class Opportunity:
 
 
 class RecommendationType(Protocol):
-    """A module that finds opportunities of one type."""
-
     NAME: str
     TITLE: str
     FORMULA: str

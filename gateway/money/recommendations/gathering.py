@@ -45,8 +45,6 @@ Chosen = Callable[[Dimensions], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where the facts come from."""
-
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]

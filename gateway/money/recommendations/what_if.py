@@ -68,8 +68,6 @@ class Instead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The result by group, and in total."""
-
     groups: Mapping[Group, Instead]
     total: Instead = field(default_factory=Instead)
 

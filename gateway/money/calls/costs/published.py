@@ -264,8 +264,6 @@ def _tag(tag: TagValues) -> dict[str, Any]:
 
 
 class _Rows:
-    """The rows of costs for a request."""
-
     def __init__(self, money: MoneyServices, people: People) -> None:
         self.beside: dict[str, object] = {}  # other root keys of the response, filled by `page`
         self._money = money

@@ -115,7 +115,6 @@ def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple
 
 
 def _of_days(query: CostQuery, days: range) -> CostQuery:
-    """Return the query for whole days."""
     since = datetime.fromtimestamp(days.start, UTC)
     until = end_of_hour(days.stop - 1)
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
