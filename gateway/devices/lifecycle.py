@@ -49,11 +49,10 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 
-ENROLMENTS = 2000  # per key; then one per second
+ENROLMENTS = 2000  # enrolments of a key at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
-FIRST_KEY_S = (
-    3600.0  # time after its enrolment in which a device without a fingerprint may request its first key
-)
+# Time after its enrolment in which a device without a fingerprint may request its first key.
+FIRST_KEY_S = 3600.0
 HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
 GRACE_S = 3600.0  # time after a start in which devices can report before any device is deleted

@@ -33,9 +33,8 @@ Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> type of the 
 Check: TypeAlias = "Callable[[web.Request], None]"
 Guard: TypeAlias = "Callable[[web.Request, Services], None]"
 People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
-ErrorForm: TypeAlias = (
-    "Callable[[web.Request, Refusal, float], web.Response]"  # the float is the current time
-)
+# The float is the current time.
+ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"
 Served = TypeVar("Served", bound=AddressHandler)
 
 REFUSALS: Mapping[int, str] = {
@@ -140,9 +139,8 @@ class BodyLimit:
     bytes: Callable[[Services], int]
 
 
-WHOLE_BYTES: Final = (
-    1024 * 1024
-)  # maximum body that is decoded in one call, because the call blocks the event loop
+# Maximum body that is decoded in one call, because the call blocks the event loop.
+WHOLE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +166,10 @@ class Address:
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
-    guard: Guard | None = (
-        None  # rejects callers before the method is checked; the first row of a path decides
-    )
-    people: People | None = (
-        None  # admits people who send no key, before the request is checked; None: only keys are admitted
-    )
+    # Rejects callers before the method is checked; the first row of a path decides.
+    guard: Guard | None = None
+    # Admits people who send no key, before the request is checked; None: only keys are admitted.
+    people: People | None = None
     check: Check | None = None  # rejects media types and unknown formats before the query is checked
     body: type | None = None  # bytes, or the struct that decodes the body; None: the body is not read
     takes: Content = field(default_factory=dict)
@@ -190,9 +186,8 @@ class Address:
     required: tuple[str, ...] = ()  # query parameters that are required
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be repeated
-    choices: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # values of path parameters whose pattern matches any text
+    # Values of path parameters whose pattern matches any text.
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
     takes_idempotency_key: bool = False  # honours the Idempotency-Key header, which other addresses ignore

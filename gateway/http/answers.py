@@ -45,9 +45,8 @@ _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 SLICE_BYTES = 128 * 1024  # JSON bytes per call of the encoder; encoding them takes well under a millisecond
 _PIECE_BYTES = SLICE_BYTES // 4  # pieces grow up to this length
-_MEMBER = (
-    48  # minimum weight of a member, because inspecting a member costs as much as encoding this many bytes
-)
+# Minimum weight of a member, because inspecting a member costs as much as encoding this many bytes.
+_MEMBER = 48
 
 
 def code_of(status: int) -> int:
@@ -161,9 +160,8 @@ async def encoded(
     if is_small(answer):
         return respond(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
-    del (
-        answer
-    )  # so that the thread frees it: freeing a million objects would block the event loop for about 50 ms
+    # So that the thread frees it: freeing a million objects would block the event loop for about 50 ms.
+    del answer
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_whole(pieces):
         return respond(b"".join(pieces), status=status, headers=headers)

@@ -157,9 +157,8 @@ async def _handle(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
-                receivers.access.count(
-                    bearer, bytes=share.held
-                )  # a rejected body cost as much as an accepted one
+                # A rejected body cost as much as an accepted one.
+                receivers.access.count(bearer, bytes=share.held)
                 raise
             # Telemetry is accepted if the key was valid when the request began. For a change, the key must
             # still be valid now.

@@ -24,9 +24,8 @@ COMMENT_S = 15.0  # interval of comments, because proxies close silent connectio
 ALLOWED_S = 5.0  # interval of the permission checks
 SLOW_S = 30.0
 RETRY_MS = 5000  # delay before a browser reconnects
-CROWDED_MS = (
-    60_000  # the delay if a newer stream replaced this one; else two pages would replace each other forever
-)
+# The delay if a newer stream replaced this one; else two pages would replace each other forever.
+CROWDED_MS = 60_000
 PER_PERSON = 8
 
 News = Callable[[], Awaitable[Iterable[bytes]]]  # returns the events since the previous call

@@ -31,12 +31,13 @@ from gateway.http.requests import IDEMPOTENCY_KEY
 from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
+# A parameter of any other type is text with a `format`.
 _JSON_TYPES = (
     "string",
     "integer",
     "number",
     "boolean",
-)  # a parameter of any other type is text with a `format`
+)
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:

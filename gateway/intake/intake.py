@@ -56,7 +56,7 @@ class Intake:
         self._attribution = attribution
         self.prices = prices  # a reload replaces it
         self._shadows = shadows
-        self._devices = device_assignment  # None without devices, when files are explained
+        self._devices = device_assignment  # None if there are no devices, such as when files are explained
         self._counters = counters
         self._clock = clock  # learns when the arriving calls began
 
@@ -71,9 +71,8 @@ class Intake:
         in the last part.
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
-            return self._keep(
-                outcome, bearer, pending, ()
-            )  # a small payload is one part, even if others wait
+            # A small payload is one part, even if others wait.
+            return self._keep(outcome, bearer, pending, ())
         return self._keep_parts(outcome, bearer, pending)
 
     async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
@@ -81,9 +80,8 @@ class Intake:
         most = PART
         if work is not None and work.turns.commits_are_shared:
             most = SHARED_POINTS if outcome.points else SHARED_PART
-        if (
-            not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most
-        ):  # the payload is one part
+        # The payload is one part.
+        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:
             return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []

@@ -26,9 +26,8 @@ NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-_OF_AN_HOUR: Final = Decimal(
-    "1e-18"
-)  # precision of a price per second, which is computed from the price per hour
+# Precision of a price per second, which is computed from the price per hour.
+_OF_AN_HOUR: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
 
@@ -40,7 +39,7 @@ class Unit(NamedTuple):
     dimensions: Dimensions
     per: int
     per_words: str
-    direction: str | None = None  # for tokens
+    direction: str | None = None  # only for tokens
     is_tokens: bool = False
 
 

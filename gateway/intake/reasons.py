@@ -93,7 +93,7 @@ def _of_sum(call: Inference) -> str:
         return uncounted
     return (
         f"it sums up a run, and {tells_the_calls_of(call)} also reports the calls or counters of that "
-        f"run, or {uncounted}"
+        f"run, or its source is not counted ({uncounted})"
     )
 
 

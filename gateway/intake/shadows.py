@@ -47,7 +47,7 @@ from spool.turns.fair_turns import pause
 
 WINDOW_S = 3600.0
 NOTED_S = 1.0  # precision of the report times
-# a caller is stored at most once in this interval, so after a start it may be forgotten earlier by this time
+# A caller is stored at most once in this interval. So after a start, it may be forgotten too early by this time.
 KEEP_EVERY_S = 600.0
 AGE_EVERY_S = 60.0
 AGED_AT_ONCE = 256  # callers that are forgotten between two turns of the event loop
@@ -62,9 +62,8 @@ _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinfere
 SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of such sums
 _TELL_RUNS = frozenset(_SUMMED_UP.values())
 
-_CONVENTIONS = (
-    "gen_ai."  # prefix of the counters in the OpenTelemetry conventions, which every library may write
-)
+# Prefix of the counters in the OpenTelemetry conventions, which every library may write.
+_CONVENTIONS = "gen_ai."
 _ANYBODY = ("", "")
 
 _log = logging.getLogger(__name__)
@@ -247,9 +246,8 @@ class Shadows:
         self._default_user = default_user
         # By caller, for all its kinds of calls; further kinds by caller and kind.
         self._senders: Shared[Caller | tuple[Caller, Fact], ToldCalls] = Shared(max_senders)
-        self._noted: set[tuple[str | bool | None, ...]] = (
-            set()
-        )  # senders seen since `_noted_at`, because senders repeat themselves
+        # Senders seen since `_noted_at`, because senders repeat themselves.
+        self._noted: set[tuple[str | bool | None, ...]] = set()
         self._noted_of_services: dict[int, tuple[Fact, ...]] = {}  # by id(), which is faster to look up
         self._noted_at = 0.0
         self._heard = heard

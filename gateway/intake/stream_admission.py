@@ -22,9 +22,8 @@ from spool.streams import (
 )
 
 FRESH_S: Final = 1.0  # sizes are read at most this often
-RETRY_S: Final = (
-    300  # delay before a retry; every minute, upkeep deletes totals that the upstream has acknowledged
-)
+# Delay before a retry; every minute, upkeep deletes totals that the upstream has acknowledged.
+RETRY_S: Final = 300
 
 
 class StreamAdmission:

@@ -45,9 +45,8 @@ class Counted(msgspec.Struct, array_like=True):
     after: int  # lowest possible record number
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
-    points: set[tuple[bytes, int]] = (
-        set()
-    )  # (series, time) of cumulative counters, because the log creates their ids
+    # (series, time) of cumulative counters, because the log creates their ids.
+    points: set[tuple[bytes, int]] = set()
     last: int = 0  # highest possible record number; 0: unknown
     key: str = ""  # name of the sender's key
 
@@ -97,7 +96,7 @@ class TakeBacks:
         self._clock = clock
         self.max_items = max_items
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the sender's key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # keys of the entries, by the sender's key
         self._held = Holdings[str]()  # number of items by key
         self._is_shared = False
         self._items = 0

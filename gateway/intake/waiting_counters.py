@@ -77,9 +77,8 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     items: int
     body: bytes
     key: str = ""  # name of the sender's key
-    has_points: bool = (
-        False  # points must stay in order, because a point that arrives after a later point is lost
-    )
+    # Points must stay in order, because a point that arrives after a later point is lost.
+    has_points: bool = False
     version: int = 0  # version when read, because other processes may release the group as well
 
     @classmethod
@@ -96,9 +95,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         super().__init__()
         self.items_held = 0  # number of counters
         self.bytes_held = 0
-        self._queues: dict[
-            str, dict[bytes, WaitingGroup]
-        ] = {}  # the same by the sender's key that they count for
+        # The same groups, by the sender's key to which they are counted.
+        self._queues: dict[str, dict[bytes, WaitingGroup]] = {}
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
         self._queue_of: dict[Reporters, str] = {}  # queue of reporters with waiting points
@@ -184,9 +182,8 @@ class WaitingCounters:
         self._one_at_a_time = asyncio.Lock()
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        self._counted: Mapping[
-            str, int
-        ] = {}  # by key, at the last read, if several processes share the storage
+        # By key, at the last read, if several processes share the storage.
+        self._counted: Mapping[str, int] = {}
 
     def __len__(self) -> int:
         return self._waiting.items_held
@@ -300,9 +297,7 @@ class WaitingCounters:
         self._waiting = WaitingGroups()
         now = self._clock.now()
         stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
-        counted = await self._shared.oldest(
-            COUNTED, before=now, most=self._take_backs.max_items
-        )  # all of them
+        counted = await self._shared.oldest(COUNTED, before=now, most=self._take_backs.max_items)
         self._take_backs.forget_all()
         await self._take_up(stored, counted, hold_s=self._hold_s)
         self._counted = dict(self._take_backs.held)

@@ -41,11 +41,12 @@ LARGE = 1 << 20  # bytes of documents; if a round stores more, the next round is
 REST_S = 600.0
 DAY_S = 86_400
 OPEN_DAYS = 2  # days that stay in the open document; each older day has its own document
+# Identity of the document with the read position.
 NOWHERE = ClusterIdentity(
     "",
     "",
     "",
-)  # identity of the document with the read position
+)
 
 _log = logging.getLogger(__name__)
 Kept = TypeVar("Kept")

@@ -25,7 +25,7 @@ from spool.errors import Invalid
 
 MOST = 256 * 1024 * 1024  # maximum bytes of an unpacked file
 MOST_BLOCK = 64 * 1024 * 1024  # maximum bytes of a body of remote write, which is unpacked as a whole
-MAX_SYMBOLS = 500_000  # maximum texts in a body
+MAX_SYMBOLS = 500_000  # maximum number of texts in a body
 _PIECE = 256 * 1024
 NAME = "__name__"
 _V2 = "io.prometheus.write.v2.Request"

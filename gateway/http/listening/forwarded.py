@@ -24,9 +24,8 @@ FORWARDED_PROTO = "X-Forwarded-Proto"
 _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
 _SCHEMES = ("http", "https")
 
-_IS_TOLD = web.RequestKey(
-    "IS_TOLD", bool
-)  # whether a named proxy reported the client of this forwarded request
+# Whether a named proxy reported the client of this forwarded request.
+_IS_TOLD = web.RequestKey("IS_TOLD", bool)
 
 Address = IPv4Address | IPv6Address
 

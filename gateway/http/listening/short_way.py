@@ -125,9 +125,8 @@ class PlainRequests(web.RequestHandler):
         self._short: asyncio.Task[None] | None = None  # task of the request on the fast path
         self._held = b""  # bytes that arrived after that request or wait for a turn
         self._waits = False  # whether the held bytes wait for a turn
-        self.party: Party | None = (
-            None  # party of the last request; the next request is usually of the same party
-        )
+        # Party of the last request; the next request is usually of the same party.
+        self.party: Party | None = None
 
     @property
     def is_idle(self) -> bool:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
+# Their settings in [server].
 _SETTINGS = {
     HTTP: "listen",
     OPERATOR: "operator_listen",
     METRICS: "metrics_listen",
-}  # their settings in [server]
+}
 _FIRST = 3  # first descriptor that a service manager passes
 
 

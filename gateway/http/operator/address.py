@@ -16,8 +16,8 @@ from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.service.mounts import OPERATOR_API
 from gateway.service.schemas import OBJECT, Schema
 
-# Every application of the operator API has these. They import modules that are not loaded yet, in a thread.
-# operations by scope
+# Every application of the operator API has these two functions. They import modules that are not loaded yet, in a
+# thread. OPENED returns the operations by scope.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 

@@ -42,8 +42,8 @@ from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights
 
 MAX_ACTOR = 200
 NO_ADDRESS = (
-    "a change must name the person by e-mail address: use --as EMAIL, TOLLHOUSE_AS or "
-    f"operators.local.USER in the configuration; the default is USER@HOSTNAME, and the header is {AS}"
+    "a change must name a person by e-mail address: set --as EMAIL, TOLLHOUSE_AS, or "
+    f"operators.local.USER in the configuration (default: USER@HOSTNAME; header: {AS})"
 )
 # Without a path, a cookie applies to the folder of the call that sets it, which is the API's folder. That is
 # also right if a proxy adds a prefix to the path.

@@ -134,8 +134,7 @@ def place_of(model: str) -> Place | None:
         match = pattern.fullmatch(model)
         if match is not None:
             major, minor = [*map(int, re.findall(r"\d+", match["version"])), 0][:2]
-            omni = int(
-                bool(match.groupdict().get("omni"))
-            )  # gpt-4o was released after gpt-4 and before gpt-4.1
+            # gpt-4o was released after gpt-4 and before gpt-4.1.
+            omni = int(bool(match.groupdict().get("omni")))
             return Place(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
     return None

@@ -43,9 +43,8 @@ def is_json(request: web.Request) -> bool | None:
     """
     Return True for JSON, False for protobuf and None for any other content type. Case and parameters are ignored.
     """
-    is_json_type = _IS_JSON.get(
-        request.headers.get("Content-Type", "")
-    )  # nearly all senders write it exactly so
+    # Nearly all senders write it exactly so.
+    is_json_type = _IS_JSON.get(request.headers.get("Content-Type", ""))
     return _IS_JSON.get(request.content_type.lower()) if is_json_type is None else is_json_type
 
 

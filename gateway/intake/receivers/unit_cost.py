@@ -306,9 +306,8 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     names = names_of(request)
     type = path_values.get("type")
     stream = path_values.get("stream")
-    is_repeat = names is not None and request.services.deposits.has(
-        names
-    )  # even if the streams have changed since
+    # Even if the streams have changed since.
+    is_repeat = names is not None and request.services.deposits.has(names)
     body = request.body
     items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
     operations = await drive(

@@ -30,7 +30,7 @@ from spool.turns.fair_turns import Party, current_work
 
 # Bytes of jobs that one worker holds. Further jobs would only wait in its memory, behind jobs that may take long.
 WINDOW: Final = 1024 * 1024
-# Deaths per body. Two deaths may have another cause, such as `kill -9` or a lack of memory.
+# A body is refused after this number of deaths. Fewer deaths may have another cause, such as `kill -9`.
 MOST_KILLS: Final = 3
 FIRST_PAUSE_S: Final = 0.1  # delay before a worker is started again; doubled after each further death
 LONGEST_PAUSE_S: Final = 30.0
