@@ -1,8 +1,8 @@
 """
-The console: one page and its files, served to anybody who reaches the operator's side; the data needs a sign-in.
+The console's page and files. The operator address serves them to anybody; reading data needs a sign-in.
 
-The files are read once, without comments and indentation, are also kept packed, and are served under a path that
-changes with their content.
+The files are read once, without comments and indentation, and are also stored compressed. Their path changes
+with their content.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ _MEDIA = {
     ".svg": "image/svg+xml",
 }
 _OWN = (".mjs", ".css")
-# Comments that stand on lines of their own. Their lines stay, so that an error names the line of the source.
+# Matches comments on their own lines. The line breaks stay, so that an error names the line of the source file.
 _COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
-# Comments behind a statement. No text of a page looks like one.
+# Matches comments after a statement. No text of a page looks like such a comment.
 _END_COMMENT = re.compile(rb"(?<=[;,{]) // [^\n`<]*$", re.MULTILINE)
-# No text of several lines depends on it: templates drop it, too.
+# Removing indentation is safe, because templates also drop it from texts that span several lines.
 _INDENTATION = re.compile(rb"^[ ]+", re.MULTILINE)
 _INDEX = "index.html"
-_VERSION = "{version}"  # where the page names the folder of its files
-_PRELOAD = "{preload}"  # where it names what every page needs, so that a browser asks for all of it at once
-# What is drawn around every page, and the page that most people open first. What a click needs is imported then.
+_VERSION = "{version}"  # the page's placeholder for the folder of its files
+# the page's placeholder for preload links, so that a browser requests all needed files at once
+_PRELOAD = "{preload}"
+# Preloaded: the frame around every page, and the page that most people open first. Other files are imported
+# when a click needs them.
 _AT_ONCE = ("app.mjs", "pages/overview.mjs")
 _SHARED = ("lib/", "vendor/")
 _IMPORTED = re.compile(rb'^(?:import|export) [^;]*?"(\.[^"]+)";$', re.MULTILINE)
@@ -67,7 +69,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Asset:
-    """`packed` is the body as gzip; the same bytes in every process."""
+    """A file of the console. `packed` is the body as gzip, with the same bytes in every process."""
 
     body: bytes
     packed: bytes
@@ -76,7 +78,10 @@ class Asset:
 
 @dataclass(frozen=True)
 class Console:
-    """`version` is a hash over all files, so a browser keeps them for ever and still sees a new release at once."""
+    """
+    The page and its files. `version` is a hash over all files, so browsers may cache them for ever and still
+    get a new release at once.
+    """
 
     index: bytes
     version: str
@@ -85,7 +90,6 @@ class Console:
 
 @cache
 def console() -> Console:
-    """The page and the files that it loads."""
     assets = dict(_found(_STATIC))
     index = assets.pop(_INDEX).body
     digest = blake2b(digest_size=8)
@@ -102,7 +106,7 @@ def console() -> Console:
 
 
 def needed(assets: Mapping[str, Asset], first: Iterable[str]) -> set[str]:
-    """The paths of these modules and of all that they import, without what is imported later."""
+    """Return the paths of these modules and of their static imports. Dynamic imports are left out."""
     found: set[str] = set()
     ahead = list(first)
     while ahead:
@@ -131,29 +135,39 @@ def _without_comments(body: bytes) -> bytes:
 
 
 async def index(_: web.Request) -> web.Response:
-    """The page. Never kept, so a new release is seen at once."""
+    """Return the page. Browsers must not cache it, so a new release is visible at once."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
     return web.Response(body=console().index, content_type="text/html", charset="utf-8", headers=headers)
 
 
 async def demo_index(_: web.Request) -> web.Response:
-    """The page of a demo month: the same files, one folder below."""
+    """Return the page of the demo month. It uses the same files from one folder deeper."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
     body = console().index.replace(b'"files/', b'"../files/')
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
 async def without_slash(_: web.Request) -> web.Response:
-    """Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it."""
+    """
+    Redirect to the address with a slash, which the page's relative file addresses need. The redirect is
+    relative as well, because a proxy may add a path in front.
+    """
     location = CONSOLE.rpartition("/")[2] + "/"
     return web.Response(status=308, headers={"Location": location})
 
 
 async def file(request: web.Request) -> web.Response:
-    """A file of the page; kept for ever, as its path changes with its content. 404 for one of another release."""
+    """
+    Return a file of the page. Browsers may cache it for ever, because its path changes with its content.
+    Returns 404 for a file of another release.
+    """
     found = console().assets.get(request.match_info["path"])
     if found is None or request.match_info["version"] != console().version:
-        return web.Response(status=404, text="no such file", headers=_HEADERS)
+        return web.Response(
+            status=404,
+            text="There is no such file. Reload the page: Tollhouse may have been upgraded.",
+            headers=_HEADERS,
+        )
     headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
     body = found.body
     if "gzip" in request.headers.get("Accept-Encoding", ""):

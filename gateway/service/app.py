@@ -1,8 +1,8 @@
 """
-One running Tollhouse: assembled, listening, and stopped in reverse order. When one of its background tasks ends, the
-process stops and names it.
+A running Tollhouse: it assembles and starts all parts, and stops them in reverse order. When a background
+task ends, the process stops and reports the task's name.
 
-Started by `tollhouse serve`; tests start it the same way on port 0.
+`tollhouse serve` starts it. Tests start it the same way on port 0.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself after 28 s
-LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
+FOLLOW_S = 30.0  # how long to wait for the previous server to stop; it ends itself after 28 s
+LOOK_AGAIN_S = 3.0  # between two checks of a disk that is too full to start
 FIRST_KEY = "First key"
-ANSWERING = 8  # threads that compute answers and wait for the system; more would not be faster
-# Threads commit, read large bodies and compute answers. Whoever comes back from the system, at each statement of a
-# commit, waits so long for the interpreter's lock where another thread computes: Python's own 5 ms, and even
-# 0.5 ms, add up to more than the commit takes.
+ANSWERING = 8  # threads that compute answers and wait for system calls; more threads are not faster
+# How long a thread waits for the interpreter's lock while another thread computes. A commit waits after
+# each system call and statement. With Python's default of 5 ms, and even with 0.5 ms, these waits take
+# longer than the commit.
 SWITCH_S = 0.00003
 
 
 class StartAbandoned(Exception):
-    """The process was asked to stop while its start waited for room on the disk."""
+    """The process was told to stop while its start waited for space on the disk."""
 
 
 class App:
-    """One running Tollhouse. `start`, then `failure` or whatever else ends it, then `stop`."""
+    """A running Tollhouse. Call `start`, wait for `failure` or a signal, then call `stop`."""
 
     def __init__(
         self,
@@ -77,17 +77,19 @@ class App:
         origins: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """
-        `local` makes it an agent: see gateway.devices.agent. `observer` is notified of commits too. `reread` reads
-        the configuration again for a reload; without it the files that it names are. `sockets` listen
-        already. `takes_over`: from the server that runs on the data directory, if there is one. `origins`
-        says where the settings come from.
+        `local` makes this an agent; see gateway.devices.agent. `observer` is also notified of commits.
+        `reread` reads the configuration again for a reload; without it, a reload only reads the files that
+        the configuration names. `sockets` are already listening. `takes_over` is the server that already runs
+        on the data directory, if any. `origins` names the source of each setting.
         """
         self.config = config
         self._sockets = sockets or ListeningSockets({})
         self._takes_over = takes_over
         self._listeners = Listeners(config.server, config.data_dir, self._sockets)
-        self._following_until = 0.0  # how long the server before this one may take to stop
-        self._running = config  # as it was read: the addresses in `config` may have ports that were chosen
+        self._following_until = 0.0  # when the previous server must have stopped
+        self._running = (
+            config  # as it was read; the addresses in `config` may have ports that the system chose
+        )
         self._reread = reread or (lambda: config)
         self._origins = origins
         self._given = origins and origins()
@@ -104,11 +106,12 @@ class App:
 
     async def start(self) -> None:
         """
-        Ready to take requests when it returns; when a step fails, what was started is stopped again.
+        Start everything. The server accepts requests when this returns. If a step fails, the parts already
+        started are stopped.
 
-        On a full disk, or while a database is away, it waits and answers 503 meanwhile; `abandon` ends that
-        with StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a
-        file, ConfigError when what the configuration points to is wrong.
+        On a full disk, or while a database is unreachable, the start waits and answers 503. `abandon` ends
+        the wait with StartAbandoned. Raises SpoolError if the data directory cannot be opened, OSError for an
+        address or a file, and ConfigError for an error in a file that the configuration names.
         """
         sys.setswitchinterval(SWITCH_S)
         shorten_slices()
@@ -137,15 +140,15 @@ class App:
         _log.info("ready", extra={"action": "ready", "version": self._version, **where})
 
     def abandon(self) -> None:
-        """Wait for room no longer; does nothing once everything is open."""
+        """Stop waiting for space on the disk. Does nothing once everything is open."""
         self._abandoned.set()
 
     async def failure(self) -> str:
-        """Wait until a background task dies; its name."""
+        """Wait until a background task ends, and return its name."""
         return await self._supervisor.failure()
 
     async def stop(self) -> None:
-        """Refuse new requests, finish those that run, settle, close."""
+        """Refuse new requests, finish the running ones, and close everything."""
         _log.info("stopping", extra={"action": "stopping"})
         await self._stack.aclose()
         _log.info("stopped", extra={"action": "stopped"})
@@ -160,18 +163,18 @@ class App:
 
     @property
     def metrics_url(self) -> str:
-        return self._listeners.metrics_url  # "" without a listener for metrics alone
+        return self._listeners.metrics_url  # "" without a listener that serves only metrics
 
     @property
     def grpc_address(self) -> str:
-        return self._listeners.grpc_address  # "" when gRPC is off
+        return self._listeners.grpc_address  # "" if gRPC is off
 
     async def handed_over(self) -> None:
-        """Wait until another process takes over; then it is time to stop."""
+        """Wait until another process takes over. Then this server must stop."""
         await self._listeners.handed_over()
 
     async def first_key(self) -> str | None:
-        """The secret of a first key, made for a registry without keys; None when there are keys already."""
+        """Create a first key if there are no keys, and return its secret. Return None otherwise."""
         registry = self.services.storage.registry
         if registry is None or registry.keys.all() or self.config.server.api_key_file:
             return None
@@ -180,7 +183,9 @@ class App:
         return secret
 
     async def console_link(self, actor: Actor) -> str | None:
-        """A link that signs in to the console once, as an admin; None while the registry is damaged."""
+        """
+        Create a link that signs in to the console once, as an Admin. Return None if the registry is damaged.
+        """
         services = self.services.operators
         if services.installation.registry is None:
             return None
@@ -189,15 +194,15 @@ class App:
 
     async def reload(self, actor: Actor) -> Reloaded:
         """
-        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes again.
+        Apply the current configuration, keys, prices and certificates, and retry paused routes.
 
-        ConfigError with every problem, SpoolError: the configuration before stays in force.
+        Raises ConfigError with every problem, or SpoolError. The earlier configuration then stays in effect.
         """
         async with self._reloading:
             reload = self.services.reload
             self._running, told = await reload(self._running, self._reread, self._certificate, actor)
             if self._origins and self._given is not None:
-                with suppress(ConfigError):  # the file has gone since it was taken over
+                with suppress(ConfigError):  # the file was deleted after it was applied
                     before = {name: self._given.get(name, DEFAULT) for name in told.needs_restart}
                     self._given = {**self._origins(), **before}
         return told
@@ -207,9 +212,9 @@ class App:
 
     @property
     def services(self) -> Services:
-        """Return everything behind the listeners, once the app has started."""
+        """Return everything that the listeners serve. The app must have started."""
         if self._services is None:
-            raise RuntimeError("the app has not started")
+            raise RuntimeError("the app has not been started")
         return self._services
 
     def _urls(self) -> Urls:
@@ -221,7 +226,7 @@ class App:
         )
 
     async def _prepare_listeners(self) -> None:
-        """Use the sockets that listen already, and let the server that they come from stop."""
+        """Take over sockets that already listen, and let the previous server stop."""
         predecessor = None
         if self._takes_over:
             predecessor = await asyncio.to_thread(Predecessor.ask, self.config.data_dir)
@@ -269,7 +274,7 @@ class App:
 
     def _why_wait(self, error: Exception, was_full: bool) -> str:
         """
-        Name what a start waits for: room, another node or a database. "" for an error that waiting does not mend.
+        Return the reason why a start waits: space, another node or a database. "" if waiting does not help.
         """
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"
@@ -279,7 +284,10 @@ class App:
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
-        """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
+        """
+        Listen and answer 503, so that senders know when to retry and probes see the reason. The server later
+        gets the same ports.
+        """
         takes_grpc = not self._listeners.grpc_address
         refusing = RefusingListeners(
             self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc
@@ -288,7 +296,7 @@ class App:
         self._listeners.server = self.config.server
         listen = self.config.server.listen
         _log.error(
-            "the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen}
+            "waiting to start: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen}
         )
         return refusing
 
@@ -300,7 +308,9 @@ class App:
             raise StartAbandoned
 
     async def _open(self) -> Services:
-        """Open the storage and services; if damage is found on the way, open once more, which salvages."""
+        """
+        Open the storage and services. If that finds damage, open once more, which salvages what is readable.
+        """
         try:
             return await self._open_once()
         except SpoolDamaged:
@@ -320,7 +330,7 @@ class App:
 
 
 class Supervisor:
-    """Starts tasks that must not end, and reports the first that did."""
+    """Runs tasks that must not end, and reports the first that did."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -334,13 +344,11 @@ class Supervisor:
         task.add_done_callback(self._ended)
 
     async def failure(self) -> str:
-        """Wait until a task ends, and return its name."""
         await self._failure.wait()
         assert self.failed is not None
         return self.failed
 
     async def stop(self) -> None:
-        """Cancel all tasks and wait for them."""
         self._stopping = True
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,4 +1,7 @@
-"""Token buckets by name, bounded: how often an address, a key or an account may still try."""
+"""
+Rate limits by name: how often an address, a key or an account may try. They use token buckets, and their
+number is bounded.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from ipaddress import IPv6Address, ip_address
 from spool.clock import Clock
 from spool.turns.fair_turns import TokenBucket
 
-WHOLE = 1.0  # token: less of one is not a try
+WHOLE = 1.0  # one try takes a whole token
 
 
 class Buckets:
     """
-    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds
-    a whole token.
+    A token bucket for each name, with `burst` tokens and a refill of `per_s`. A charge may overdraw a bucket
+    that has at least one whole token.
 
-    So a limit of five lets five through at once and no sixth before it is due, and one amount above `burst`
-    passes and is paid off before the next. At most `size` names are kept; the least recently used goes first.
+    A limit of five therefore allows five tries at once and the sixth only after a refill. One amount above
+    `burst` is allowed, and the next try waits until it is paid off. At most `size` names are stored; the
+    least recently used one is deleted first.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:
@@ -32,7 +36,7 @@ class Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_s(self, name: str) -> int:
-        """Whole seconds until `name` may charge again; 0 now."""
+        """Return the whole seconds until `name` may try again, or 0."""
         return math.ceil(self._bucket_of(name).wait_s(WHOLE))
 
     def charge(self, name: str, amount: float = 1) -> None:
@@ -46,9 +50,9 @@ class Buckets:
     @contextmanager
     def paid_by(self, name: str, failure: type[Exception]) -> Iterator[None]:
         """
-        Charge `name` for work that is about to begin, and give the charge back unless `failure` is raised.
+        Charge `name` for work that is about to start, and return the charge unless `failure` is raised.
 
-        So attempts that are judged at the same moment count as well.
+        Charging first means that concurrent attempts also count.
         """
         self.charge(name)
         try:
@@ -67,9 +71,11 @@ class Buckets:
         return len(self._buckets)
 
 
-@lru_cache(maxsize=4096)  # asked for each request
+@lru_cache(maxsize=4096)  # called for each request
 def neighbourhood(address: str) -> str:
-    """The name of the bucket of an address: an IPv6 host owns its whole /64."""
+    """
+    Return the bucket name of an address. All addresses of an IPv6 /64 share a bucket, because one host owns them.
+    """
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

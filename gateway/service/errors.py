@@ -1,17 +1,18 @@
-"""A refused request, before it is encoded as its endpoint answers; errors of the system in words."""
+"""Refused requests, before they are encoded for their endpoint, and readable texts for system errors."""
 
 from __future__ import annotations
 
 import os
 
-ASKED_TOO_MUCH = "asked_too_much"  # the type of the refusal of a question whose answer takes more than it may
+ASKED_TOO_MUCH = "asked_too_much"  # error type of a query whose result would exceed a limit
 
 
 class Refusal(Exception):
     """
-    The sender's 4xx, or our 503. `type` is stable and machine-readable, `message` says what to do.
+    A response to the sender: a 4xx for its mistake, or a 503. `type` is stable and machine-readable;
+    `message` says what to do.
 
-    A message names a field and an offset, never a value. `challenge` is the header WWW-Authenticate.
+    The message may name a field and an offset, never a value. `challenge` is the WWW-Authenticate header.
     """
 
     def __init__(
@@ -32,14 +33,14 @@ class Refusal(Exception):
 
 
 class BadPayload(Refusal):
-    """400: the body is not what its headers or the address say."""
+    """400: the body does not match its headers or its address."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's words for an error, without numbers and addresses."""
+    """Return the system's text for an error, without numbers and addresses."""
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     ).lower()

@@ -1,4 +1,4 @@
-"""Imports modules when they are first used: a start does not pay for what nobody asks."""
+"""Imports of modules at their first use, so that a start does not load modules that nobody needs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _imported: dict[str, ModuleType] = {}
-# Two threads that import parts of one package could each see an unfinished module of the other.
+# Serialize imports: two threads that import parts of one package could each see an unfinished module.
 _one_at_a_time = threading.Lock()
 
 
 async def imported(name: str) -> ModuleType:
-    """The module of this name, imported in a thread if it was not before: other requests do not wait for it."""
+    """
+    Return the module of this name. If it is not imported yet, a thread imports it, so that other requests
+    do not wait.
+    """
     found = _imported.get(name)
     return await asyncio.to_thread(import_here, name) if found is None else found
 
 
 def import_here(name: str) -> ModuleType:
     """
-    Import a module in this thread. It waits for what another one imports, so the event loop calls it only for what
-    it cannot await.
+    Import a module in this thread. It waits for imports by other threads, so the event loop calls it only
+    where it cannot await.
     """
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))
 
 
 class Once(Generic[T]):
-    """What `make` makes when it is first asked for; `made` is None until then."""
+    """A value that `make` creates at its first use. `made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.made: T | None = None

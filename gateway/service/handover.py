@@ -1,9 +1,9 @@
 """
-A server gives its listening sockets to the process that takes over from it, so that no connection is refused.
+The handover of a server's listening sockets to its successor, so that no connection is refused.
 
-Both sides share the sockets: connections that wait in them belong to neither, and are accepted by whoever
-comes next. That is why they are passed on, and not opened a second time with SO_REUSEPORT: Linux resets what
-waits in a listening socket that is closed.
+Both processes share the sockets. A connection that waits in a socket belongs to neither process, and the next
+one to accept gets it. Opening the sockets again with SO_REUSEPORT would not work: when a listening socket is
+closed, Linux resets the connections that wait in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.operator.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
-ANSWER_S = 30.0  # between the two words of the process that takes over
+ANSWER_S = 30.0  # time between the two messages of the successor
 MAX_MESSAGE = 4096
 _TAKE, _GO = b"take", b"go"
 
@@ -30,10 +30,11 @@ _log = logging.getLogger(__name__)
 
 class HandOver:
     """
-    The side of the running server, on a socket in its data directory that its owner alone may open.
+    The running server's side of the handover: a socket in the data directory that only the directory's
+    owner may open.
 
-    `sockets` are its listening sockets by name, `grpc` is its gRPC address. `asked` is set when the other
-    process is ready to follow: then this one stops.
+    `sockets` are the listening sockets by name; `grpc` is the gRPC address. `asked` is set when the successor
+    is ready, and then this server stops.
     """
 
     def __init__(self, directory: Path, sockets: Callable[[], Mapping[str, int]], grpc: str) -> None:
@@ -46,7 +47,7 @@ class HandOver:
         self.asked = asyncio.Event()
 
     def start(self) -> None:
-        """Remove what a killed process left behind, and listen."""
+        """Delete the socket of a killed process, and listen."""
         path = self._directory / FILE
         path.unlink(missing_ok=True)
         with _address(self._directory) as address:
@@ -73,8 +74,12 @@ class HandOver:
                 try:
                     async with asyncio.timeout(ANSWER_S):
                         await self._give(connection)
-                except OSError as error:  # TimeoutError is one
-                    _log.warning("nobody took over: %s", error, extra={"action": "handover_ended"})
+                except OSError as error:  # TimeoutError is an OSError
+                    _log.warning(
+                        "the handover to another process failed: %s",
+                        error,
+                        extra={"action": "handover_ended"},
+                    )
 
     async def _give(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -89,7 +94,7 @@ class HandOver:
 
 
 class Predecessor:
-    """The server that this process takes over from. It goes on as it was until `go`."""
+    """The server that this process takes over from. It runs unchanged until `go`."""
 
     def __init__(self, connection: socket.socket, sockets: ListeningSockets, grpc: str) -> None:
         self._connection = connection
@@ -98,7 +103,11 @@ class Predecessor:
 
     @classmethod
     def ask(cls, directory: Path) -> Predecessor | None:
-        """None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then."""
+        """
+        Ask the running server for its sockets. Return None if no server runs on the directory. Blocks.
+
+        Raises OSError if the server ends or does not respond.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:
@@ -108,7 +117,7 @@ class Predecessor:
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 8)
             if not message:
                 raise ConnectionResetError(
-                    "the server on this data directory ended before it answered: start again"
+                    "the server on this data directory ended during the handover; start again"
                 )
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
@@ -123,19 +132,21 @@ class Predecessor:
         )
 
     def go(self) -> None:
-        """Let it stop. One that was killed meanwhile has left the data directory to this process."""
+        """Let the server stop. If it was killed meanwhile, this process already owns the data directory."""
         with self._connection:
             try:
                 self._connection.sendall(_GO)
             except OSError as error:
                 _log.warning(
-                    "the server before this one has gone: %s", error, extra={"action": "predecessor_gone"}
+                    "the previous server has already ended: %s", error, extra={"action": "predecessor_gone"}
                 )
 
 
 @contextmanager
 def _address(directory: Path) -> Iterator[str]:
-    """The socket's address; by way of the open directory where the path is longer than an address may be."""
+    """
+    Return the socket's address. If the path is too long for an address, it goes through the open directory.
+    """
     path = str((directory / FILE).absolute())
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path

@@ -1,6 +1,6 @@
 """
-Everything that a server listens on: HTTP for senders and operators, gRPC, and the operator socket; and the listeners of
-a start that waits for room on the disk, where senders are told to repeat and probes are told why.
+Everything a server listens on: HTTP for senders and operators, gRPC, and the operator socket. While a start
+waits for space on the disk, other listeners answer: senders are told to retry, and probes get the reason.
 """
 
 from __future__ import annotations
@@ -34,19 +34,24 @@ from spool.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
-DRAIN_S = 4.0  # and what has arrived, to be answered
-CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
-# before that, what connections get to send their last request, where a successor takes new ones
+UPLOAD_S = 1.0  # at a stop: time for request bodies to arrive
+DRAIN_S = 4.0  # at a stop: time to answer requests that have arrived
+CUT_S = (
+    1.0  # at a stop: time for gRPC calls after that; all waits together stay below the 10 s of `docker stop`
+)
+# before that, if a successor accepts new connections: time for open connections to send their last request
 LEAVE_S = 2.0
 LOOK_S = 0.02
-SETTLE_S = 0.2  # and what a connection that was just accepted gets to send its first
+SETTLE_S = 0.2  # time for a just accepted connection to send its first request
 
 REPEAT_AFTER_S = 5
 
 
 class Listeners:
-    """`start` once, then `close`. Those of `sockets` were open before, and stay open when this process has ended."""
+    """
+    The listeners of a server. Call `start` once, then `close`. Those in `sockets` were open before and
+    stay open afterwards.
+    """
 
     def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:
         self.server = server
@@ -58,7 +63,7 @@ class Listeners:
         self._exports: Mapping[str, Export] = {}
         self._ready = asyncio.Event()
         self._hand_over: HandOver | None = None
-        self.grpc_address = ""  # "" when gRPC is off
+        self.grpc_address = ""  # "" if gRPC is off
 
     @property
     def url(self) -> str:
@@ -70,11 +75,14 @@ class Listeners:
 
     @property
     def metrics_url(self) -> str:
-        """Empty without a listener for metrics alone."""
+        """Return the address of the metrics listener, or "" without a separate one."""
         return self._http[METRICS].url if METRICS in self._http else ""
 
     async def start_grpc(self, certificate: Certificate | None) -> None:
-        """Take calls, which wait until `start` has put something behind them. OSError if the address is in use."""
+        """
+        Accept calls, which wait until `start` has installed their handlers. Raises OSError if the address
+        is in use.
+        """
         server = self.server
         grpc = GrpcServer(
             waiting(GRPC_SERVICES, self._when_ready),
@@ -87,7 +95,9 @@ class Listeners:
         self._grpc, self.grpc_address = grpc, grpc.address
 
     async def start(self, services: Services, certificate: Certificate | None) -> None:
-        """Listen on everything. OSError for an address that is in use or not of this machine."""
+        """
+        Listen on all addresses. Raises OSError if an address is in use or does not belong to this machine.
+        """
         server = self.server
         operators = OperatorSocket(self._directory, operator_application(services.operators))
         self._stack.push_async_callback(operators.stop)
@@ -123,12 +133,11 @@ class Listeners:
         self._hand_over.start()
 
     async def handed_over(self) -> None:
-        """Wait until another process takes over."""
         assert self._hand_over is not None
         await self._hand_over.asked.wait()
 
     async def close(self) -> None:
-        """Refuse new requests, finish those that run, close."""
+        """Refuse new requests, finish running ones, and close."""
         await self._stack.aclose()
         self._sockets.close()
 
@@ -158,9 +167,9 @@ class Listeners:
 
     async def _leave(self, services: Services) -> None:
         """
-        Answer what open connections still send, and close each behind its answer.
+        Answer what open connections still send, and close each connection after its response.
 
-        A sender that finds its connection closed before it sends opens another one, which the successor takes.
+        A sender that finds its connection closed before it sends opens a new one, which the successor accepts.
         """
         receivers = services.receivers
         receivers.in_hand.leave()
@@ -175,7 +184,7 @@ class Listeners:
 
 
 class RefusingListeners:
-    """Every address of a server, answered with 503. `start` and `stop` once each."""
+    """Listeners on every address of a server that answer 503. Call `start` and `stop` once each."""
 
     def __init__(
         self,
@@ -193,10 +202,17 @@ class RefusingListeners:
         self._sockets = sockets
         self._takes_grpc = takes_grpc
         self._reason = reason
-        self._refusal = Refusal(503, "starting", f"Nothing was kept: {reason}.", retry_after_s=REPEAT_AFTER_S)
+        self._refusal = Refusal(
+            503,
+            "starting",
+            f"Tollhouse is starting and stored nothing: {reason}. Send the request again later.",
+            retry_after_s=REPEAT_AFTER_S,
+        )
 
     async def start(self) -> ServerSettings:
-        """Listen; the settings with the ports that were chosen, so that the server behind it gets the same."""
+        """
+        Listen. Return the settings with the ports that the system chose, so that the server later gets the same.
+        """
         server = self._server
         certificate = self._certificate
         try:

@@ -1,7 +1,7 @@
 """
-Where the operator's side is mounted, on every listener and on the operator socket, and where that socket is.
+The paths of the operator API and the console, and the path of the operator socket.
 
-It imports nothing of the server: a command that asks a running server is to start at once.
+This module imports no server code, so that commands that query a running server start quickly.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from urllib.parse import quote
 
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
-# Headers of a CSV.
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # what answers in JSON say as `whole_since`
-CUT_PERIODS = "Tollhouse-Cut-Periods"  # the same of `cut_periods`, separated by commas: CSV keeps its columns
-AS = "X-Tollhouse-As"  # the header that names who asks on the operator socket
+# Headers of CSV responses.
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # `whole_since` of JSON responses
+# `cut_periods` of JSON responses, separated by commas, because another column would change the CSV
+CUT_PERIODS = "Tollhouse-Cut-Periods"
+AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 
 
 def console_link(url: str, secret: str) -> str:
-    """The secret stands in the fragment, which no browser sends and no log keeps."""
+    """
+    Build a sign-in link. The secret is in the fragment, which browsers do not send and logs do not contain.
+    """
     return f"{url}#link={secret}"
 
 
 def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
-    """A page of the console, with what it shows; whoever opens it signs in. Empty while `console` is."""
+    """
+    Build a link to a console page with its parameters. It contains no secret. Returns "" if `console` is empty.
+    """
     if not console:
         return ""
     pairs = [
@@ -36,7 +41,6 @@ def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] |
 
 
 def socket_path(directory: Path) -> Path:
-    """Return the path of the operator socket of a running server."""
     try:
         return Path((directory / "operator.path").read_text("utf-8").strip())
     except FileNotFoundError:

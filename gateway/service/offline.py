@@ -1,4 +1,4 @@
-"""The operator API over a data directory, for a command that finds no server running."""
+"""The operator API on a data directory, for commands that find no running server."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from spool.storage import Storage
 @asynccontextmanager
 async def open_offline(config: Config, *, version: str, names_routes: bool = False) -> AsyncIterator[Path]:
     """
-    A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody has.
+    Open a socket with the operator API on a data directory. Raises SpoolLocked if another process has it open.
 
-    The socket lies elsewhere than a server's, so that no other command comes in and is cut off when this one
-    ends. `names_routes`: `config` was read from a file, and routes that it does not name any more are orphaned.
+    The socket has another path than a server's, so that no other command connects and is cut off when this one
+    ends. If `names_routes`, `config` was read from a file, so routes that it does not name become orphaned.
     """
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     async with AsyncExitStack() as stack:
@@ -49,7 +49,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
 
 
 async def _declare(storage: Storage, config: Config) -> None:
-    """Orphan the routes that a start of the server would orphan; it declares new ones itself."""
+    """Mark routes as orphaned, as a start of the server would. Only the server declares new ones."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
     named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
     states = await storage.deliveries.routes()
@@ -62,7 +62,7 @@ async def _declare(storage: Storage, config: Config) -> None:
 
 
 def _console_url(config: Config) -> str:
-    """Return the address that the console will have once the server runs; https if TLS is configured."""
+    """Return the address that the console has once the server runs. It is https if TLS is configured."""
     server = config.server
     private = operator_listen(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)

@@ -1,4 +1,4 @@
-"""Pieces of JSON schemas for what is answered: `/openapi.json` is made from them."""
+"""Helpers for the JSON schemas of responses in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OBJECT: Schema = {"type": "object"}
 
 
 def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """The schema of an object with these members and no others."""
+    """Return the schema of an object that has these members and no others."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},

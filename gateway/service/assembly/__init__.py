@@ -1,1 +1,3 @@
-"""Assembles Tollhouse from the storage up: for the server, for commands without one, and for `tollhouse demo`."""
+"""
+Assembles Tollhouse on top of its storage: for the server, for commands without a server, and for `tollhouse demo`.
+"""

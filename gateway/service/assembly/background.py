@@ -1,7 +1,7 @@
 """
-What a server does beside answering: the tasks of every server, and those of a gateway, which an agent does not have.
+Background tasks of a server. Some run in every server, and some only in gateways, not in agents on laptops.
 
-An agent leaves to its gateway what costs a laptop's battery, and what is decided about an organization's money.
+An agent leaves to its gateway everything that drains a battery, and everything about the organization's money.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ _log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
-FIRST_INSPECTION_S = 30.0  # after a start, routes need some time until their state is known
+FIRST_INSPECTION_S = 30.0  # after a start, the state of routes is known only after some time
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`lease` names what one of several gateways on one storage does at a time; "": every gateway runs the task."""
+    """
+    A background task. If several gateways share a storage, only the holder of `lease` runs the task. Without
+    a lease, every gateway runs it.
+    """
 
     name: str
     run: Run
@@ -56,7 +59,7 @@ def alone(name: str, run: Run) -> Task:
 
 
 def background_of(tasks: Iterable[Task], leases: Leases) -> Background:
-    """Return the tasks by name; one with a lease waits for it."""
+    """Return the tasks by name. A task with a lease waits until it gets the lease."""
     return {
         task.name: partial(leases.run, task.lease, task.run) if task.lease else task.run for task in tasks
     }
@@ -86,7 +89,7 @@ def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Met
 
 
 def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
-    """Yield what works on documents: there is none while the registry is damaged."""
+    """Yield the tasks on stored documents. There are none while the registry is damaged."""
     money = operators.money
     registry = money.require_registry()
     if assembler.sign_ins is not None:
@@ -113,14 +116,14 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
 
 
 async def _inspect(operators: OperatorServices) -> None:
-    """Run the detectors again and again; they are imported for the first run, some time after the start."""
+    """Run the detectors repeatedly. They are imported for the first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.money.calls.insights")
     await insights.inspector(operators).run()
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
-    """Count again what the ledger missed of the log."""
+    """Count records of the log that the ledger missed."""
     mending = await imported("spool.ledger.comparing")
     storage = assembler.storage
     changed = operators.money.sums_changed
@@ -130,21 +133,21 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 
 
 async def _report(operators: OperatorServices) -> None:
-    """Send scheduled reports, once there is one."""
+    """Send scheduled reports, once a report exists."""
     await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
     reports = await imported("gateway.money.calls.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 
 async def _advise(operators: OperatorServices) -> None:
-    """Look for savings again and again, as `_inspect` does for findings."""
+    """Look for savings repeatedly, as `_inspect` does for insights."""
     await asyncio.sleep(FIRST_ADVICE_S)
     await imported("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 
 async def _pull(puller: Once[StatementPuller], assembler: Assembler) -> None:
-    """Pull reports that are due, once the configuration names one."""
+    """Fetch provider bills that are due, once the configuration names a provider."""
     await until(lambda: bool(assembler.config.reconciliation.pull))
     await imported("gateway.service.assembly.statements")
     await puller().run()
@@ -156,7 +159,7 @@ async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
             await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
         except (SpoolError, OSError) as error:
             _log.warning(
-                "files of container metrics were not removed: %s",
+                "files of container metrics could not be deleted: %s",
                 error,
                 extra={"action": "files_not_removed"},
             )
@@ -171,11 +174,13 @@ async def _retain(log: Log, connections: BillingConnections) -> None:
 
 
 LEARN_S: Final = 0.02  # between two kinds of spans that are learned
-LOOK_S: Final = 0.25  # while none waits
+LOOK_S: Final = 0.25  # between two checks while no kind waits
 
 
 def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
-    """A memory that metrics show once it is made. Who asks for it first has imported its module, in a thread."""
+    """
+    Return a span memory that appears in metrics once it is created. A thread imports its module at the first use.
+    """
 
     def make() -> SpanMemory:
         from gateway.normalise.memory.spans import SpanMemory
@@ -188,7 +193,7 @@ def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
 
 
 async def learn(memory: Once[SpanMemory]) -> None:
-    """Learn one kind of span at a time, in turns so short that nobody waits for them."""
+    """Learn one kind of span at a time, in steps so short that requests do not wait."""
     while True:
         learning = memory.made and memory.made.learning()
         clock = SliceClock()

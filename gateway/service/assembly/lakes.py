@@ -1,4 +1,4 @@
-"""What is known of the lakes of the configuration, and what reads records back from one of them."""
+"""The state of the configured data lakes, and reading records back from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from exporters.settings import DestinationSettings
     from spool.deliveries.protocols import LakeRecount, LakeRepairs, LakeState, Landings, PastRecords
 
-_ANY = 2**62  # above every number
+_ANY = 2**62  # above every record number
 
 
 async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
-    """The lakes, also topics and tables, by the names of their routes; none while the registry is damaged."""
+    """
+    Return the state of the data lakes by route name, including topics and tables. Empty while the
+    registry is damaged.
+    """
     if not config.destinations or storage.registry is None:
         return ()
     from exporters.destinations.catalogue import TYPES
@@ -42,7 +45,7 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
 
 
 def past_records(config: Config, storage: Storage) -> PastRecords | None:
-    """Return what reads records back from the first lake of files; None if there is none."""
+    """Return the reader of the first data lake that consists of files, or None."""
     if not config.destinations:
         return None
     from exporters.lake.destination import WITH_FILES, is_focus
@@ -67,7 +70,10 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
 async def repair_lake(
     config: Config, storage: Storage, clock: Clock, destination: str, *, dry_run: bool
 ) -> LakeRepairs:
-    """Put missing files of a lake again. NotThere if no lake of files has the name, SpoolUnavailable if it is away."""
+    """
+    Write missing files of a data lake again. Raises NotThere if there is no such lake of files, and
+    SpoolUnavailable if its store is unreachable.
+    """
     settings = _lake_of_files(config, destination)
     from exporters.destinations.catalogue import secret_of
     from exporters.errors import SendError
@@ -94,13 +100,13 @@ async def repair_lake(
             lost.update(done.lost)
         return LakeRepairs(put=put, lost=lost)
     except (SendError, ValueError) as error:
-        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+        raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 
 
 async def recount_lake(
     config: Config, storage: Storage, destination: str, *, topic: str, after: int
 ) -> LakeRecount:
-    """Compare deliveries with the log. NotThere if no lake of files has the name."""
+    """Compare deliveries with the log. Raises NotThere if there is no such lake of files."""
     settings = _lake_of_files(config, destination)
     from exporters.lake.past.log_recount import LogRecount
 
@@ -114,7 +120,7 @@ async def recount_lake(
     try:
         return await recount.run(after)
     except ValueError as error:
-        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+        raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 
 
 def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
@@ -123,7 +129,7 @@ def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
     lakes = [each for each in config.destinations if each.type in WITH_FILES]
     settings = next((each for each in lakes if each.name == destination), None)
     if settings is None:
-        raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+        raise NotThere(f"no destination named {destination!r} is a data lake that consists of files")
     return settings
 
 

@@ -1,4 +1,4 @@
-"""The limits that `/metrics` shows, each with how much of it is used."""
+"""The limits on `/metrics`, each with its current use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def limits(
     devices: int,
     files: ContainerFiles,
 ) -> list[Limit]:
-    """Every limit that is shown, and how much of it is used."""
     server = config.server
     section = config.spool
     container = config.container
@@ -65,8 +64,8 @@ async def shares(
     senders: Mapping[str, int],
 ) -> list[KeyShare]:
     """
-    The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of;
-    `senders`: how many senders are known by the calls of each key.
+    Return the keys that use nearly all of their share of a common limit. `waiting` is by the kind of limit;
+    `senders` is the number of known senders per key.
     """
     brought = Counter(storage.clusters.brought())
     brought[""] = len(storage.clusters) - brought.total()

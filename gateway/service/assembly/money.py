@@ -1,6 +1,6 @@
 """
-Makes what looks at money: adviser, budgets and the comparison with bills. None of them while the registry,
-which keeps them, is damaged.
+Creates the services about money: recommendations, budgets and the comparison with bills. All return None
+while the registry, which stores their data, is damaged.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
-CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
-FIRST_BUDGET_S = 2.0  # until it is seen, and from then on evaluated with the others
-OWNER_TAGS = {"team": "team"}  # of rows of billing connections, where the configuration names none
+CONFIGURED_LOOK_S = 15.0  # how often to check whether a reload or another process enabled the task
+FIRST_BUDGET_S = 2.0  # until a first budget is noticed; later ones are evaluated with the others
+OWNER_TAGS = {"team": "team"}  # for rows of billing connections, if the configuration names no tags
 
-_DIVIDED = "proportional"  # a layer of a bill that is divided over its usage
+_DIVIDED = "proportional"  # a layer of a bill that is spread over its usage
 
 _log = logging.getLogger(__name__)
 
 
 def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
-    """Return the maker of the service that looks for savings; None without a registry."""
+    """Return the maker of the service that looks for savings, or None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
@@ -67,7 +67,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
 
 def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """
-    Return the maker of the service that compares provider bills with the counted calls; None without a registry.
+    Return the maker of the service that compares provider bills with counted calls, or None without a registry.
     """
     registry = storage.registry
     if registry is None:
@@ -82,7 +82,7 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
 
 
 def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
-    """Return the maker of the service that divides bills over the counted calls; None without a registry."""
+    """Return the maker of the service that spreads bills over counted calls, or None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
@@ -104,7 +104,9 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
 def row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
-    """Return the maker of what has rows of billing connections in costs; None without a registry."""
+    """
+    Return the maker of the service that includes rows of billing connections in costs, or None without a registry.
+    """
     registry = storage.registry
     if registry is None:
         return None
@@ -140,20 +142,23 @@ def row_book(
 
 
 async def bill(biller: Once[Biller], statements: Statements) -> None:
-    """Divide bills over the calls, once there is a statement."""
+    """Spread bills over the calls, once a provider bill exists."""
     while True:
         try:
             if await statements.months():
                 break
         except SpoolError as error:
-            _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
+            _log.warning("provider bills cannot be read: %s", error, extra={"action": "billed_waits"})
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await imported("gateway.bills.billed.biller")
     await biller().run()
 
 
 async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
-    """Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes."""
+    """
+    Store rows of billing connections as billed costs, once a connection is included in costs or nodes
+    have a price.
+    """
     while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await imported("gateway.bills.billed.row_book")
@@ -161,7 +166,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
 
 
 async def until(configured: Callable[[], bool]) -> None:
-    """Wait for what a reload may bring."""
+    """Wait until the configuration enables it, for example after a reload."""
     while not configured():  # noqa: ASYNC110 - a reload may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
 
@@ -201,8 +206,8 @@ def budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
     """
-    Return the maker of the service that evaluates budgets, whose notices lead to the console; None
-    without a registry.
+    Return the maker of the service that evaluates budgets, or None without a registry. Its notifications link
+    to the console.
     """
     registry = storage.registry
     if registry is None:
@@ -224,7 +229,7 @@ def budget_evaluator(
 
 
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTable) -> None:
-    """Evaluate budgets again and again, once there is one."""
+    """Evaluate budgets repeatedly, once a budget exists."""
     while not budgets.all():  # noqa: ASYNC110 - another process may make it
         await asyncio.sleep(FIRST_BUDGET_S)
     await imported("gateway.money.budgets.evaluator")

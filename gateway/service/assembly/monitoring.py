@@ -1,4 +1,4 @@
-"""Makes what watches the parts of a Tollhouse: its health and its metrics."""
+"""Creates the monitoring of a Tollhouse: health and metrics."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def exposition(
 
 
 def spend(parts: Assembler) -> SpendSeries | None:
-    """Return what reads cost and tokens, if they are wanted on `/metrics`."""
+    """Return the reader of cost and tokens, if `/metrics` shows them."""
     top = parts.config.server.metrics_names
     if not top:
         return None

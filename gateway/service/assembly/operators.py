@@ -1,7 +1,7 @@
 """
-Makes what handlers of the operator API work with: a holder for each area, and the one month of made-up data.
+Creates the services behind the operator API, one group per area, and the demo month.
 
-What pulls and asks is imported when it is first asked.
+Services that fetch or query other systems are imported at their first use.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 async def open_operator_services(
     config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
 ) -> AsyncIterator[OperatorServices]:
-    """Open the services of the operator API without a server: no route runs, and nothing is received."""
+    """Open the services of the operator API without a server. No route runs, and nothing is received."""
     async with AsyncExitStack() as stack:
         assembler = Assembler(config, storage, clock, stack)
         access = await assembler.start_access()
@@ -85,7 +85,7 @@ def operator_services(
 
 
 async def load_allocation(operators: OperatorServices) -> None:
-    """Put in force what was published before; nothing while the registry is damaged."""
+    """Activate the published allocation definitions. Does nothing while the registry is damaged."""
     if operators.money.publishing is not None:
         await operators.money.publishing.load()
 
@@ -120,7 +120,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
 
 
 def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
-    from exporters.service.events import sent_as  # no start needs it
+    from exporters.service.events import sent_as  # not needed for a start
 
     return sent_as(upstream, type)
 
@@ -158,7 +158,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
 
 
 def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
-    """None while the registry, which keeps statements, is damaged."""
+    """Return the maker of the service that fetches provider bills, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
@@ -189,12 +189,12 @@ def people_services(parts: Assembler) -> PeopleServices:
 
 
 def is_behind_tls(config: Config) -> bool:
-    """True if the configuration says that browsers speak https to a proxy in front of the console."""
+    """Return whether the configuration says that browsers use https to a proxy in front of the console."""
     return config.server.operator_plaintext or config.oidc.console.startswith("https:")
 
 
 def console_hosts(settings: OidcSettings) -> Sequence[str]:
-    """The name under which people come back from the provider."""
+    """Return the host name to which the OpenID provider sends people back."""
     host = urlsplit(settings.console).hostname if settings.issuer else None
     return (host,) if host else ()
 
@@ -250,7 +250,10 @@ def installation_services(
 def demo_month(
     parts: Assembler, *, version: str, urls: Callable[[], Urls]
 ) -> Once[DemoMonth[OperatorServices]]:
-    """The demo month beside this server's data; what it needs is imported when it is first asked."""
+    """
+    Return the maker of the demo month, which is separate from this server's data. Its modules are imported
+    at first use.
+    """
 
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[OperatorServices]:

@@ -1,4 +1,4 @@
-"""Makes the parts of a Tollhouse from what all of them share. `routes.py` beside it makes those that send."""
+"""Creates the parts of a Tollhouse from what they share. `routes.py` creates the senders."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class Assembler:
-    """Makes the parts from what all of them share. What must be closed goes on the stack."""
+    """Creates parts from shared settings and storage. Everything that must be closed is on the stack."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Assembler:
         self.native = native
         self.memory: Once[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
-        # Those in use, once there is an intake.
+        # Replaced by the prices in use when the intake starts.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock
         self.stack = stack
@@ -124,12 +124,12 @@ class Assembler:
             self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
-        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
-        self.shadows: Shadows | None = None  # once there is an intake
+        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # use of the intake's limits, by key
+        self.shadows: Shadows | None = None  # set when the intake starts
         self.workers: WorkerPool | None = None
 
     def _keep_channels(self) -> None:
-        """Let those that people made send, too."""
+        """Let channels that people created in the console send as well."""
         if self.notifier is not None and self.storage.registry is not None:
             kept = self.storage.registry.kept_channels.all()
             self.notifier.keep([self._channel_seal().settings(each) for each in kept])
@@ -155,7 +155,7 @@ class Assembler:
         )
 
     def start_workers(self, metrics: Metrics) -> WorkerPool | None:
-        """None where the server does all work itself."""
+        """Start the worker processes. Returns None if the server does all work itself."""
         server = self.config.server
         if not server.workers:
             return None
@@ -192,14 +192,14 @@ class Assembler:
 
     async def start_sign_ins(self, metrics: Metrics) -> None:
         """
-        Start sign-ins with the OpenID provider, if one is configured; sessions of another one end.
-        ConfigError without its secret.
+        Start sign-ins with the OpenID provider, if one is configured, and end sessions of any other provider.
+        Raises ConfigError without its secret.
         """
         registry, settings = self.storage.registry, self.config.oidc
         if registry is None:
             return
         if settings.issuer:
-            # The libraries behind it are not loaded where nobody signs in that way.
+            # Import late: the libraries are loaded only if people sign in this way.
             from gateway.people.authentication.oidc.assistants import AssistantSignIns
             from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 
@@ -220,7 +220,7 @@ class Assembler:
     async def start_intake(
         self, attribution: Attribution, metrics: Metrics
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
-        """The way in, the window before it, and what runs beside them."""
+        """Start the intake, the merge window in front of it, and their background tasks."""
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 
@@ -286,12 +286,13 @@ class Assembler:
             "merge window": window.run,
             "shadows": shadows.run,
             "senders": shadows.age,
-            "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
+            # also without a waiting time, because counters that waited before a restart must still be recorded
+            "counters": counters.run,
         }
         return intake, window, background
 
     def tell_settings(self, prices: PriceBook) -> None:
-        """Have the other gateways on the storage know that these settings are in force here."""
+        """Tell the other gateways on this storage which settings are in effect here."""
         told = digests(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.tell(told)
 
@@ -325,7 +326,7 @@ class Assembler:
         return StreamAdmission(self.storage.streams, self.storage.book, self.clock, self.config.spool)
 
     def billing_sync(self, config: Config) -> BillingSync:
-        """AI cost as billing drops; without `run` it only answers operators."""
+        """Return the sync that sends AI costs as hourly files. Unless it runs, it only answers operators."""
         storage = self.storage
         settings = config.upstream
         client = client_of(settings, clock=self.clock)
@@ -337,7 +338,9 @@ class Assembler:
         return billing
 
     def drop_validation(self, config: Config) -> Validate | None:
-        """Return the function that asks the upstream about a drop; None without an upstream."""
+        """
+        Return the function that lets your cost service validate an hourly file, or None without a cost service.
+        """
         if not config.upstream.base_url:
             return None
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
@@ -351,7 +354,7 @@ class Assembler:
         return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
 
     async def shares(self) -> Sequence[KeyShare]:
-        """The keys that hold nearly what they may of what is one for all."""
+        """Return the keys that use nearly all of their share of a common limit."""
         waiting = {of: held() for of, held in self.waiting}
         senders = self.shadows.held if self.shadows is not None else {}
         return await shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
@@ -373,7 +376,7 @@ class Assembler:
 
 
 def price_book(section: PriceSettings) -> PriceBook:
-    """The book of [prices]; ConfigError if its card cannot be read."""
+    """Return the price list of [prices]. Raises ConfigError if its file cannot be read."""
     try:
         return PriceBook.load(section)
     except CardUnreadable as error:

@@ -1,7 +1,7 @@
 """
-A new configuration for a running server: taken over whole, in one step between two requests, or refused whole.
+Reload of the configuration in a running server: all of it is applied in one step between two requests, or none.
 
-Everything that can fail is made first. What a request or a delivery began with it ends with.
+Everything that can fail is prepared first. Running requests and deliveries finish with their old settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """The new values, ready to be used."""
+    """The new values, ready to be applied."""
 
     prices: PriceBook | None
     legacy: LegacyKey | None
@@ -52,7 +52,7 @@ class _Prepared:
 
 @dataclass(kw_only=True)
 class Reload:
-    """The parts that take their settings while they run."""
+    """The parts of a running server that accept new settings."""
 
     assembler: Assembler
     receivers: ReceiverServices
@@ -66,14 +66,17 @@ class Reload:
     async def __call__(
         self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
     ) -> tuple[Config, Reloaded]:
-        """The configuration in force afterwards. ConfigError with every problem: then nothing has changed."""
+        """
+        Apply the new configuration and return the one in effect. Raises ConfigError with every problem; then
+        nothing has changed.
+        """
         try:
             new = await asyncio.to_thread(read)
             wanted = change(running, new)
             prepared = await self._prepare(wanted.config, new)
         except ConfigError as error:
             _log.error(
-                "the configuration was refused",
+                "the new configuration is invalid and was not applied",
                 extra={"action": "reload_refused", "problems": error.problems},
             )
             await self._audit(actor, "configuration.refused", {"problems": len(error.problems)})
@@ -93,12 +96,12 @@ class Reload:
 
     async def _problems(self, config: Config) -> list[str]:
         """
-        List the problems of secrets that `tollhouse check` reports, too: the receiver waits, which is no
-        reason to refuse the rest.
+        List the problems of secrets that `tollhouse check` also reports. Only the affected receiver waits, so
+        they do not prevent the reload.
         """
-        if self.is_agent:  # its key is the device's own, which is there once it enrolled
+        if self.is_agent:  # an agent uses the device's own key, which exists after the enrolment
             return []
-        from gateway.service.assembly.sent_secrets import (  # no start needs them
+        from gateway.service.assembly.sent_secrets import (  # not needed for a start
             channel_problems,
             secret_problems,
         )
@@ -107,7 +110,9 @@ class Reload:
         return [*found, *await channel_problems(config)]
 
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
-        problems: list[str] = list(problems_of(config))  # again: some values stay those that are running
+        problems: list[str] = list(
+            problems_of(config)
+        )  # check again, because some settings keep their running value
 
         def attempt(make: Callable[[], T]) -> T | None:
             try:
@@ -126,13 +131,14 @@ class Reload:
             signing=attempt(lambda: signing_secret(config.sources)),
             routes=None if problems else attempt(lambda: route_configs(self.assembler, config)),
         )
-        attempt(lambda: Certificate.of(new.server))  # also if it needs a restart, which would fail
+        # checked even if the change needs a restart, because the restart would fail
+        attempt(lambda: Certificate.of(new.server))
         if problems:
             raise ConfigError(problems)
         return prepared
 
     def _renewed(self, prepared: _Prepared) -> list[str]:
-        """Settings whose file holds something else than before."""
+        """List the settings whose file has new content."""
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
             renewed.append(f"list prices {prepared.prices.version}")
@@ -190,6 +196,8 @@ class Reload:
         told = Reloaded(changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems))
         extra = {"action": "reloaded", "changed": told.changed, "needs_restart": told.needs_restart}
         if problems:
-            _log.warning("a receiver cannot be sent to", extra={"action": "reloaded", "problems": problems})
-        _log.info("took the configuration over", extra=extra)
+            _log.warning(
+                "a receiver's secret cannot be used", extra={"action": "reloaded", "problems": problems}
+            )
+        _log.info("the new configuration is in effect", extra=extra)
         return told

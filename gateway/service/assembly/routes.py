@@ -1,4 +1,6 @@
-"""Makes the routes of a Tollhouse: destinations with what each needs, and tables that are sent row by row."""
+"""
+Creates the routes of a Tollhouse: destinations with everything they need, and tables that are sent row by row.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Syn
 
 
 def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
-    """ConfigError for what a destination cannot take."""
+    """
+    Return the routes of a configuration. Raises ConfigError for settings that a destination does not support.
+    """
     context = _upstream_context(parts, config) if config.upstream.base_url else None
     elsewhere = None if parts.workers is None else parts.workers.encode
     try:
@@ -61,13 +65,13 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
 
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
-    from gateway.intake.price_lines import lines_of_sum  # no start needs them
+    from gateway.intake.price_lines import lines_of_sum  # not needed for a start
 
     return lines_of_sum(parts.prices(), total)
 
 
 def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
-    """None without a destination that is a lake."""
+    """Return what data lakes need, or None if no destination is a data lake."""
     if not any(TYPES[each.type].build_lake for each in config.destinations):
         return None
     from exporters.lake.exporter import LakeContext

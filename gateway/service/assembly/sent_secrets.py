@@ -1,4 +1,4 @@
-"""Whether the secrets with which Tollhouse sends can be read: what `tollhouse check` and a reload say of them."""
+"""Checks of the secrets with which Tollhouse sends, for `tollhouse check` and for reloads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spool.clock import SystemClock
 
 
 def secret_problems(config: Config) -> Iterator[str]:
-    """Yield the problems of the secrets of the upstream and the destinations. Nothing is sent."""
+    """Yield the problems of the secrets of your cost service and the destinations. Nothing is sent."""
     for place, key in enumerate(config.upstream.keys):
         if key.secret_file and not os.access(key.secret_file, os.R_OK):
-            yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
+            yield f"upstream.keys[{place}].secret_file: cannot read {key.secret_file}"
         if key.secret_env and not os.environ.get(key.secret_env):
-            yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
+            yield f"upstream.keys[{place}].secret_env: the environment variable {key.secret_env} is not set"
     secrets_sent = [
         secret_of(destination, f"destinations[{place}].secret_file")
         for place, destination in enumerate(config.destinations)
@@ -32,7 +32,7 @@ def secret_problems(config: Config) -> Iterator[str]:
 
 
 async def channel_problems(config: Config) -> list[str]:
-    """Each channel whose secret cannot be used. Nobody is notified, and no receiver is asked."""
+    """List the channels whose secret cannot be used. Sends nothing."""
     found = []
     for settings in config.notify:
         channel = build(settings, SystemClock())

@@ -1,7 +1,7 @@
 """
-Opens the services of a server over a storage, from the bottom up.
+Opens the services of a server on a storage, from the bottom up.
 
-What was opened is closed in reverse order at the end, also when a later part cannot be opened.
+At the end everything is closed in reverse order, also if a later part could not be opened.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from spool.packed.native import NativeUse, use
 
 _log = logging.getLogger(__name__)
 
-REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
+REGISTRY_PROBLEM = "the key table cannot be read; see the log of the start for the reason"
 
 
 @asynccontextmanager
@@ -56,11 +56,11 @@ async def open_services(
     observer: Observer | None = None,
 ) -> AsyncIterator[Services]:
     """
-    Open everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
+    Open everything behind the listeners of a server. Its routes run; the caller must run `background`.
 
-    `local` makes it an agent: see gateway.devices.agent. `observer` is notified of commits beside the metrics.
-    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is
-    remembered: opening again salvages.
+    `local` makes it an agent; see gateway.devices.agent. `observer` is notified of commits in addition to the
+    metrics. Raises ConfigError for an error in a file that the configuration names. Raises SpoolDamaged if it
+    found damage; the damage is remembered, so opening again salvages.
     """
     metrics = Metrics(_named_sources)
     late_reports = LateReportCounter(clock)
@@ -84,13 +84,13 @@ async def open_services(
             raise
         except Exception as error:
             if await storage.is_damage(error):
-                raise SpoolDamaged(f"damage was met at the start: {error}") from error
+                raise SpoolDamaged(f"damage was found at the start: {error}") from error
             raise
         yield services
 
 
 def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
-    """The compiled module, if it is wanted and there; one line in the log says why it is not."""
+    """Return the compiled module if it is enabled and installed. If it is not used, one log line says why."""
     native = use(config.server.native)
     metrics.watch_native(native)
     if not native.is_on and config.server.native:
@@ -122,8 +122,7 @@ async def _assemble(
     deposits = assembler.deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
     billing = assembler.billing_sync(config)
-    # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
-    # upstream.
+    # An agent reports its own device (exporters.device_reporter), so it has no table of devices to send.
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
     operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
@@ -167,7 +166,7 @@ async def _assemble(
 
 
 async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
-    """Start what an agent does not have. It sees too few spans for a memory of them."""
+    """Start what an agent does not have. An agent sees too few spans for a span memory."""
     await assembler.billing_connections.establish()
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
@@ -176,14 +175,17 @@ async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
 
 
 def _named_sources() -> set[str]:
-    """Every source that a format or a product names. The first commit may come while a thread imports their readers."""
+    """
+    Return every source that a format or a product names. The first commit may arrive while a thread
+    imports their readers.
+    """
     formats = import_here("gateway.normalise.formats.list")
     products = import_here("gateway.normalise.otlp.products")
     return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
 
 
 class Observers:
-    """Notifies each, in order."""
+    """Notifies several observers, in order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers

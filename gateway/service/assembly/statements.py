@@ -1,5 +1,6 @@
 """
-Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read again.
+Creates the service that fetches provider bills. It uses the HTTP client of destinations, and reads keys from
+their files for each request.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from spool.errors import NotThere
 from spool.statements import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
-WAIT_S = 5.0  # where the provider tells no time
-LIMIT_WAIT_S = 60.0  # where it limits requests, mostly by the minute, and tells no time
+WAIT_S = 5.0  # if the provider gives no time to retry
+LIMIT_WAIT_S = 60.0  # if the provider limits requests, mostly per minute, and gives no time to retry
 
 
 def statement_puller(
@@ -35,7 +36,7 @@ def statement_puller(
     plans: PlanTable | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> StatementPuller:
-    # The time of an answer is bounded by a setting that a reload may change.
+    # The response time is limited by a setting that a reload may change, so the client has no limit of its own.
     client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
     stack.push_async_callback(client.close)
 
@@ -62,24 +63,26 @@ def statement_puller(
                     secrets=_written(key, headers(key)),
                 )
         except TimeoutError as error:
-            words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
+            words = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
             raise PullFailed(words, retry_after_s=WAIT_S) from error
         except SendError as error:
             waits_s = _waits_s(error)
             if waits_s is not None:
                 raise PullFailed(str(error), retry_after_s=waits_s) from error
-            advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
+            advice = "; check that it is an admin key" if isinstance(error, Misconfigured | Rejected) else ""
             raise PullFailed(
                 f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND
             ) from error
         if len(answer.body) > settings.max_page_bytes:
-            words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
+            words = (
+                f"a page has more than {settings.max_page_bytes} bytes; raise reconciliation.max_page_bytes"
+            )
             raise PullFailed(words, retry_after_s=None)
         return answer.body
 
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
-            raise NotThere("no plans are kept here")
+            raise NotThere("this server stores no plans")
         seat_lists = await imported("gateway.bills.plans.seat_lists")
         told: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
         return told
@@ -90,17 +93,19 @@ def statement_puller(
 
 
 def _written(key: str, headers: Mapping[str, str]) -> list[str]:
-    """The key, and how the request writes it: a provider may repeat either in its answer."""
+    """
+    Return the key, and the form in which the request writes it, because a provider may repeat either
+    in its response.
+    """
     return [key, headers.get("Authorization", "").partition(" ")[2] or key]
 
 
 def _waits_s(error: SendError) -> float | None:
-    """Return the seconds after which the same page may come; None if it would be refused again."""
+    """Return the seconds after which the same request may succeed, or None if it would fail again."""
     if isinstance(error, Retryable):
         unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S
         return error.retry_after_s or unsaid_s
-    # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many
-    # requests.
+    # A refused key stays refused. But GitHub also answers 403 after too many requests, mostly with a time.
     if isinstance(error, Misconfigured) and error.status == FORBIDDEN:
         if error.retry_after_s is not None:
             return error.retry_after_s or WAIT_S

@@ -1,4 +1,4 @@
-"""Opens everything that is kept, for the server, for commands without one, and for `tollhouse demo`."""
+"""Opens the storage for the server, for commands without a server, and for `tollhouse demo`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.registry.registry import Registry
 
-AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
+AGENT_CACHE_BYTES = 512 << 10  # an agent has few readers, and a laptop needs its memory for other programs
 AGENT_LEDGER_CHUNK = 512
 
 
@@ -33,7 +33,6 @@ def options_of(
     new_registry: bool = False,
     native: Native | None = None,
 ) -> StorageOptions:
-    """Return the options to open the storage of a configuration."""
     return StorageOptions(
         directory=config.data_dir,
         settings=config.spool,
@@ -52,7 +51,7 @@ def options_of(
 
 
 def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
-    """Return the rates of a configuration for the ledger; imported when one is asked for."""
+    """Return the exchange rates of a configuration for the ledger. Their module is imported at first use."""
     made: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 
@@ -79,7 +78,7 @@ async def open_storage(
     new_registry: bool = False,
     native: Native | None = None,
 ) -> AsyncIterator[Storage]:
-    """Open the storage, see spool.storage; SpoolLocked while another process has it open."""
+    """Open the storage; see spool.storage. Raises SpoolLocked while another process has it open."""
     options = options_of(
         config,
         clock=clock,

@@ -1,4 +1,7 @@
-"""`python -m gateway.service.assembly.worker_process FD BYTES`: one of `server.workers`, which the server starts."""
+"""
+`python -m gateway.service.assembly.worker_process FD BYTES`: a worker process (`server.workers`), started
+by the server.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,27 @@ OUT_OF_MEMORY = 70
 
 
 def main() -> None:
-    """Serve the socket with the number FD, with at most so many BYTES of memory for data."""
+    """Serve the socket with the number FD. BYTES limits the memory for data."""
     number, most_bytes = map(int, sys.argv[1:3])
     connection = socket.socket(fileno=number)
     for ignored in (
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # sent to all of a service: the server says when
+    ):  # ignored, because service managers send these signals to all processes; the server stops its workers itself
         signal.signal(ignored, signal.SIG_IGN)
-    # only Linux can; elsewhere the socket's end ends it, after its job
+    # only Linux supports it; elsewhere the worker ends with its socket, after the running job
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-    with suppress(OSError, ValueError):  # a service manager may forbid it, and then bounds the memory of all
+    # a service manager may forbid this; it then limits the memory of all processes together
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     lower_priority()
     settle_after_start()
     try:
         serve(Link(connection), encode)
     except MemoryError:
-        os._exit(OUT_OF_MEMORY)  # the body that needs so much is still held
+        os._exit(OUT_OF_MEMORY)  # exit at once, because the large body is still in memory
 
 
 if __name__ == "__main__":

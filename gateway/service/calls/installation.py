@@ -1,4 +1,4 @@
-"""The calls of the operator API on the installation: its configuration, a backup and the demo month."""
+"""Operator API handlers for the installation: configuration, backup and demo month."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ class ConfigReload(RequestBody):
     """An empty object."""
 
 
-@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Take the configuration over")
+@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration")
 async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
-    """Refusal 422 with every problem, one a line: then the configuration before stays in force."""
+    """
+    Reload the configuration. Refusal 422 lists every problem, one per line; the earlier configuration
+    stays in effect.
+    """
     try:
         done = await request.services.reload(request.actor)
     except ConfigError as error:
         told = "\n".join(
-            ("the configuration was refused, and the one before stays in force:", *error.problems)
+            ("the configuration is invalid, so the earlier one stays in effect:", *error.problems)
         )
         raise Refusal(422, "bad_configuration", told) from error
     return {
@@ -65,7 +68,9 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
 
 
 def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
-    """Refusal 403, in the words `elsewhere`, for who did not come over the operator socket."""
+    """
+    Return the path. Refusal 403 with the text `elsewhere` unless the request came over the operator socket.
+    """
     if request.session is not None:
         raise Refusal(403, "socket_only", elsewhere)
     if not Path(given).is_absolute():
@@ -74,7 +79,7 @@ def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, el
 
 
 class BackupPlace(RequestBody):
-    """A directory that does not exist yet, by its absolute path."""
+    """The absolute path of a directory that does not exist yet."""
 
     directory: str
 
@@ -83,16 +88,19 @@ class BackupPlace(RequestBody):
     "POST",
     "/backup",
     INSTALLATION_ADMINISTRATION,
-    "Back the data up into a directory of the server's machine",
+    "Back up the data into a directory on the server's machine",
     status=201,
 )
 async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
-    """Make a backup where the request says, on the server's machine; only the operator socket may ask for it."""
+    """
+    Make a backup in the given directory. Only the operator socket allows this, because the path is on
+    the server's machine.
+    """
     services = request.services
-    elsewhere = "a backup is made on the machine of the server: tollhouse backup"
+    elsewhere = "backups are made on the server's machine: run tollhouse backup there"
     place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     if request.shared.copy is None:
-        raise Refusal(503, "no_storage", "there is nothing to back up here")
+        raise Refusal(503, "no_storage", "this server has no storage to back up")
     topics = (await services.log.books()).topics
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
     async with request.audited("backup", str(place), {}):
@@ -106,11 +114,12 @@ async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Resul
     return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}
 
 
-_NO_PLACE = "one server with storage of its own makes a demo month; elsewhere: tollhouse demo --data DIR"
-
-_HAS_RECORDS = (
-    "records have arrived already: the console shows those; a demo of its own makes tollhouse demo --data DIR"
+_NO_PLACE = (
+    "only a single server with its own storage can create a demo month here; elsewhere, run tollhouse "
+    "demo --data DIR"
 )
+
+_HAS_RECORDS = "the console already has records; to see the demo separately, run tollhouse demo --data DIR"
 
 
 class DemoLoad(RequestBody):
@@ -126,11 +135,13 @@ async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
     "POST",
     "/demo",
     INSTALLATION_ADMINISTRATION,
-    "Load a demo month, apart from what is real, while no record has arrived",
+    "Load a demo month, separate from real data, while there are no records",
     status=201,
 )
 async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result:
-    """Refusal 409 once a record has arrived: who has calls of his own is not offered made-up ones."""
+    """
+    Create the demo month. Refusal 409 if records exist, because people with real calls do not need invented ones.
+    """
     demo = request.shared.demo
     if demo is None:
         raise Refusal(503, "no_demo", _NO_PLACE)

@@ -1,4 +1,4 @@
-"""Health on every listener; figures and the OpenAPI document on the operator's side."""
+"""Handlers for health on every listener, and for metrics and the OpenAPI document on the operator address."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gateway.service.errors import Refusal
 from gateway.service.monitoring.metrics import CONTENT_TYPE
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 
-# Makes the OpenAPI document as JSON, once: it is large. Set on the operator's side alone: elsewhere health is
-# a status without a body.
+# Creates the OpenAPI document as JSON once, because it is large. Set only on the operator address; on other
+# addresses, health is a status without a body.
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
@@ -55,13 +55,13 @@ def _row(path: str, summary: str, *statuses: int, media: str = JSON, body: Schem
     )
 
 
-@_row("/livez", "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN}))
+@_row("/livez", "Check whether Tollhouse is alive", 200, 503, body=closed({"live": BOOLEAN}))
 async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
     live = await request.services.health.live()
     return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
-@_row("/readyz", "Whether Tollhouse accepts records", 200, 503, body=_READY)
+@_row("/readyz", "Check whether Tollhouse accepts records", 200, 503, body=_READY)
 async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     health = request.services.health
     if DOCUMENT not in request.http.app:
@@ -70,27 +70,30 @@ async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     return _verdict(report["ready"], report)
 
 
-@_row("/metrics", "Figures in Prometheus text", 200, media="text/plain", body=TEXT)
+@_row("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
 async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
     return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
 
 
 @_row("/openapi.json", "This document", 200)
 async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
-    """The document, without a key: it names nothing that is stored."""
+    """Return the OpenAPI document. It needs no key, because it names nothing that is stored."""
     return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
 
 
 @Address(
     methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
-    path="/{path:(?s:.*)}",  # every path that no row has; it may hold a line break (%0A)
+    path="/{path:(?s:.*)}",  # every path without a row; it may contain a line break (%0A)
     summary="404",
     endpoint="nowhere",
     checks_query=False,
 )
 async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
-    """Refusal 404. A trailing slash makes another address, too: a redirect would lose the body of a POST."""
-    raise Refusal(404, "not_found", "There is nothing at this address.")
+    """
+    Refuse with 404. A trailing slash is another address as well, because a redirect would lose the body
+    of a POST.
+    """
+    raise Refusal(404, "not_found", "Nothing has this address. GET /openapi.json lists the addresses.")
 
 
 def _verdict(good: bool, body: object) -> web.Response:

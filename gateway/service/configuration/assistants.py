@@ -1,4 +1,4 @@
-"""What of [mcp] cannot run."""
+"""Problems in the settings of [mcp]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gateway.service.configuration.sections import McpOAuthSettings, McpSettings
 from gateway.service.configuration.values import is_safe_address
 from spool.registry.operators import MAX_TOKEN_LIFE_S
 
-# Those of gateway.mcp.tools.list, in its order: a name that is none of them would switch nothing, in silence.
+# The tools of gateway.mcp.tools.list, in its order. A wrong name in the settings would otherwise have no
+# effect without notice.
 TOOL_NAMES = (
     "get_org_context",
     "get_available_dimensions",
@@ -37,30 +38,33 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,100}")
 
 
 def problems(mcp: McpSettings, oidc: OidcSettings) -> Iterator[str]:
-    """In the user's own key names."""
+    """Yield the problems, with the names of the settings."""
     for name in mcp.tools:
         yield from one_of("mcp.tools", name, TOOL_NAMES)
     if mcp.oauth.resource:
         yield from _oauth_problems(mcp.oauth, oidc)
     elif mcp.oauth != McpOAuthSettings():
-        yield "mcp.oauth.resource is required when other settings of [mcp.oauth] are given"
+        yield "mcp.oauth.resource is required, because other settings of [mcp.oauth] are set"
 
 
 def _oauth_problems(oauth: McpOAuthSettings, oidc: OidcSettings) -> Iterator[str]:
     address = oauth.resource
     if not oidc.issuer:
-        yield "mcp.oauth.resource needs [oidc]: its provider signs people in"
+        yield "mcp.oauth.resource needs [oidc], because its provider signs people in"
     if not is_safe_address(address):
-        yield "mcp.oauth.resource must be an address with https, or with http on this machine alone"
+        yield "mcp.oauth.resource must be an https address; http is allowed only on this machine"
     elif urlsplit(address).query or "#" in address or not address.endswith((FOR_ALL, FOR_PEOPLE)):
-        yield f'mcp.oauth.resource ends with "{FOR_ALL}" or "{FOR_PEOPLE}", without a slash behind it'
+        yield f'mcp.oauth.resource must end with "{FOR_ALL}" or "{FOR_PEOPLE}", without a trailing slash'
     if not all(oauth.audiences) or not all(oauth.clients):
-        yield "mcp.oauth.audiences and mcp.oauth.clients hold no empty text"
+        yield "mcp.oauth.audiences and mcp.oauth.clients must not contain empty texts"
     if oidc.client_id in (*oauth.audiences, oauth.resource):
-        yield "mcp.oauth.audiences must not have oidc.client_id: an ID token of the console would open the tools"
+        yield (
+            "mcp.oauth.audiences must not contain oidc.client_id, because ID tokens of the console would "
+            "then give access to the tools"
+        )
     for name, scope in (("read_scope", oauth.read_scope), ("write_scope", oauth.write_scope)):
         if not _SCOPE.fullmatch(scope):
-            yield f"mcp.oauth.{name} is 1 to 100 characters without blanks and quotes"
+            yield f"mcp.oauth.{name} must have 1 to 100 characters, without spaces and quotes"
     if oauth.read_scope == oauth.write_scope:
         yield "mcp.oauth.read_scope and mcp.oauth.write_scope must differ"
     if oauth.max_life > MAX_TOKEN_LIFE_S:

@@ -1,6 +1,6 @@
 """
-How two configurations differ: what a new one changes in a running server, and by which digests several gateways on
-one storage see that their settings are the same. A digest shows no value.
+Differences between two configurations: the changes that a reload applies, and digests by which several
+gateways on one storage compare their settings. A digest does not reveal a value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from gateway.service.configuration.sections import Config, ServerSettings, settings_of
 from spool.installation import derived
 
-# Sections and settings that are taken over while running; every other one is read at the start alone.
+# Sections and settings that a reload applies. All others take effect only at a start.
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
@@ -24,20 +24,23 @@ LIVE = frozenset({
     "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
-# Several gateways on one storage must agree on all settings but these: addresses, files, memory and what is told of
-# the process itself are of each gateway.
+# Several gateways on one storage must agree on all settings except these. Addresses, files, memory and
+# logging belong to each gateway.
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset({
     "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
     "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
 })  # fmt: skip
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
-PRICES = "prices"  # the book itself, whichever file it comes from
+PRICES = "prices"  # the content of the price list, whichever file it comes from
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
-    """`config` is the new configuration with the running values of what needs a restart; both lists name settings."""
+    """
+    The result of a comparison. `config` is the new configuration, but with running values where a change
+    needs a restart. Both lists contain names of settings.
+    """
 
     config: Config
     changed: tuple[str, ...]
@@ -45,7 +48,9 @@ class ConfigChange:
 
 
 def change(running: Config, new: Config) -> ConfigChange:
-    """Compare a running configuration with a new one: the settings that change now, and those that need a restart."""
+    """
+    Compare the running configuration with a new one: settings that change now, and settings that need a restart.
+    """
     values = {name: value for name, _, _, value in settings_of(running)}
     changed, needs_restart = [], []
     kept: dict[str, Any] = {}
@@ -62,7 +67,8 @@ def change(running: Config, new: Config) -> ConfigChange:
 
 def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
     section, _, setting = name.partition(".")
-    if setting in _TLS_FILES:  # another file is, TLS or client certificates where there were none are not
+    # another certificate file can be applied, but switching TLS or client certificates on or off cannot
+    if setting in _TLS_FILES:
         return all(bool(getattr(running, file)) == bool(getattr(new, file)) for file in _TLS_FILES)
     return section in LIVE or name in LIVE
 
@@ -76,14 +82,16 @@ def _with(config: Config, values: dict[str, Any]) -> Config:
 
 
 def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
-    """Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes."""
+    """
+    Hash each shared setting under its name, keyed with the installation's `secret`. Equal values have equal hashes.
+    """
     keyed = hmac.new(derived(secret, "digests of settings"), digestmod=blake2b)
     values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
     return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}
 
 
 def is_shared(name: str) -> bool:
-    """True if a setting must be the same on all gateways."""
+    """Return whether a setting must be the same on all gateways."""
     if name in SHARED_SETTINGS:
         return True
     return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
@@ -95,7 +103,7 @@ def _digest(keyed: hmac.HMAC, name: str, value: object) -> str:
 
 
 def _text(value: Any) -> str:
-    """The same text in every process, in whatever order its members stand."""
+    """Write a value as text that is the same in every process, whatever the order of its members."""
     if is_dataclass(value):
         members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
         return f"({','.join(members)})"

@@ -1,6 +1,6 @@
 """
-The settings in effect, for operators to read: what each is, who gave it, and what it does; and the keys of each
-section, with their words, types and defaults.
+The settings in effect, for operators: value, source and help; and the keys of each section with help,
+type and default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
 _SET = "set"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
-# Words that another table in the code holds: a setting that takes one of its names does not repeat them.
+# Allowed words that another table in the code already defines.
 _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("DestinationSettings", "type"): tuple(TYPES),
     ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
@@ -43,8 +43,8 @@ _ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
 @dataclass(frozen=True, kw_only=True)
 class SettingInEffect:
     """
-    `value` is plain data, with sizes and durations as people write them. `source` is one of SOURCES;
-    "configuration" is one that is not the default, where it is not known who gave it.
+    A setting in effect. `value` is plain data, with sizes and durations as people write them. `source` is one
+    of SOURCES; "configuration" means that the value is not the default and its source is unknown.
     """
 
     name: str
@@ -54,7 +54,10 @@ class SettingInEffect:
 
 
 def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
-    """Every setting by its name in the file. `given`: where those that are given come from, see `reader.origins`."""
+    """
+    Yield every setting under its name in the file. `given` has the source of each setting that is
+    set; see `reader.origins`.
+    """
     for name, field, kind, value in settings_of(config):
         setting: Setting = field.metadata["setting"]
         unknown = DEFAULT if value == _default(field) else CHANGED
@@ -63,7 +66,7 @@ def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterato
 
 
 def _plain(field: Field[Any], kind: Any, value: Any) -> object:
-    if not field.repr:  # a secret: see spool.settings.setting
+    if not field.repr:  # a secret; see spool.settings.setting
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
         return written(kind, value)
@@ -86,7 +89,7 @@ def _describe(value: Any) -> object:
 
 
 def _host(found: re.Match[str]) -> str:
-    """An address without what may be a secret in it."""
+    """Shorten an address to the parts that cannot contain a secret."""
     try:
         parts = urlsplit(found[0])
     except ValueError:
@@ -101,7 +104,10 @@ def _default(field: Field[Any]) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationKey:
-    """`kind` is what one value is, without None; of a list or a table, what is in it."""
+    """
+    A key of the configuration. `kind` is the type of one value without None. For a list or a table, it is the
+    type of an item.
+    """
 
     name: str
     kind: Any
@@ -115,7 +121,7 @@ class ConfigurationKey:
 
 
 def keys(section: type[Any]) -> list[ConfigurationKey]:
-    """The keys of one section, in the order of its fields."""
+    """Return the keys of a section, in the order of its fields."""
     hints = typing.get_type_hints(section, include_extras=True)
     defaults = section()
     return [

@@ -1,4 +1,4 @@
-"""The e-mail address of a user of this machine: lists of changes name people by addresses."""
+"""The e-mail address of a user of this machine. The audit list names people by address."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ AS_ENV = "TOLLHOUSE_AS"
 
 
 def local_address(config: Config) -> str:
-    """TOLLHOUSE_AS, else the address that `[operators.local]` gives the user, else USER@HOSTNAME."""
+    """
+    Return TOLLHOUSE_AS, else the address that `[operators.local]` assigns to the user, else USER@HOSTNAME.
+    """
     named = os.environ.get(AS_ENV, "").strip()
     if named:
         return named
     for candidate in _candidates(config):
         try:
             return check_email(candidate)
-        except Invalid:  # a name of a user or a machine that is not part of an address
+        except Invalid:  # the name of a user or a machine that cannot be part of an address
             continue
     raise AssertionError("unreachable: the last candidate is an address")
 
 
 def system_user() -> str | None:
-    """Returns who runs this process; None in a container whose user has no name."""
+    """Return the user who runs this process, or None in a container whose user has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,7 +1,7 @@
 """
-Every reason why a configuration cannot run, in the user's own key names: one sentence a problem.
+All reasons why a configuration cannot run, one sentence each, with the names of the settings.
 
-A section checks its own values (`problems` of its class); the rules between sections stand here.
+A section checks its own values (`problems` of its class). This module has the rules between sections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spool.settings import POSTGRES
 
 
 def problems(config: Config) -> Iterator[str]:
-    """Every reason this configuration cannot run, in the user's own key names and in the order of the sections."""
+    """Yield every reason why this configuration cannot run, in the order of the sections."""
     for field in fields(config):
         yield from _own_problems(field.name, getattr(config, field.name))
         if field.name in _MORE:
@@ -30,7 +30,7 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def _own_problems(at: str, value: Any) -> Iterator[str]:
-    """Yield what a section says of its own values, and what the sections within it say of theirs."""
+    """Yield the problems that a section and the sections within it report about their own values."""
     if isinstance(value, Mapping):
         for name, each in value.items():
             yield from _own_problems(f"{at}.{name}", each)
@@ -46,21 +46,20 @@ def _own_problems(at: str, value: Any) -> Iterator[str]:
 
 def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
     """
-    Yield the problems of settings that have no default with this storage; `given` is the tree of the settings
-    that are set.
+    Yield the problems of settings that this storage requires. `given` is the tree of the settings that are set.
     """
     spool = given.get("spool", {})
     if config.storage.engine == POSTGRES and isinstance(spool, Mapping) and "max_bytes" not in spool:
         yield (
-            'spool.max_bytes is required with storage.engine = "postgres": at most 60 % of the disk of the '
-            "database, "
-            'such as "60GiB" of 100; PostgreSQL stops when its disk is full'
+            'spool.max_bytes is required with storage.engine = "postgres". Set at most 60 % of the '
+            'database\'s disk, such as "60GiB" of 100 GiB, because PostgreSQL stops when its disk is '
+            "full"
         )
 
 
 def _agent_problems(config: Config) -> Iterator[str]:
     if config.agent.gateway and config.upstream.base_url:
-        yield "agent.gateway and upstream.base_url exclude each other: an agent's upstream is its gateway"
+        yield "use either agent.gateway or upstream.base_url, not both: an agent's upstream is its gateway"
 
 
 def _stream_problems(config: Config) -> Iterator[str]:
@@ -89,7 +88,7 @@ def _destination_problems(config: Config) -> Iterator[str]:
     return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
 
 
-# By section: what other modules know of it, and rules that look at another section, too.
+# Checks per section that need other modules or look at another section.
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.problems(config.storage),
     "upstream": lambda config: paths.problems(config.upstream),
@@ -104,15 +103,16 @@ _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
 
 
 def warnings(config: Config) -> Iterator[str]:
-    """Yield what is allowed and probably should not be, for `tollhouse check`: the server runs with it."""
+    """Yield risky settings for `tollhouse check`. The server runs with them."""
     server = config.server
     if server.operator_plaintext and not server.trusted_proxies:
         yield (
-            "server.trusted_proxies is empty: attempts to sign in of all people behind the proxy share one limit; "
-            "name the proxy's addresses"
+            "server.trusted_proxies is empty, so all people behind the proxy share one limit on "
+            "sign-in attempts; list the addresses of the proxy"
         )
     if not all(map(names_some, server.chain_keys)):
         yield (
-            'server.chain_keys has "*": whoever has a key that may send can name the key, the user and the team '
-            "of its records, as another Tollhouse does; name the keys of your gateways, or leave it empty"
+            'server.chain_keys has "*", so anybody with a key that may send can set the key, user '
+            "and team of records, as another Tollhouse does; list the keys of your gateways instead, "
+            "or leave it empty"
         )

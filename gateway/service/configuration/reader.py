@@ -1,5 +1,6 @@
 """
-Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at once.
+Reads the configuration from the file, then the environment (`TOLLHOUSE_SECTION__KEY`), then command options.
+Reports all problems at once.
 
 Sizes ("64MiB") become bytes and durations ("10s") become seconds here.
 """
@@ -29,9 +30,10 @@ def load(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Config:
     """
-    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not given).
+    Return the configuration: the file, overridden by the environment, overridden by `flags` (dotted names,
+    None = not given).
 
-    Raises ConfigError with every problem at once. Relative paths are relative to the file.
+    Raises ConfigError with all problems. Relative paths are relative to the file.
     """
     problems: list[str] = []
     tree = _read(path)
@@ -54,8 +56,8 @@ def origins(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Mapping[str, str]:
     """
-    Return where each setting comes from that is set, by its name such as `spool.hold` or `destinations`: the
-    last place that sets it. Raises ConfigError for a file that cannot be read.
+    Return the source of each setting that is set, under a name such as `spool.hold` or `destinations`. If
+    several sources set it, the one that applies is returned. Raises ConfigError for a file that cannot be read.
     """
     found: dict[str, str] = {}
     for section, value in _read(path).items():
@@ -76,9 +78,9 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
-    """Each variable that is a setting: its name, the setting's name in parts, and its text."""
+    """Yield each variable that is a setting: its name, the parts of the setting's name, and its text."""
     for name, text in sorted((os.environ if env is None else env).items()):
-        # A name without a section is somebody's own variable, such as TOLLHOUSE_KEY of `tollhouse send`.
+        # A name without a section belongs to something else, such as TOLLHOUSE_KEY of `tollhouse send`.
         if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
             yield name, name.removeprefix(ENV_PREFIX).lower().split("__"), text
 
@@ -91,14 +93,16 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
     for name in names[:-1]:
         inner: Any = tree.setdefault(name, {})
         if not isinstance(inner, dict):
-            problems.append(f"{shown} names a part of something that is not a section")
+            problems.append(f"{shown} names a key within something that is not a section")
             return
         tree = inner
     tree[names[-1]] = value
 
 
 def _section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
-    """Read one dataclass from one table; a bad value goes to the list of problems, and its default is used."""
+    """
+    Read one dataclass from one table. A bad value is added to the problems, and the default is used instead.
+    """
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()
@@ -136,7 +140,7 @@ _BAD = object()
 
 
 def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
-    """Convert one value to its type, or to _BAD with a problem in the user's words."""
+    """Convert a value to its type. A bad value is added to the problems, and the result is _BAD."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))

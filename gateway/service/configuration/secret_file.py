@@ -1,4 +1,4 @@
-"""A secret that the deployment gives in a file: read at start, and again when the file changes."""
+"""A secret in a file of the deployment, read at the start and again when the file changes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gateway.service.configuration.sections import ConfigError, SourceSettings
 
 _log = logging.getLogger(__name__)
 
-MIN_LENGTH = 8  # shorter ones can be guessed
+MIN_LENGTH = 8  # shorter secrets can be guessed
 
 
 class SecretFile:
     """
-    `setting` is how messages call it; they never hold the value.
+    A secret in a file. `setting` is its name in messages, which never contain the value.
 
-    A file that cannot be read at start is a ConfigError; one that becomes unreadable leaves the last
-    secret in force.
+    If the file cannot be read at the start, that is a ConfigError. If it becomes unreadable later, the last
+    secret stays in effect.
     """
 
     def __init__(self, setting: str, path: Path) -> None:
@@ -34,12 +34,14 @@ class SecretFile:
             raise ConfigError([f"{setting}: {self._reason(error)}"]) from error
 
     def refresh(self) -> bool:
-        """Take over a changed file, and say whether it was; complain once when it cannot be read."""
+        """
+        Read a changed file, and return whether the secret changed. If the file cannot be read, log it once.
+        """
         try:
             changed = self._read()
         except (OSError, ValueError) as error:
             if not self._complained:
-                _log.warning("%s: %s; the last secret stays", self.setting, self._reason(error))
+                _log.warning("%s: %s; the earlier secret stays in effect", self.setting, self._reason(error))
             self._complained = True
             return False
         self._complained = False
@@ -58,13 +60,16 @@ class SecretFile:
 
     def _reason(self, error: OSError | ValueError) -> str:
         if isinstance(error, OSError):
-            return f"{self._path} cannot be read ({error.strerror})"
+            return f"cannot read {self._path} ({error.strerror})"
         if isinstance(error, UnicodeDecodeError):
             return f"{self._path} must be UTF-8 text"
-        return f"{self._path} must hold one secret of at least {MIN_LENGTH} characters and nothing else"
+        return f"{self._path} must contain one secret of at least {MIN_LENGTH} characters and nothing else"
 
 
 def signing_secret(sources: Mapping[str, SourceSettings]) -> SecretFile | None:
-    """The secret of Helicone's webhooks, None if none is configured; ConfigError if it cannot be read."""
+    """
+    Return the secret of Helicone's webhooks, or None if there is none. Raises ConfigError if the file
+    cannot be read.
+    """
     path = sources["helicone"].signing_secret_file if "helicone" in sources else None
     return SecretFile("sources.helicone.signing_secret_file", path) if path else None

@@ -1,10 +1,10 @@
 """
-Typed configuration: one frozen dataclass per section, every key with its default.
+The configuration: one frozen dataclass per section, with a default for every key.
 
-What one section says of its own values is its method `problems`; `problems.py` has the rules between sections.
-Read once at start by gateway.service.configuration.reader; every other module receives its own section as a value.
-Sizes and durations are bytes and seconds here. The sections that belong to the packages below are defined
-there and taken here.
+A section's method `problems` checks its own values; `problems.py` has the rules between sections. The module
+gateway.service.configuration.reader reads the configuration at the start, and every other module gets its own
+section. Sizes and durations are in bytes and seconds. Packages below this one define their own sections,
+which are imported here.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ PULLED_SOURCES = (
     "cursor_usage_events",
     "litellm_spend_logs",
 )
-# Lists of who has a seat of a plan.
+# Sources that list who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
-LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
+LEAST_WORKER_MEMORY = 6  # times the largest body: the body, its records, and the memory for decoding
 MOST_WORKERS = 64
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 MAX_LEDGER_TAGS = 8
@@ -65,7 +65,7 @@ PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens"
 
 
 class ConfigError(Exception):
-    """The configuration cannot run; `problems` holds every reason, in the user's own key names."""
+    """The configuration cannot run. `problems` lists every reason, with the names of the settings."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -74,147 +74,180 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What listens where, who may speak to it, and how much one sender may use: [limits](limits.md)."""
+    """Listening addresses, access, and [limits](limits.md) on what one sender may use."""
 
-    listen: str = setting("127.0.0.1:4318", "where HTTP listens; port 0 picks one and prints it")
-    grpc_listen: str = setting("127.0.0.1:4317", "where OTLP over gRPC listens; empty switches it off")
+    listen: str = setting(
+        "127.0.0.1:4318", "address for HTTP; port 0 lets the system choose a port, which is then printed"
+    )
+    grpc_listen: str = setting("127.0.0.1:4317", "address for OTLP over gRPC; leave empty to switch gRPC off")
     reuse_port: bool = setting(
         False,
-        "another process of this user may listen on `grpc_listen`, too: `tollhouse serve --take-over` needs "
-        "it",
+        "whether another process of this user may also listen on `grpc_listen`, which `tollhouse "
+        "serve --take-over` needs",
     )
     operator_listen: str = setting(
         "",
-        "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else "
+        "address for `/metrics` and the operator API; if empty, `listen` if that is loopback, else "
         "127.0.0.1:4319",
     )
     metrics_listen: str = setting(
         "",
-        "where `/metrics` and health alone listen, for whoever scrapes from elsewhere; empty: nowhere else",
+        "additional address that serves only `/metrics` and health, for a Prometheus on another "
+        "machine; if empty, there is none",
     )
     metrics_names: int = setting(
         0,
-        "providers, models and teams, so many of each, with series of cost and tokens of their own on `/metrics`; "
-        "0: no such series: [cost and tokens](monitoring.md#cost-and-tokens); read at start",
+        "number of providers, of models and of teams with their own series of cost and tokens on "
+        "`/metrics`; 0 means no such series; see [cost and tokens](monitoring.md#cost-and-tokens); "
+        "needs a restart",
         edge="all others together are `(other)`",
         least=0,
     )
     operator_plaintext: bool = setting(
         False,
-        "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies",
+        "whether a public `operator_listen` may use no TLS, because a proxy encrypts; browsers then "
+        "still get `Secure` cookies",
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),
-        "addresses and networks of proxies in front, such as `10.0.0.5` or `10.0.0.0/28`: what these say in "
-        "`X-Forwarded-For` and `X-Forwarded-Proto` counts, from nobody else",
+        "addresses and networks of the proxies in front, such as `10.0.0.5` or `10.0.0.0/28`; only "
+        "their `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted",
     )
-    accept_bearer: bool = setting(False, "keys may be sent as `Bearer KEY`, too")
-    api_key_file: Path | None = setting(None, "one key that the deployment gives, for AI telemetry")
+    accept_bearer: bool = setting(False, "whether keys may also be sent as `Bearer KEY`")
+    api_key_file: Path | None = setting(None, "file with a key for AI telemetry that the deployment provides")
     max_body_bytes: Size = setting(
-        64 * MIB, "bytes of a body after decompression", edge="a larger one: 413", least=64 * KIB
+        64 * MIB,
+        "maximum size of a request body after decompression",
+        edge="413 for a larger body",
+        least=64 * KIB,
     )
     max_inflight_bytes: Size = setting(
         64 * MIB,
-        "memory for requests being read, in bytes; not less than `max_body_bytes`",
-        edge="503 with `Retry-After`; shared by key: [limits](limits.md#how-the-bytes-in-flight-are-shared)",
+        "memory for requests that are being read; not less than `max_body_bytes`",
+        edge=(
+            "503 with `Retry-After`; keys share the memory, see "
+            "[limits](limits.md#how-the-bytes-in-flight-are-shared)"
+        ),
     )
     small_body_bytes: Size = setting(
         MIB,
-        "bytes of a small body",
-        edge="a larger one must come at `min_upload_rate`, and has no room in the reserve",
+        "maximum size of a small request body",
+        edge="a larger body must arrive at `min_upload_rate` and cannot use the reserve",
     )
     small_body_reserve: Size = setting(
         8 * MIB,
-        "room for small bodies, apart from the others; at least twice `small_body_bytes`",
-        edge="503 with `Retry-After`; no key gets more of it than it leaves free",
+        "memory reserved for small bodies; at least twice `small_body_bytes`",
+        edge="503 with `Retry-After`; a key gets at most half of what other keys leave free",
     )
     min_upload_rate: Size = setting(
         16 * KIB,
-        "bytes a second of a body over `small_body_bytes`, on the average of ten seconds; 0: any",
-        edge="a slower one: 503 with `Retry-After`",
+        "minimum bytes per second of a body over `small_body_bytes`, averaged over ten seconds; 0 "
+        "means no minimum",
+        edge="503 with `Retry-After` for a slower body",
     )
     max_connections: int = setting(
         10_000,
-        "open connections of senders",
-        edge="the longest idle one of the key or address with the most is closed for a new one; if none idles, 503",
+        "maximum number of open sender connections",
+        edge=(
+            "a new connection closes the longest idle one of the key or address with the most "
+            "connections; 503 if none is idle"
+        ),
         least=2,
     )
     max_items: int = setting(
         250_000,
-        "items of one body (spans, points, log records, lines, events, and the resources around them)",
+        "maximum number of items in a body (spans, points, log records, lines, events, and the "
+        "resources around them)",
         edge="413",
         least=1000,
     )
     max_grpc_messages: int = setting(
         4,
-        "messages that are received over gRPC at once, no key more than it leaves free",
-        edge="the others wait 10 s, then 503 with `Retry-After`",
+        "maximum number of gRPC messages received at once; a key gets at most half of what other "
+        "keys leave free",
+        edge="further messages wait 10 s, then get 503 with `Retry-After`",
         least=2,
     )
     workers: int = setting(
         0,
-        "processes that decode bodies and encode deliveries for the server; 0: it does so itself: "
-        "[all cores](sizing.md#all-cores)",
+        "number of worker processes that decode bodies and encode deliveries; 0 means that the "
+        "server does it itself; see [all cores](sizing.md#all-cores)",
         edge="with more than 64 the server does not start",
         least=0,
     )
     worker_memory: Size = setting(
         512 * MIB,
         "memory for the data of one worker; at least six times `max_body_bytes`",
-        edge="it is replaced; a body of which three end is refused with 400",
+        edge="the worker is replaced; a body that ends three workers is refused with 400",
         least=128 * MIB,
     )
     worker_timeout: Duration = setting(
         30.0,
-        "how long a worker with work may say nothing",
-        edge="it is replaced, and its work is done again",
+        "time after which a busy worker that does not respond is replaced",
+        edge="the worker is replaced, and another one does its work",
         least=1,
     )
     native: bool = setting(
         True,
-        "use the compiled module `tollhouse-native` where it is installed: "
-        "[what it gives](sizing.md#the-compiled-module); read at start",
+        "whether to use the compiled module `tollhouse-native` if it is installed; see [what it "
+        "gives](sizing.md#the-compiled-module); needs a restart",
     )
     max_event_streams: int = setting(
         50,
-        "open pages of the console and other readers of event streams",
-        edge="the oldest of the person with the most ends for a new one; if nobody has two, 503 with `Retry-After`",
+        "maximum number of open console pages and other readers of event streams",
+        edge=(
+            "a new stream ends the oldest one of the person with the most streams; 503 with "
+            "`Retry-After` if nobody has two"
+        ),
         least=1,
     )
     max_person_event_streams: int = setting(
-        8, "of these, those of one person", edge="the person's oldest ends for a new one", least=1
+        8, "maximum number of these per person", edge="a new stream ends the person's oldest one", least=1
     )
     max_operator_connections: int = setting(
         500,
-        "open connections to `operator_listen`, where that is a listener of its own, and to `metrics_listen`",
-        edge="the longest idle one of the address with the most is closed for a new one; if none idles, 503",
+        "maximum number of open connections to `metrics_listen`, and to `operator_listen` if it "
+        "differs from `listen`",
+        edge=(
+            "a new connection closes the longest idle one of the address with the most connections; 503 "
+            "if none is idle"
+        ),
         least=2,
     )
     max_listed_records: int = setting(
         100_000,
-        "records that the console and the operator API look through for those of some days or months",
-        edge="the list says up to when it looked (`looked_through`); ask for fewer days",
+        "maximum number of records that the console and the operator API search for a list of some "
+        "days or months",
+        edge="the list says where the search ended (`looked_through`); choose fewer days",
         least=1,
     )
     chain_keys: tuple[str, ...] = setting(
         (),
-        "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. "
-        'Keys that are named by more than "*" may revoke and reset devices as well. A device\'s own key is named '
-        "`device ID`. `tollhouse agent` needs no name here: its records are reports of its device, and the gateway "
-        "prices them",
+        "names of keys whose senders may be other gateways, so that their records are stored as "
+        'sent; `*` matches any ending. Keys listed by a name other than "*" may also revoke and '
+        "reset devices. A device's own key is named `device ID`. `tollhouse agent` needs no entry: "
+        "its records are reports of its device, and the gateway prices them",
     )
     max_key_requests_per_s: int = setting(
-        0, "requests of one key a second; 0: any", edge="429 with `Retry-After`"
+        0, "maximum requests per second with one key; 0 means no limit", edge="429 with `Retry-After`"
     )
     max_key_bytes_per_s: Size = setting(
         0,
-        "bytes of bodies of one key a second, refused ones too; 0: any",
+        "maximum bytes per second of bodies sent with one key, including refused bodies; 0 means no limit",
         edge="429 with `Retry-After`, before the next body is read",
     )
-    cors_origins: tuple[str, ...] = setting((), "origins whose pages may send telemetry from a browser")
-    tls_cert_file: Path | None = setting(None, "the certificate and its chain, with `tls_key_file`: TLS")
-    tls_key_file: Path | None = setting(None, "its private key")
-    tls_client_ca_file: Path | None = setting(None, "certificates of senders must be signed by one of these")
+    cors_origins: tuple[str, ...] = setting((), "web origins whose pages may send telemetry from a browser")
+    tls_cert_file: Path | None = setting(
+        None, "file with the TLS certificate and its chain; set it with `tls_key_file` to switch TLS on"
+    )
+    tls_key_file: Path | None = setting(None, "file with the private key of the TLS certificate")
+    tls_client_ca_file: Path | None = setting(
+        None,
+        (
+            "file with the certificate authorities that must have signed the certificates of senders; if "
+            "empty, senders need none"
+        ),
+    )
 
     def problems(self, _: str) -> Iterator[str]:
         for name in LISTENING:
@@ -223,19 +256,18 @@ class ServerSettings:
                 yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
         if _is_public(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
             yield (
-                "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; "
-                "set "
-                "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy "
-                "encrypts"
+                "server.operator_listen is public, so passwords, sessions and /metrics would be sent "
+                "unencrypted; set server.tls_cert_file and server.tls_key_file, or "
+                "server.operator_plaintext = true if a proxy encrypts"
             )
         for place, name in enumerate(self.trusted_proxies):
             if not _is_network(name):
                 yield (
                     f"server.trusted_proxies[{place}] must be an address or a network, such as "
-                    '"10.0.0.5" or "10.0.0.0/28", and not every address'
+                    '"10.0.0.5" or "10.0.0.0/28", and must not match every address'
                 )
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
-            yield "server.tls_cert_file and server.tls_key_file go together"
+            yield "set server.tls_cert_file and server.tls_key_file together"
         if self.tls_client_ca_file and not self.tls_cert_file:
             yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
         if self.max_inflight_bytes < self.max_body_bytes:
@@ -250,11 +282,15 @@ class ServerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCostStream:
-    """How one unit-cost stream is sent."""
+    """Delivery of one unit-cost stream."""
 
-    name: str = setting("", "of the stream")
+    name: str = setting("", "name of the stream")
     single_writer: bool = setting(
-        False, "no other gateway writes the stream, so its totals may replace those of the service"
+        False,
+        (
+            "whether only this gateway writes the stream, so that its totals may replace those of your "
+            "cost service"
+        ),
     )
 
     def problems(self, at: str) -> Iterator[str]:
@@ -263,21 +299,25 @@ class UnitCostStream:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Sums of the ledger as a unit-cost stream."""
+    """Totals that are published as a unit-cost stream."""
 
-    stream: str = setting("", "the name of the stream")
-    measure: str = setting("cost", "what is summed", choices=PUBLISHED_MEASURES)
-    per: str = setting("", "divided by this measure; empty: not divided", choices=("", *PUBLISHED_MEASURES))
-    by: str = setting(
-        "team", "the dimension for whose values there are sums, such as team, model or `tag:NAME`"
+    stream: str = setting("", "name of the stream")
+    measure: str = setting("cost", "measure that is summed", choices=PUBLISHED_MEASURES)
+    per: str = setting(
+        "",
+        "measure by which the sum is divided; if empty, it is not divided",
+        choices=("", *PUBLISHED_MEASURES),
     )
-    granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY"))
-    dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension of the ledger; at most 5")
+    by: str = setting(
+        "team", "dimension by whose values the sums are split, such as team, model or `tag:NAME`"
+    )
+    granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY"))
+    dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension in the totals; at most 5")
 
     def problems(self, at: str) -> Iterator[str]:
         yield from stream_name(f"{at}.stream", self.stream)
         if len(self.dimensions) > MAX_STREAM_KEYS:
-            yield f"{at}.dimensions must be at most {MAX_STREAM_KEYS}"
+            yield f"{at}.dimensions must have at most {MAX_STREAM_KEYS} entries"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,21 +326,22 @@ class DeviceSettings:
 
     policy: str = setting(
         "auto",
-        "what an enrolment needs: nothing, an operator's approval, or none is accepted",
+        "how devices enrol: automatically, after an operator's approval, or not at all",
         choices=("auto", "approve", "closed"),
     )
-    heartbeat_interval: Duration = setting(60.0, "how often agents report that they live", least=1)
-    host_id: bool = setting(False, "the resource attribute `host.id` may name a device")
+    heartbeat_interval: Duration = setting(60.0, "time between two heartbeats of an agent", least=1)
+    host_id: bool = setting(False, "whether the resource attribute `host.id` may name a device")
     max: int = setting(
         20_000,
-        "devices that are known; no key enrols more than it leaves free",
-        edge="enrolment of one more: 429; its telemetry is taken",
+        "maximum number of known devices; a key enrols at most half of what other keys leave free",
+        edge="429 for a further enrolment; the device's telemetry is still accepted",
     )
     max_body_bytes: Size = setting(
-        64 * KIB, "bytes of an enrolment or a heartbeat", edge="a larger one: 413", least=KIB
+        64 * KIB, "maximum size of an enrolment or a heartbeat", edge="413 for a larger one", least=KIB
     )
     forget_after: Duration = setting(
-        90 * 86_400.0, "a device that was not heard for so long is deleted, revoked ones too; 0s: none"
+        90 * 86_400.0,
+        "time without a report after which a device is deleted, also if it is revoked; 0s means never",
     )
 
 
@@ -308,80 +349,89 @@ class DeviceSettings:
 class ClusterSettings:
     """Clusters whose agents send container metrics, or that run `tollhouse agent`."""
 
-    max: int = setting(1000, "clusters that are known", edge="a report of one more: 503", least=1)
+    max: int = setting(
+        1000, "maximum number of known clusters", edge="503 for a report of a further cluster", least=1
+    )
     report_interval: Duration = setting(
         600.0,
-        "how often the agent of a cluster reports; one without a report for three of them is silent",
+        "time between two reports of a cluster's agent; a cluster without a report for three "
+        "intervals is offline (`silent`)",
         least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`."""
+    """
+    Settings that only `tollhouse agent` reads. A device without a key needs
+    `enrolment_key_file` or `enrolment_key_env`.
+    """
 
-    gateway: str = setting("", "the address of the gateway")
-    enrolment_key_file: Path | None = setting(None, "the file with a key that may enrol devices")
-    enrolment_key_env: str = setting("", "or the environment variable with it")
-    device_id: str = setting("", "empty: made up once and kept")
-    user: str = setting("", "of the device; fills what reports leave empty")
-    labels: Mapping[str, str] = setting({}, "of the device, such as team; fill what reports leave empty")
+    gateway: str = setting("", "address of the gateway")
+    enrolment_key_file: Path | None = setting(None, "file with a key that may enrol devices")
+    enrolment_key_env: str = setting("", "environment variable with that key, instead of a file")
+    device_id: str = setting("", "id of the device; if empty, the agent creates one and stores it")
+    user: str = setting("", "user of the device, for reports that name no user")
+    labels: Mapping[str, str] = setting(
+        {}, "labels of the device, such as team, for reports that do not set them"
+    )
 
     def problems(self, _: str) -> Iterator[str]:
         yield from url("agent.gateway", self.gateway)
         if self.enrolment_key_file and self.enrolment_key_env:
-            yield "agent needs enrolment_key_file or enrolment_key_env, and not both"
+            yield "set either agent.enrolment_key_file or agent.enrolment_key_env, not both"
         if self.device_id and not is_device_id(self.device_id):
-            yield "agent.device_id: 1 to 128 letters, digits and any of . _ : @ -"
+            yield "agent.device_id must have 1 to 128 letters, digits or any of . _ : @ -"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
-    """Message content is never kept, whatever stands here."""
+    """Privacy. Message content is never stored, whatever these settings say."""
 
     keep_attributes: tuple[str, ...] = setting(
         (),
-        "further attributes to keep as tags, and names of free tags whose text may be long or that may be "
-        "content, "
-        "such as `note`; content cannot be listed",
+        "further attributes to store as tags, and names of free tags whose text may be long or look "
+        "like content, such as `note`; attributes with message content are not allowed",
     )
     emails: str = setting(
         "hash",
-        "what records carry in place of an e-mail address: [names of people](people-names.md)",
+        "form of e-mail addresses in records: [names of people](people-names.md)",
         choices=("hash", "keep", "drop"),
     )
     max_names: int = setting(
         50_000,
-        "names behind hashed people that are kept: [names of people](people-names.md)",
-        edge="one more: 409; forget some",
+        "maximum number of stored names of hashed people: [names of people](people-names.md)",
+        edge="409 for a further name; delete some names",
         least=1,
     )
 
     def problems(self, _: str) -> Iterator[str]:
         for name in self.keep_attributes:
             if may_hold_content(name):
-                yield f"privacy.keep_attributes: {name} is message content and can never be kept"
+                yield f"privacy.keep_attributes: {name} is message content and can never be stored"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
     """
-    Prices in dollars per million tokens, of a `model`; what is left open is that of the list prices. `meters` are
-    prices of units that are no text tokens: docs/meters.md says for how many of each.
+    Prices of a `model` in dollars per million tokens. Prices that are not set come from the price list.
+    `meters` are prices of units other than text tokens; docs/meters.md gives the number of units per price.
 
-    Of several that fit, the one with the latest `since` holds, then the last one.
+    If several entries match, the one with the latest `since` applies. If that is equal, the last entry applies.
     """
 
-    model: str = setting("", "the model; a trailing `*` stands for any ending")
-    provider: str = setting("", "of this provider alone")
-    since: str = setting("", 'from this day on, such as "2026-11-20"')
+    model: str = setting("", "name of the model; a trailing `*` matches any ending")
+    provider: str = setting(
+        "", "provider to which the prices are limited; if empty, they apply to all providers"
+    )
+    since: str = setting("", 'first day on which the prices apply, such as "2026-11-20"')
     input: Decimal | None = setting(None, "input tokens")
     output: Decimal | None = setting(None, "output tokens")
-    cache_read: Decimal | None = setting(None, "tokens read from a cache")
-    cache_write: Decimal | None = setting(None, "tokens written to a cache")
-    cache_write_1h: Decimal | None = setting(None, "tokens written to a cache for an hour")
+    cache_read: Decimal | None = setting(None, "price of tokens read from a cache")
+    cache_write: Decimal | None = setting(None, "price of tokens written to a cache")
+    cache_write_1h: Decimal | None = setting(None, "price of tokens written to a cache for one hour")
     meters: Mapping[str, Decimal] = setting(
-        {}, 'what is not text, by its meter, such as `web_searches = "8"` for a thousand searches'
+        {}, 'prices of meters other than text tokens, such as `web_searches = "8"` per thousand searches'
     )
 
     def problems(self, at: str) -> Iterator[str]:
@@ -391,30 +441,35 @@ class PriceOverride:
             yield f"{at} needs input or output, in dollars per million tokens, or meters"
         for name in self.meters:
             if name not in METERS:
-                yield f"{at}.meters.{name} is not a meter; docs/meters.md lists them"
+                yield f"{at}.meters.{name} is not a meter; docs/meters.md lists the meters"
         if self.since and not _is_day(self.since):
             yield f'{at}.since must be a day such as "2026-11-20"'
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceSettings:
-    """Estimates of calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
+    """Prices for calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
 
-    file: Path | None = setting(None, "a file of list prices, in place of those in the package")
+    file: Path | None = setting(None, "file of list prices that replaces the list in the package")
     override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurrencyRate:
-    """Dollars for one unit of a currency, before any quotation. Of several the one with the latest `since` holds."""
+    """
+    A fixed exchange rate, which takes precedence over all quotations. If several entries match, the one with
+    the latest `since` applies.
+    """
 
-    currency: str = setting("", 'the code of the currency, such as "EUR"')
-    usd: Decimal | None = setting(None, "dollars for one of it")
-    since: str = setting("", 'from this day on (UTC), such as "2026-01-01"; empty: always')
+    currency: str = setting("", 'code of the currency, such as "EUR"')
+    usd: Decimal | None = setting(None, "dollars per unit of the currency")
+    since: str = setting(
+        "", 'first UTC day on which the rate applies, such as "2026-01-01"; if empty, it always applies'
+    )
 
     def problems(self, at: str) -> Iterator[str]:
         if self.usd is None or not self.usd.is_finite() or self.usd <= 0:
-            yield f"{at}.usd is required: dollars for one, more than 0"
+            yield f"{at}.usd is required: the number of dollars per unit, more than 0"
         if not _is_foreign(self.currency):
             yield f'{at}.currency must be the code of a currency other than USD, such as "EUR"'
         if self.since and not _is_day(self.since):
@@ -423,27 +478,27 @@ class CurrencyRate:
 
 @dataclass(frozen=True, kw_only=True)
 class CurrencySettings:
-    """How amounts in other currencies than dollars are converted: [currencies](currencies.md)."""
+    """Conversion of amounts in other currencies to dollars: [currencies](currencies.md)."""
 
     rates_file: Path | None = setting(
         None,
-        "rates by day: a file of the European Central Bank (XML, CSV or the archive of it), or CSV with "
-        "`date,currency,usd`. It is read again when it changes",
+        "file with daily rates: from the European Central Bank (XML, CSV or its archive), or CSV "
+        "with `date,currency,usd`. A changed file is read again",
     )
     max_file_bytes: Size = setting(
         16 * MIB,
-        "bytes of that file, unpacked",
-        edge="a larger one is not read, what was read before stays in force, and `tollhouse doctor` says so",
+        "maximum size of that file after decompression",
+        edge="a larger file is not read, the earlier rates stay in effect, and `tollhouse doctor` reports it",
         least=KIB,
     )
-    rate: tuple[CurrencyRate, ...] = setting((), "rates of one's own")
+    rate: tuple[CurrencyRate, ...] = setting((), "fixed rates that you define")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """Every given field must fit; a trailing `*` stands for any ending."""
+    """A condition of a rule. Every field that is set must match; a trailing `*` matches any ending."""
 
-    api_key: str = setting("", "the key as the source names it")
+    api_key: str = setting("", "key as the source names it")
     user: str = setting("", "the user")
     device: str = setting("", "the device")
     model: str = setting("", "the model")
@@ -452,7 +507,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Fills what is null."""
+    """Values for fields that are null."""
 
     team: str = setting("", "the team")
     user: str = setting("", "the user")
@@ -461,10 +516,10 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True)
 class AttributionRule:
-    """Assigns calls to their owners. Rules are applied in their order."""
+    """A rule that assigns calls to owners. Rules apply in their order."""
 
     match: Match = setting(Match(), "which calls")
-    set: Assignment = setting(Assignment(), "what is filled where it is null")
+    set: Assignment = setting(Assignment(), "values for fields that are null")
 
     def problems(self, at: str) -> Iterator[str]:
         if self.match == Match():
@@ -476,211 +531,255 @@ class AttributionRule:
 @dataclass(frozen=True, kw_only=True)
 class BillingSettings:
     """
-    Billing connections, and the rows of the drops that they took: [billing connections](billing-connections.md).
+    Billing connections, and the rows of their hourly files: [billing connections](billing-connections.md).
     """
 
-    max_connections: int = setting(1000, "billing connections", edge="one more: 409; delete one", least=1)
+    max_connections: int = setting(
+        1000, "billing connections", edge="409 for a further connection; delete one", least=1
+    )
     max_month_rows: int = setting(
         1_000_000,
-        "rows of one month of a connection",
-        edge="a drop that would add more: 409, and not kept",
+        "maximum number of rows of a connection per month",
+        edge="409 for a file that exceeds it, and nothing of the file is stored",
         least=1,
     )
     max_month_bytes: Size = setting(
         70 * MIB,
-        "bytes of rows of one month of a connection",
-        edge="a drop that would add more: 409, and not kept",
+        "maximum size of a connection's rows per month",
+        edge="409 for a file that exceeds it, and nothing of the file is stored",
         least=1,
     )
     max_bytes: Size = setting(
         4 * GIB,
-        "disk space of the rows of all months, compressed, in addition to `spool.max_bytes`",
-        edge="a drop gets 429 with `Retry-After`, and is not kept",
+        "maximum disk space for the rows of all months, compressed, in addition to `spool.max_bytes`",
+        edge="429 with `Retry-After`, and nothing of the file is stored",
         least=1,
     )
     max_tags: int = setting(
         200,
-        "different tags (`resource/tag:NAME`) of the rows of one drop, and tags in `/v2/billing/resource_tags`",
-        edge="a drop with one more: 400, and not kept; send fewer. The list says how many more there are",
+        "maximum number of different tags (`resource/tag:NAME`) in the rows of a file, and of tags "
+        "in `/v2/billing/resource_tags`",
+        edge=(
+            "400 for a file with more tags, and nothing of it is stored; the list of tags reports how "
+            "many it leaves out"
+        ),
         least=1,
     )
-    retention: Duration = setting(400 * DAY_S, "how long a month is kept", least=31 * DAY_S)
+    retention: Duration = setting(400 * DAY_S, "time for which a month is stored", least=31 * DAY_S)
     owner_tags: Mapping[str, str] = setting(
         {},
-        "team, user, device or api_key = the tag of a billing row that names it in [billed costs](billed-costs.md); "
-        "empty: `team`, by the tag `team`",
+        "team, user, device or api_key = tag of a billing row that names it in [billed "
+        "costs](billed-costs.md); if empty, the tag `team` names the team",
     )
 
     def problems(self, at: str) -> Iterator[str]:
         for name in self.owner_tags:
             if name not in ROW_OWNERS:
-                yield f"{at}.owner_tags.{name[:40]} is none of {', '.join(ROW_OWNERS)}"
+                yield f"{at}.owner_tags.{name[:40]} is not one of {', '.join(ROW_OWNERS)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BilledSettings:
-    """How layers of a whole bill are placed, and who sees them: [billed costs](billed-costs.md)."""
+    """
+    How parts of a provider bill are assigned to calls, and who sees them: [billed costs](billed-costs.md).
+    """
 
     credits: str = setting(
         "unallocated",
-        "whose credits and grants are: of nobody, or on the usage of their billing period, in the discounted types",
+        "how credits and grants are assigned: to nobody, or spread over the usage of their billing "
+        "period in the discounted cost types",
         choices=("unallocated", "proportional"),
     )
     tax: str = setting(
         "proportional",
-        "whose tax is: on the usage of its billing period, in the discounted types, or of nobody",
+        "how tax is assigned: spread over the usage of its billing period in the discounted cost "
+        "types, or to nobody",
         choices=("proportional", "unallocated"),
     )
     limited: str = setting(
         "usage",
-        "what who sees a part of the calls has of billed money: usage with discounts and covered usage, or all layers "
-        "that are divided over the calls as well, from which the whole bill can be guessed",
+        "billed costs for people who see only part of the calls: usage with discounts and covered "
+        "usage, or all layers that are spread over calls, from which they could guess the whole bill",
         choices=("usage", "layers"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSettings:
-    """What costs can be grouped by."""
+    """Dimensions by which costs can be grouped."""
 
     tags: tuple[str, ...] = setting(
         ("service",),
-        "tags that costs can be grouped by, at most 8; a change holds for what is counted from then on",
+        "tags by which costs can be grouped, at most 8; a change applies to calls counted from then on",
     )
 
     def problems(self, at: str) -> Iterator[str]:
         if len(self.tags) > MAX_LEDGER_TAGS or not all(self.tags):
-            yield f"{at}.tags must be at most {MAX_LEDGER_TAGS} names of tags"
+            yield f"{at}.tags must have at most {MAX_LEDGER_TAGS} names"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    """How much one question about costs may take, and how many are worked on at once: [limits](limits.md#answers)."""
+    """Limits on queries about costs, and on how many run at once: [limits](limits.md#answers)."""
 
     max_rows: int = setting(
         10_000,
-        "rows of an answer in JSON that is not a page, and elements of a comparison of definitions",
-        edge="the largest stay, and one row has the rest: sums stay exact, and the answer says `truncated`",
+        "maximum number of rows in a JSON response that is not paged, and of elements when "
+        "definitions are compared",
+        edge=(
+            "the largest rows are returned, and one row adds up the rest, so totals stay exact; the "
+            "response says `truncated`"
+        ),
         least=100,
     )
     max_summed_rows: int = setting(
         50_000,
-        "rows that a question adds up to: each period times each combination of what it groups by",
-        edge="422 with what to ask instead",
+        "maximum number of rows that a query computes: periods times combinations of the group-by values",
+        edge="422 with a suggestion for a smaller query",
         least=1000,
     )
     max_time: Duration = setting(
         60.0,
-        "how long a question is worked on, and how long it waits for its turn",
-        edge="422 with what to ask instead; one that waits: 429 with `Retry-After`",
+        "maximum time of a query, and maximum time that it waits for its turn",
+        edge="422 with a suggestion for a smaller query; 429 with `Retry-After` for a query that waited",
         least=1,
     )
     at_once: int = setting(
-        2, "questions that are worked on at once, of one person or key one", edge="the others wait", least=1
+        2,
+        "number of queries that run at once, of which a person or key can have only one",
+        edge="further queries wait",
+        least=1,
     )
     max_waiting: int = setting(
-        16, "questions of one person or key that wait", edge="one more: 429 with `Retry-After`", least=1
+        16,
+        "maximum number of waiting queries of one person or key",
+        edge="429 with `Retry-After` for a further query",
+        least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Saved filters over the ledger: [views](views.md)."""
+    """Saved filters over costs: [views](views.md)."""
 
-    max: int = setting(200, "views", edge="one more: 409; delete one", least=1)
+    max: int = setting(200, "views", edge="409 for a further view; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoleSettings:
-    """What people may do and see: [roles](roles.md)."""
+    """Limits on roles: [roles](roles.md)."""
 
     max: int = setting(
-        200, "roles in addition to the built-in ones", edge="one more: 409; delete one", least=1
+        200,
+        "maximum number of roles in addition to the built-in ones",
+        edge="409 for a further role; delete one",
+        least=1,
     )
-    max_members: int = setting(1000, "members and groups of one role", edge="400; make another role", least=1)
+    max_members: int = setting(
+        1000, "maximum number of members and groups of one role", edge="400; create another role", least=1
+    )
     max_filters: int = setting(
-        20, "filters of one role", edge="400; publish a dimension of your own", least=1
+        20, "maximum number of filters of one role", edge="400; publish a dimension of your own", least=1
     )
-    max_values: int = setting(1000, "values of all filters of one role", edge="400; use `except`", least=1)
+    max_values: int = setting(
+        1000, "maximum number of values in all filters of one role", edge="400; use `except`", least=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings:
-    """What the calls of a view may cost, and alerts before that: [budgets](budgets.md)."""
+    """Limits on [budgets](budgets.md)."""
 
-    max: int = setting(500, "budgets", edge="one more: 409; delete one", least=1)
+    max: int = setting(500, "budgets", edge="409 for a further budget; delete one", least=1)
     max_owners: int = setting(
         10_000,
-        "owners of a budget `per` team, user or the like that are evaluated",
-        edge="those that spent least are left out, and the budget says how many",
+        "maximum number of owners that a budget `per` team, user or another dimension evaluates",
+        edge="the owners who spent least are left out, and the budget reports their number",
         least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelLimits:
-    """Channels of notifications that people make in the console: [notifications](notifications.md)."""
+    """Notification channels that people create in the console: [notifications](notifications.md)."""
 
-    max: int = setting(50, "channels that are made in the console", edge="one more: 409; delete one", least=1)
+    max: int = setting(
+        50,
+        "maximum number of channels created in the console",
+        edge="409 for a further channel; delete one",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledReportSettings:
-    """Reports of views by mail or chat, each week or month: [scheduled reports](scheduled-reports.md)."""
+    """
+    Reports of views that are sent weekly or monthly by mail or chat: [scheduled reports](scheduled-reports.md).
+    """
 
-    max: int = setting(200, "scheduled reports", edge="one more: 409; delete one", least=1)
+    max: int = setting(200, "scheduled reports", edge="409 for a further report; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationSettings:
-    """Words about a day, which charts show on that day: [annotations](annotations.md)."""
+    """Short texts about a day, shown in charts: [annotations](annotations.md)."""
 
-    max: int = setting(1000, "annotations", edge="one more: 409; delete one", least=1)
+    max: int = setting(1000, "annotations", edge="409 for a further annotation; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """Plans of assistants: seats, and what they include: [plans](plans.md)."""
+    """Plans of assistants, with their seats and included usage: [plans](plans.md)."""
 
-    max: int = setting(100, "plans of assistants", edge="one more: 409; delete one", least=1)
+    max: int = setting(100, "maximum number of plans", edge="409 for a further plan; delete one", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
-    """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
+    """Dimensions that the organization defines by rules: [allocation](allocation.md)."""
 
     max_definition_bytes: Size = setting(
-        128 * KIB, "bytes of a definition", edge="a larger one: 422", least=KIB
+        128 * KIB, "maximum size of a definition", edge="422 for a larger definition", least=KIB
     )
     max_dimensions: int = setting(
-        100, "dimensions of all definitions together", edge="one more: 422", least=1
-    )
-    max_rules: int = setting(2000, "rules of a definition", edge="one more: 422", least=1)
-    max_versions: int = setting(
         100,
-        "versions kept of the definition of each namespace",
-        edge="one more: the oldest is forgotten",
+        "maximum number of dimensions in all definitions together",
+        edge="422 for a further dimension",
         least=1,
     )
-    max_namespaces: int = setting(100, "namespaces", edge="one more: 409", least=1)
+    max_rules: int = setting(
+        2000, "maximum number of rules in a definition", edge="422 for a further rule", least=1
+    )
+    max_versions: int = setting(
+        100,
+        "number of stored versions of each namespace's definition",
+        edge="a further version deletes the oldest one",
+        least=1,
+    )
+    max_namespaces: int = setting(100, "namespaces", edge="409 for a further namespace", least=1)
     max_jobs: int = setting(
         100,
-        "publish jobs kept",
-        edge="one more: of those that are over the oldest of whoever has the most is forgotten; all wait: 409. No key "
-        "and no person has more that wait than there is room for besides",
+        "maximum number of stored publish jobs; the waiting jobs of a key or a person are at most "
+        "half of what others leave free",
+        edge=(
+            "a further job deletes the oldest finished one of the owner with the most; 409 if all are waiting"
+        ),
         least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeyOwner:
-    """Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is set."""
+    """
+    The calls that belong to a provider's key or account: calls that match each of `api_key`, `team` and
+    `source` that is set.
+    """
 
-    provider: str = setting("", "as the report names it, such as openai")
-    billed: str = setting("", "the key, project, workspace or account as the statement has it")
-    api_key: str = setting("", "calls of this key")
-    team: str = setting("", "calls of this team")
-    source: str = setting("", "calls of this source")
+    provider: str = setting("", "provider as the report names it, such as openai")
+    billed: str = setting("", "key, project, workspace or account as the provider bill names it")
+    api_key: str = setting("", "key of the calls")
+    team: str = setting("", "team of the calls")
+    source: str = setting("", "source of the calls")
 
     def problems(self, at: str) -> Iterator[str]:
         if not (self.provider and self.billed):
@@ -691,32 +790,47 @@ class KeyOwner:
 
 @dataclass(frozen=True, kw_only=True)
 class StatementPullSettings:
-    """A report that is pulled: [statements](statements.md#pulls)."""
+    """A report that Tollhouse fetches: [provider bills](statements.md#pulls)."""
 
-    name: str = setting("", "how commands name it")
-    source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES, *SEAT_SOURCES))
-    key_file: Path | None = setting(None, "the file with an admin key of the provider")
-    base_url: str = setting("", "another address than the provider's own; that of LiteLLM, which has none")
-    account: str = setting(
-        "", "distinguishes two organizations of one provider; of GitHub, the organization's name"
+    name: str = setting("", "name of the report in commands")
+    source: str = setting("", "kind of report", choices=("", *PULLED_SOURCES, *SEAT_SOURCES))
+    key_file: Path | None = setting(None, "file with an admin key of the provider")
+    base_url: str = setting(
+        "", "address, if it is not the provider's own; required for LiteLLM, which has no fixed one"
     )
-    days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
-    every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)
-    plan: str = setting("", "of a list of seats: the [plan](plans.md) whose seats it has, by its name")
-    tier: str = setting("", "of a list of seats: only those of this tier, such as business")
+    account: str = setting(
+        "",
+        (
+            "account, to distinguish several organizations at one provider; for GitHub, the "
+            "organization's name"
+        ),
+    )
+    days: int = setting(31, "number of days to fetch each time, 1 to 31", least=1)
+    every: Duration = setting(21_600.0, "time between two fetches, at least one hour", least=3600)
+    plan: str = setting(
+        "", "name of the [plan](plans.md) whose seats the report lists; only for lists of seats"
+    )
+    tier: str = setting("", "tier of the seats to use, such as business; only for lists of seats")
     names_file: Path | None = setting(
-        None, "of a list of seats: a CSV file of its names and of what telemetry calls these people"
+        None,
+        (
+            "CSV file that maps names in the report to the users that telemetry reports; only for lists "
+            "of seats"
+        ),
     )
 
     def problems(self, at: str) -> Iterator[str]:
         yield from one_of(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
         if (self.source in SEAT_SOURCES) != bool(self.plan):
-            yield f"{at}.plan is required of a list of seats, and of no other source"
+            yield f"{at}.plan is required for a list of seats, and not allowed for any other source"
         if self.key_file is None:
             yield f"{at}.key_file is required: the file with an admin key of the provider"
         yield from url(f"{at}.base_url", self.base_url)
         if any(mark in self.base_url for mark in "?#"):
-            yield f"{at}.base_url must be an address alone, without a query or a fragment: the key is a file"
+            yield (
+                f"{at}.base_url must be an address without a query or a fragment; put the key into "
+                f"{at}.key_file"
+            )
         if self.source == "litellm_spend_logs" and not self.base_url:
             yield f"{at}.base_url is required: the address of your LiteLLM"
         if self.source.startswith("github_copilot") and not self.account:
@@ -729,47 +843,52 @@ class StatementPullSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciliationSettings:
-    """Bills of providers, compared with what was counted: [reconciliation](reconciliation.md)."""
+    """Comparison of provider bills with counted costs: [reconciliation](reconciliation.md)."""
 
     tolerance_money: Decimal = setting(
         Decimal("0.5"),
-        "percent of the billed money by which a settled day may differ, at least a cent besides what the bill "
-        "rounds",
+        "allowed difference of a final day, in percent of the billed money; at least one cent more "
+        "than the bill's rounding is always allowed",
     )
     tolerance_tokens: Decimal = setting(
-        Decimal(1), "percent of the billed tokens by which a settled day may differ"
+        Decimal(1), "allowed difference of a final day, in percent of the billed tokens"
     )
     settle: Duration = setting(
         0.0,
-        "the least time until figures of a provider are final; each source has its own: "
-        "[statements](statements.md)",
+        "minimum time until a provider's figures count as final; each source also has its own: "
+        "[provider bills](statements.md)",
     )
     max_file_bytes: Size = setting(
         256 * MIB,
-        "bytes of an imported report, inflated",
-        edge="a larger one is refused: import a shorter span",
+        "maximum size of an imported report after decompression",
+        edge="a larger report is refused; import a shorter period",
         least=KIB,
     )
     max_rows: int = setting(
         200_000,
-        "different cells of an imported report",
-        edge="one more: refused; import a shorter span",
+        "maximum number of different cells in an imported report",
+        edge="a report with more cells is refused; import a shorter period",
         least=1,
     )
     pull_timeout: Duration = setting(
-        60.0, "the longest time for one answer of a provider", edge="the pull asks again, then fails", least=1
+        60.0,
+        "maximum time for a response of a provider",
+        edge="the request is repeated, then the fetch fails",
+        least=1,
     )
     max_page_bytes: Size = setting(
-        32 * MIB, "bytes of a page that is pulled", edge="a larger one: the pull fails", least=KIB
+        32 * MIB, "maximum size of a fetched page", edge="the fetch fails on a larger page", least=KIB
     )
     max_pages: int = setting(
         10_000,
-        "pages of a pull, or of each day where days are asked one by one",
-        edge="one more: the pull fails",
+        "maximum number of pages per fetch, or per day if days are fetched one by one",
+        edge="the fetch fails",
         least=1,
     )
-    pull: tuple[StatementPullSettings, ...] = setting((), "reports that are pulled")
-    owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")
+    pull: tuple[StatementPullSettings, ...] = setting((), "reports that Tollhouse fetches")
+    owner: tuple[KeyOwner, ...] = setting(
+        (), "keys and accounts of providers that have other names in Tollhouse"
+    )
 
     def problems(self, at: str) -> Iterator[str]:
         for name in ("tolerance_money", "tolerance_tokens"):
@@ -780,156 +899,168 @@ class ReconciliationSettings:
         for place, pull in enumerate(self.pull):
             shown = f"{at}.pull[{place}]"
             if not pull.name or pull.name in names:
-                yield f"{shown}.name is required, and each is used once"
+                yield f"{shown}.name is required and must be unique"
             names.add(pull.name)
             before = reports.setdefault((pull.source, pull.account, pull.plan), shown)
             if before != shown and pull.source:
-                yield f"{shown}.account must differ from that of {before}: each would replace the days of the other"
+                yield (
+                    f"{shown}.account must differ from that of {before}, because each report would "
+                    "otherwise replace the days of the other"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
 class McpOAuthSettings:
-    """People sign their assistants in with the provider of [oidc]: [people](mcp.md#people)."""
+    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp.md#people)."""
 
     resource: str = setting(
         "",
-        'the address of assistants to the letter as people type it, such as "https://tollhouse.example.com/mcp"; '
-        "empty: keys alone. One that ends with /mcp/people leaves /mcp to keys",
+        "address of the MCP endpoint exactly as people type it, such as "
+        '"https://tollhouse.example.com/mcp"; if empty, assistants need keys. An address that ends '
+        "with /mcp/people leaves /mcp to keys",
     )
     audiences: tuple[str, ...] = setting(
-        (), "what tokens name as their audience (`aud`), one of these; empty: `resource`"
+        (), "accepted audiences (`aud`) of tokens, of which a token must have one; if empty, `resource`"
     )
-    read_scope: str = setting("tollhouse.read", "the scope of tokens that may ask")
-    write_scope: str = setting("tollhouse.write", "the scope of tokens that may use tools that write, too")
+    read_scope: str = setting("tollhouse.read", "scope of tokens that may read")
+    write_scope: str = setting("tollhouse.write", "scope of tokens that may also use tools that write")
     clients: tuple[str, ...] = setting(
-        (), "ids of the clients (`client_id`, `azp`) whose tokens are taken; empty: of every client"
+        (), "ids of the clients (`client_id`, `azp`) whose tokens are accepted; if empty, of every client"
     )
     max_life: Duration = setting(
         24 * 3600.0,
-        "how long a token is good, from when it was issued to its end; at most 7d",
-        edge="401 for a token with a longer life",
+        "maximum lifetime of a token, from its issue to its end; at most 7d",
+        edge="401 for a token with a longer lifetime",
         least=60,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class McpSettings:
-    """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
+    """Assistants that use the Model Context Protocol: [assistants](mcp.md)."""
 
     calls_per_minute: int = setting(
         60,
-        "calls of tools by one key or person a minute, and a tenth of its other messages; 0: any",
+        "maximum tool calls of one key or person per minute, where each other message counts as a "
+        "tenth of a call; 0 means no limit",
         edge="429 with `Retry-After`",
     )
     daily_calls: int = setting(
         2000,
-        "calls of tools by one key or person on a day of UTC; 0: any",
-        edge="429 with `Retry-After`: the next day",
+        "maximum tool calls of one key or person per UTC day; 0 means no limit",
+        edge="429 with `Retry-After`, which names the next day",
     )
     writes: bool = setting(
         False,
-        "whether assistants may write, too: log an insight, and set the notes on the organization that the "
-        "first tool "
-        "gives back; each is in the audit list under the name of the key",
+        "whether assistants may also write: log an insight, and set the organization notes that the "
+        "first tool returns. The audit list has each change under the name of the key",
     )
     tools: Mapping[str, bool] = setting(
         {},
-        "name of a tool = whether assistants have it; what people decide (the console, `tollhouse mcp tools`) goes "
-        "before",
+        "name of a tool = whether assistants have it; decisions in the console or with `tollhouse "
+        "mcp tools` take precedence",
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "names of this server, without port, besides loopback and bare addresses: requests to a loopback "
-        "listener under "
-        "another name, and pages of other origins, get 403",
+        "host names of this server, without port. On a loopback listener, requests for other names "
+        "and from pages of other origins get 403; loopback names and bare addresses are always "
+        "allowed",
     )
     oauth: McpOAuthSettings = setting(McpOAuthSettings(), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OidcSettings:
-    """People sign in to the console with an OpenID provider, besides local accounts: [sign-in](sign-in.md)."""
+    """
+    Sign-in of people to the console with an OpenID provider, in addition to local accounts: [sign-in](sign-in.md).
+    """
 
     issuer: str = setting(
-        "", "the provider, exactly as its discovery document names it; empty: local accounts alone"
+        "",
+        ("the provider, exactly as its discovery document names it; if empty, there are only local accounts"),
     )
-    client_id: str = setting("", "of Tollhouse at the provider")
+    client_id: str = setting("", "client id of Tollhouse at the provider")
     client_secret_file: Path | None = setting(
-        None, "the file with the secret of the client; read again when it changes; none for a public client"
+        None, "file with the client's secret, read again when it changes; leave empty for a public client"
     )
     console: str = setting(
         "",
-        'the address of the console in browsers, such as "https://tollhouse.example.com/console/"; the '
-        "redirect "
-        "address at the provider is this and `api/oidc-callback`; links in notices and in answers to "
-        "assistants begin "
-        "with it",
+        'address of the console in browsers, such as "https://tollhouse.example.com/console/". The '
+        "redirect address at the provider is this address and `api/oidc-callback`. Links in "
+        "notifications and in responses to assistants begin with it",
     )
-    name: str = setting("OpenID", "of the provider, on the button of the sign-in page")
+    name: str = setting("OpenID", "name of the provider on the button of the sign-in page")
     scopes: tuple[str, ...] = setting(
-        ("openid", "email", "profile"), "what is asked for; `openid` must be among them"
+        ("openid", "email", "profile"), "scopes that Tollhouse requests; they must include `openid`"
     )
     named_by: str = setting(
         "email",
-        "what names an operator: the verified e-mail address, or the person's id at the provider",
+        "identifier of an operator: the verified e-mail address, or the person's id at the provider",
         choices=("email", "sub"),
     )
     assume_verified_email: bool = setting(
-        False, "e-mail addresses are taken as verified if the provider does not say whether they are"
+        False, "whether e-mail addresses count as verified if the provider does not state it"
     )
     link_accounts: bool = setting(
-        False, "a person with the e-mail address of a local account signs in to that account, with its role"
+        False,
+        (
+            "whether a person with the e-mail address of a local account signs in to that account, with "
+            "its role"
+        ),
     )
     groups_claim: str = setting(
-        "groups", "the claim of the ID token with the person's groups; a dot leads into an object"
+        "groups", "claim of the ID token that lists the person's groups; a dot selects a member of an object"
     )
-    allowed_groups: tuple[str, ...] = setting((), "only members of one of these sign in; empty: everybody")
+    allowed_groups: tuple[str, ...] = setting((), "groups whose members may sign in; if empty, everybody may")
     allowed_domains: tuple[str, ...] = setting(
-        (), "only e-mail addresses of these domains sign in; empty: all"
+        (), "domains of e-mail addresses that may sign in; if empty, all domains"
     )
     roles: Mapping[str, str] = setting(
         {},
-        "name of a group = none, viewer, operator or admin; the highest counts, at each sign-in. Else "
-        "`default_role`",
+        "name of a group = none, viewer, operator or admin; the highest applies, at each sign-in. "
+        "People in none of these groups get `default_role`",
     )
     default_role: str = setting(
         "viewer",
-        "the role of who is in no group of `roles` and is named by no role document; without `roles` that of "
-        "a new "
-        "operator, for admins to change",
+        "role of people who are in no group of `roles` and are named by no role; without `roles`, "
+        "the role of a new operator, which admins can change",
         choices=ROLES,
     )
     clock_skew: Duration = setting(
-        60.0, "by how much the clocks of the provider and of this machine may differ"
+        60.0, "allowed difference between the clocks of the provider and of this machine; at most 5m"
     )
     session: Duration = setting(
-        12 * 3600.0, "how long a sign-in lasts; at most 12h, and 1h without use", least=60
+        12 * 3600.0, "duration of a session; at most 12h, and it ends after 1h without use", least=60
     )
     recheck: Duration = setting(
         900.0,
-        "how often the provider is asked whether a person may go on, if it gives refresh tokens",
+        "time between two checks with the provider whether a person may stay signed in, if it issues "
+        "refresh tokens",
         least=60,
     )
     timeout: Duration = setting(
-        10.0, "how long an answer of the provider may take", edge="the sign-in fails", least=1
+        10.0, "maximum time for a response of the provider", edge="the sign-in fails", least=1
     )
-    ca_file: Path | None = setting(None, "certificates that sign the provider's; empty: those of the system")
-    proxy: str = setting("", "an HTTP proxy on the way to the provider", secret=True)
+    ca_file: Path | None = setting(
+        None,
+        "file with certificate authorities for the provider's certificate; if empty, those of the system",
+    )
+    proxy: str = setting("", "HTTP proxy for requests to the provider", secret=True)
 
     def problems(self, _: str) -> Iterator[str]:
         if not self.issuer:
             if self != OidcSettings():
-                yield "oidc.issuer is required when other settings of [oidc] are given"
+                yield "oidc.issuer is required, because other settings of [oidc] are set"
             return
         for name, address in (("issuer", self.issuer), ("console", self.console)):
             if not is_safe_address(address):
-                yield f"oidc.{name} must be an address with https, or with http on this machine alone"
+                yield f"oidc.{name} must be an https address; http is allowed only on this machine"
         if not self.console.endswith("/console/"):
-            yield 'oidc.console ends with "/console/", such as "https://tollhouse.example.com/console/"'
+            yield 'oidc.console must end with "/console/", such as "https://tollhouse.example.com/console/"'
         if not self.client_id:
             yield "oidc.client_id is required with oidc.issuer"
         if "openid" not in self.scopes:
-            yield "oidc.scopes must have openid"
+            yield "oidc.scopes must include openid"
         if self.clock_skew > MAX_SKEW_S:
             yield "oidc.clock_skew must be at most 5m; set the clock of this machine instead"
         if self.session > SESSION_LIFE_S:
@@ -941,12 +1072,12 @@ class OidcSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSettings:
-    """People who work with commands on this machine: lists of changes name them by their e-mail addresses."""
+    """People who use commands on this machine. The audit list names them by e-mail address."""
 
     local: Mapping[str, str] = setting(
         {},
-        'user of the system = e-mail address: `root = "ops@example.com"`. Else `TOLLHOUSE_AS`, and without '
-        "both USER@HOSTNAME",
+        'system user = e-mail address, such as `root = "ops@example.com"`. Other users get '
+        "`TOLLHOUSE_AS`, or USER@HOSTNAME if it is not set",
     )
 
     def problems(self, at: str) -> Iterator[str]:
@@ -957,41 +1088,50 @@ class OperatorSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """One source of records by its name, such as `claude_code` or `litellm`."""
+    """A source of records by its name, such as `claude_code` or `litellm`."""
 
     count: bool = setting(
         True,
-        "false: its records are kept and shown, but neither summed nor sent. true, written down: counters of "
-        "Cursor and of inference servers count, too, which else repeat calls",
+        "whether records of the source count. false: they are stored and shown, but neither summed "
+        "nor forwarded. An explicit true also counts the counters of Cursor and of inference "
+        "servers, which otherwise only repeat calls",
     )
     signing_secret_file: Path | None = setting(
-        None, "of helicone alone: webhooks that are not signed with this secret are refused"
+        None,
+        (
+            "file with Helicone's signing secret; webhooks without its signature are refused; only for "
+            "helicone"
+        ),
     )
 
     def problems(self, at: str) -> Iterator[str]:
         if self.signing_secret_file and at != "sources.helicone":
-            yield f"{at}.signing_secret_file: only helicone signs what it sends; remove it"
+            yield (
+                f"{at}.signing_secret_file is only for helicone, because other sources do not sign; remove it"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingSettings:
-    """JSON lines on stderr."""
+    """Log lines as JSON on stderr."""
 
-    level: str = setting("info", "the least that is written", choices=("debug", "info", "warning", "error"))
+    level: str = setting(
+        "info", "lowest level that is written", choices=("debug", "info", "warning", "error")
+    )
     lines_per_minute: int = setting(
         60,
-        "log lines of one kind about one address",
-        edge="the next one that is written counts those left out (`left_out`)",
+        "maximum log lines per minute of one kind about one address",
+        edge="the next line that is written has the number of suppressed lines (`left_out`)",
         least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The whole file."""
+    """Settings outside of the sections."""
 
     data_dir: Path = setting(
-        Path("tollhouse-data"), "where everything is kept; with PostgreSQL the socket of the commands alone"
+        Path("tollhouse-data"), "directory of all data; with PostgreSQL, only of the socket for commands"
     )
     server: ServerSettings = setting(ServerSettings(), "")
     storage: StorageSettings = setting(StorageSettings(), "")
@@ -1029,32 +1169,36 @@ class Config:
     log: LoggingSettings = setting(LoggingSettings(), "")
 
     def most(self, limit: str) -> int:
-        """The value of a setting that bounds something, by its name: `views.max`."""
+        """Return the value of a limit by the name of its setting, such as `views.max`."""
         section, _, name = limit.partition(".")
         return int(getattr(getattr(self, section), name))
 
     @property
     def counted_sources(self) -> frozenset[str]:
         """
-        Names with `[sources.NAME] count = true` written down; a source without an entry is not among them.
+        Return the sources with an explicit `count = true` in `[sources.NAME]`. A source without an entry
+        is not included.
 
-        Some counters repeat calls unless the operator knows better.
+        Some counters repeat calls, so the operator must enable them explicitly.
         """
         return frozenset(name for name, source in self.sources.items() if source.count)
 
     @property
     def kept_tags(self) -> frozenset[str]:
         """
-        Names in privacy.keep_attributes, in ledger.tags, and in what rules of attribution match.
+        Return the tag names in privacy.keep_attributes, in ledger.tags, and in conditions of attribution rules.
 
-        The values of these tags may be long: an operator knows what they hold.
+        Values of these tags may be long, because an operator chose the tags.
         """
         matched = frozenset(name for rule in self.attribution for name in rule.match.tag)
         return matched.union(self.privacy.keep_attributes, self.ledger.tags)
 
 
 def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
-    """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""
+    """
+    Yield every setting as its name in the file, field, type and value. A list or a table that the user fills
+    is one setting.
+    """
     kinds = types_of(Config)
     for section in fields(config):
         value = getattr(config, section.name)
@@ -1069,18 +1213,18 @@ def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
 
 @cache
 def types_of(section: type) -> Mapping[str, Any]:
-    """The type of each setting of a section, read once: all of them take 8 ms."""
+    """Return the types of a section's settings. Cached, because resolving all of them takes 8 ms."""
     return get_type_hints(section, include_extras=True)
 
 
 def names_some(pattern: str) -> bool:
-    """True if a pattern matches some names, and not all."""
+    """Return whether a pattern matches some names, but not all."""
     return bool(pattern.strip("*?"))
 
 
 def _is_foreign(code: str) -> bool:
-    """True for the code of a currency that amounts are converted from."""
-    from spool.currencies import DECIMALS  # only where a currency is configured
+    """Return whether amounts in this currency must be converted."""
+    from spool.currencies import DECIMALS  # imported only if a currency is configured
 
     return code in DECIMALS and code != "USD"
 

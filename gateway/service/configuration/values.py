@@ -1,6 +1,6 @@
 """
-Single values as people write them: sizes and durations ("64MiB" and "10s" become bytes and seconds, and back),
-addresses to listen on, as HOST:PORT, and to send to.
+Single values as people write them: sizes and durations ("64MiB" and "10s"), converted to bytes and seconds
+and back, and addresses, as HOST:PORT for listeners and as URLs for receivers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ _WHOLE: Final[Mapping[Any, Mapping[str, float]]] = {
 
 
 def read_quantity(kind: Any, text: str) -> float | None:
-    """Bytes of a Size, seconds of a Duration; None if malformed."""
+    """Return the bytes of a Size or the seconds of a Duration, or None if the text is malformed."""
     match = re.fullmatch(QUANTITY, text)
     unit = UNITS[kind].get(match[2].lower()) if match else None
     return None if match is None or unit is None else float(match[1]) * unit
 
 
 def written(kind: Any, value: float) -> str:
-    """The shortest text that is read as `value`, such as 64MiB or 7d; a plain number of any other kind."""
+    """
+    Return the shortest text that is read as `value`, such as 64MiB or 7d. Other kinds become plain numbers.
+    """
     for unit, one in _WHOLE.get(kind, {}).items():
         if value and (value / one).is_integer():
             return f"{value / one:.0f}{unit}"
@@ -50,13 +52,16 @@ def written(kind: Any, value: float) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """HOST:PORT as its parts; an IPv6 host loses its brackets."""
+    """Split HOST:PORT. An IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:
-    """True if a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
+    """
+    Return whether a host is this machine. A name other than localhost may resolve to anything, so it
+    counts as public.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -64,7 +69,9 @@ def is_loopback(host: str) -> bool:
 
 
 def is_safe_address(address: str) -> bool:
-    """True if nobody on the way can read or change what is sent to an address: https, or this machine itself."""
+    """
+    Return whether data sent to this address cannot be read or changed on the way: https, or this machine itself.
+    """
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""

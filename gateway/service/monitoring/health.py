@@ -1,8 +1,8 @@
 """
-`/livez` and `/readyz`: read from the last real commit, not from a flag.
+`/livez` and `/readyz`. Their answers come from the last real commit, not from a flag.
 
-Ready means exactly that Tollhouse can accept and keep. Routes, keys, clocks and the ledger are reported
-beside it and never change it: a parked route is not a reason to turn senders away.
+Ready means only that Tollhouse can accept and store records. The reports also show routes, keys, clock and
+ledger, but these never change the result: a paused route is no reason to refuse senders.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
 
-ANSWER_S = 10.0  # a writer without an answer for this long is dead
-NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better
-NOT_ALIVE_S = 60.0  # it will not come back: whoever watches restarts it
-NEARLY_FULL = 0.8  # of spool.max_bytes
+ANSWER_S = 10.0  # a writer that does not respond for this long is dead
+NOT_READY_S = 5.0  # if a commit takes this long, senders should use another server
+NOT_ALIVE_S = 60.0  # the writer will not recover; the supervisor should restart the process
+NEARLY_FULL = 0.8  # share of spool.max_bytes
 _ADVICE = {
-    ORPHANED: ": put its destination back, or let go of them with `tollhouse spool route drop`",
-    PARKED: ": `tollhouse check` says why, and nothing is lost until it goes on",
+    ORPHANED: ": add its destination to the configuration again, or drop it with `tollhouse spool route drop`",
+    PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
-CACHE_S = 1.0  # anybody may ask; the disk is read at most this often
+CACHE_S = 1.0  # anybody may request health, so the disk is read at most this often
 
 
 class Health:
-    """`keys_read`: whether the key table could be read; `closing`: whether the process is stopping."""
+    """
+    The health of a server. `keys_read`: whether the key table could be read; `closing`: whether the
+    process is stopping.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,9 @@ class Health:
         self._started = clock.now()
 
     async def live(self) -> bool:
-        """False only if the writer is dead or hangs; a dead event loop gives no answer at all."""
+        """
+        Return False only if the writer is dead or hangs. If the event loop is dead, there is no response at all.
+        """
         stats = await self._read()
         return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 
@@ -69,10 +74,7 @@ class Health:
         return not self._obstacles(await self._read())
 
     async def report(self) -> dict[str, Any]:
-        """
-        Describe for the operator why the server is not ready, and the state of routes, keys, clock,
-        space and ledger.
-        """
+        """Report why the server is not ready, and the state of routes, keys, clock, space and ledger."""
         stats = await self._read()
         obstacles = self._obstacles(stats)
         routes = await self._routes() if stats else []
@@ -91,7 +93,7 @@ class Health:
         }
 
     async def _shown_ledger(self) -> dict[str, object] | None:
-        """Describe what reports lack; None while that cannot be read. Records are accepted all the same."""
+        """Report what the totals lack, or None if it cannot be read. Records are accepted in both cases."""
         if self._ledger is None:
             return None
         try:
@@ -106,7 +108,9 @@ class Health:
         }
 
     async def _routes(self) -> list[RouteState]:
-        """Empty while they cannot be read: that is not a reason to turn senders away."""
+        """
+        Return the routes, or an empty list if they cannot be read, because that is no reason to refuse senders.
+        """
         try:
             return [*await self._deliveries.routes(), *self._syncs()]
         except SpoolError:
@@ -117,13 +121,13 @@ class Health:
         if self._closing():
             reasons.append("stopping")
         if stats is None:
-            reasons.append("the writer does not answer")
+            reasons.append("the writer does not respond")
         elif not stats.alive:
-            reasons.append("the writer is dead: restart")
+            reasons.append("the writer has stopped: restart Tollhouse")
         elif not stats.writable:
             reasons.append(stats.last_error or _why_full(stats))
         elif stats.commit_s >= NOT_READY_S:
-            reasons.append(f"the disk does not answer: a commit has taken {stats.commit_s:.0f} s so far")
+            reasons.append(f"the disk does not respond: the running commit has taken {stats.commit_s:.0f} s")
         if not self._keys_read():
             reasons.append("the key table cannot be read")
         return reasons
@@ -142,19 +146,20 @@ class Health:
 
 def _why_full(stats: LogStats) -> str:
     if stats.free_bytes:
-        return "the spool cannot keep anything"
-    return "the spool is full (spool.max_bytes): space.kept_by names the routes that keep its records"
+        return "the spool cannot store anything"
+    return "the spool is full (spool.max_bytes): space.kept_by lists the routes that still need its records"
 
 
 def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     """
-    The required routes whose records cannot be deleted, most of them first: all when the spool is nearly
-    full, before that those that nobody sends any more.
+    Describe required routes whose records cannot be deleted yet, the largest number first.
+
+    Lists all such routes if the spool is nearly full, otherwise only routes without a destination.
     """
     is_nearly_full = stats.bytes >= NEARLY_FULL * stats.max_bytes
     keeping = [route for route in routes if route.required and route.queued]
     return [
-        f"{route.name} is {route.state} and keeps {route.queued} records{_ADVICE.get(route.state, '')}"
+        f"{route.name} is {route.state} and still needs {route.queued} records{_ADVICE.get(route.state, '')}"
         for route in sorted(keeping, key=lambda route: -route.queued)
         if is_nearly_full or route.state == ORPHANED
     ]
@@ -162,7 +167,7 @@ def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
 
 def _describe_mount(stats: LogStats) -> dict[str, object]:
     """
-    The file system of the data directory, and why it is no good place for it; a database tells what it waits for.
+    Describe the file system of the data directory and its problem, if any. A database reports its delays instead.
     """
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}
@@ -181,7 +186,7 @@ def _describe_space(stats: LogStats) -> dict[str, object]:
 
 
 def describe_route(route: RouteState) -> dict[str, object]:
-    """A route or a sync, as every answer on the operator's side shows it."""
+    """Describe a route or a sync, as all operator responses show it."""
     return {
         "route": route.name,
         "state": route.state,
@@ -196,7 +201,7 @@ def describe_route(route: RouteState) -> dict[str, object]:
 
 
 def describe_node(node: NodeState, now: float) -> dict[str, object]:
-    """`leases` are the routes and tasks that it runs, and no other gateway."""
+    """Describe a gateway. `leases` are the routes and tasks that only this gateway runs."""
     return {
         "node": node.id,
         "name": node.name,
@@ -210,7 +215,7 @@ def describe_node(node: NodeState, now: float) -> dict[str, object]:
 
 
 async def describe_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
-    """None where one gateway has the storage for itself, and while they cannot be read."""
+    """Describe the gateways on this storage. Empty if there is only one, or if they cannot be read."""
     try:
         return [describe_node(node, now) for node in await leases.nodes()]
     except SpoolError:

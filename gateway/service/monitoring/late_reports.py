@@ -1,4 +1,4 @@
-"""Reports of the last days that came too late for their calls, by source."""
+"""Counts of reports from the last days that arrived too late for their calls, by source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class LateReports(NamedTuple):
-    """`late` would have added to a closed call; `uncompared` repeat calls whose record is out of reach."""
+    """
+    Counts of a source. `late` reports would have changed a closed call. `uncompared` reports repeat a call
+    whose record is no longer available.
+    """
 
     source: str
     late: int
@@ -31,7 +34,7 @@ class LateReports(NamedTuple):
 
 class LateReportCounter:
     """
-    What this process counted since it was last taken. Implements spool.log.protocols.Observer; every method
+    The counts of this process since the last `take`. Implements spool.log.protocols.Observer; every method
     returns at once.
     """
 
@@ -51,19 +54,19 @@ class LateReportCounter:
         return int(self._clock.now() // DAY_S)
 
     def take(self) -> Mapping[int, Counts]:
-        """Return the counts by day, and begin again."""
+        """Return the counts by day and reset them."""
         taken, self._days = self._days, {}
         return taken
 
     def put_back(self, taken: Mapping[int, Counts]) -> None:
-        """Count once more what was not kept after all."""
+        """Add counts that could not be stored."""
         for day, counts in taken.items():
             self._days.setdefault(day, Counter()).update(counts)
 
 
 class KeptLateReports:
     """
-    Adds what this process counted to what is kept: when somebody asks, every ten minutes, and at an orderly stop.
+    Adds this process's counts to the stored ones: on each query, every ten minutes, and at an orderly stop.
     """
 
     def __init__(self, counter: LateReportCounter, table: LateReportTable) -> None:
@@ -71,7 +74,7 @@ class KeptLateReports:
         self._table = table
 
     async def recent(self) -> Sequence[LateReports]:
-        """Return the counts of the last seven days, of every process."""
+        """Return the counts of the last seven days from all processes."""
         await self.keep()
         sums = Counter(await self._table.since(self._oldest))
         sources = sorted({source for _, source in sums})
@@ -86,7 +89,7 @@ class KeptLateReports:
                 raise
 
     async def run(self) -> None:
-        """Keep it now and then, and when this is cancelled."""
+        """Store the counts from time to time, and when cancelled."""
         try:
             while True:
                 await asyncio.sleep(KEEP_EVERY_S)
@@ -98,7 +101,11 @@ class KeptLateReports:
         try:
             await self.keep()
         except SpoolError as error:
-            _log.warning("late reports are kept later: %s", error, extra={"action": "late_reports_not_kept"})
+            _log.warning(
+                "counts of late reports could not be stored and are retried: %s",
+                error,
+                extra={"action": "late_reports_not_kept"},
+            )
 
     @property
     def _oldest(self) -> int:

@@ -1,8 +1,8 @@
 """
-Log lines: JSON on stderr, a short sentence and stable fields.
+Log lines: JSON on stderr, with a short message and stable fields.
 
-Never a key and never a prompt: of an exception a line holds the type and the place, because its text may
-quote what was sent.
+A line never contains a key or a prompt. For an exception it has only the type and the place, because the text
+may quote what a sender sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAMES = 12
 LINES_PER_MINUTE = 60
 MAX_KINDS = 10_000
 MAX_KIND = 80
-# What logging puts on every record; everything else came in as `extra`.
+# Fields that logging puts on every record. All others were given as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -36,24 +36,24 @@ def configure(
     lines_per_minute: int = LINES_PER_MINUTE,
     clock: Clock | None = None,
 ) -> None:
-    """Log to stderr as JSON from now on."""
+    """Start logging to stderr as JSON."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # asyncio's and aiohttp's debug lines show requests as they came in.
+    # asyncio and aiohttp log requests verbatim at debug level.
     for chatty in ("asyncio", "aiohttp", "aiosqlite"):
         logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
 
 
 class RepeatedLines(logging.Filter):
     """
-    Bounds the lines of one kind about one address, and asyncio's about what it cannot accept.
+    Limits repeated lines of one kind about one address, and asyncio's lines about failed accepts.
 
-    Whoever may not send could fill the disk with refusals. What was left out is counted in the next line that
-    is written of its kind, as `left_out`.
+    Without the limit, a sender without a valid key could fill the disk with refusals. The next written line
+    of a kind has the number of suppressed lines as `left_out`.
     """
 
     def __init__(self, clock: Clock, lines_per_minute: int) -> None:
@@ -78,7 +78,7 @@ class RepeatedLines(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str | None:
-    """Return the kind under which a line is counted; None for lines that nobody outside can cause."""
+    """Return the kind of a line that outsiders can cause, or None for all other lines."""
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)
@@ -89,7 +89,7 @@ def _kind(record: logging.LogRecord) -> str | None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One line a record: time, level, logger, message, then the fields."""
+    """Formats each record as one line: time, level, logger, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -106,6 +106,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def where(error: BaseException) -> list[str]:
-    """The innermost frames of an exception as `file:line function`, without the text of either."""
+    """
+    Return the innermost frames of an exception as `file:line function`, without source lines or
+    the exception's text.
+    """
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,4 +1,4 @@
-"""Memory of the process."""
+"""Memory settings of the process: the C allocator and Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-_MMAP_THRESHOLD = -3  # of mallopt
+_MMAP_THRESHOLD = -3  # option number of mallopt
 _LARGE = 1024 * 1024
-NEW_OBJECTS = 1000  # between two rounds of the collector; Python's own 700 cost a twentieth of a single span
-# Rounds through what is new between two through what is newer: everybody waits 3 ms for one of those, 15 with
-# Python's own 10.
+# new objects between two collections; Python's default of 700 costs 5 % of the time for a single span
+NEW_OBJECTS = 1000
+# Youngest collections between two of the middle generation. All requests wait 3 ms for such a collection, and
+# 15 ms with Python's default of 10.
 NEW_ROUNDS = 1
-NEWER_ROUNDS = 250  # of those between two through everything
+NEWER_ROUNDS = 250  # middle collections between two full collections
 LOOK_EVERY_S = 1.0
-MOST_WAITED_S = 300.0  # then a full round is made although questions are pending
+MOST_WAITED_S = 300.0  # after this time a full collection runs even if requests are pending
 _NEVER = 2**30
 
 
 def settle_after_start() -> None:
     """
-    Give back what the start used for a while; what is there now stays to the end, and no round looks at it again.
+    Release memory that only the start needed, and exclude the remaining objects from all later collections.
 
-    For a process that serves and does nothing else: both go through all that it holds. Requests leave few
-    cycles behind; what else they made is freed without the collector.
+    For a process that only serves. Both steps visit every object. Requests leave few reference cycles, and
+    everything else is freed without the collector.
     """
     gc.collect()
-    with suppress(OSError, AttributeError):  # only the C library of Linux can
+    with suppress(OSError, AttributeError):  # only the C library of Linux has mallopt
         library = ctypes.CDLL(None)
         library.malloc_trim(0)
-        # By itself it keeps blocks of up to 32 MiB once one was freed: 100 MiB after a few large bodies.
+        # Otherwise malloc keeps freed blocks of up to 32 MiB, which is 100 MiB after a few large bodies.
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
@@ -39,10 +40,9 @@ def settle_after_start() -> None:
 
 async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
     """
-    Make the collector's rounds through all objects between questions, in place of Python, which makes them
-    at any moment.
+    Run full collections between requests, instead of leaving the moment to Python.
 
-    Everybody waits for such a round, and longest while a large answer is made: 0.2 s for two million objects.
+    All requests wait for a full collection, longest while a large response is built: 0.2 s for two million objects.
     """
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     try:

@@ -1,8 +1,8 @@
 """
-Metrics in Prometheus text, under names that dashboards rely on.
+Metrics as Prometheus text. Dashboards rely on their names.
 
-Commits and requests are counted as they happen; the figures of the spool (queues, space) are read when the
-metrics are asked for, at most once a second.
+Commits and requests are counted as they happen. Figures of the storage (queues, space) are read when somebody
+requests the metrics, at most once a second.
 """
 
 from __future__ import annotations
@@ -27,47 +27,51 @@ from spool.record import TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
-ANSWER_S = 5.0  # of the storage; Prometheus waits for ten
+ANSWER_S = 5.0  # time for the storage to respond; Prometheus waits ten seconds by default
 LAG_EVERY_S = 0.1
-LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
+LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that every peak shows in a scrape
 
-# of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
+# Maximum number of series per kind: sources that senders name, pairs of sources, and reasons.
 MAX_DETAILS = 500
 OTHER = "other"
 
-# term of a commit -> (metric, the label beside topic, help)
+# Field of a commit -> (metric, second label next to topic, help).
 _TERMS: Mapping[str, tuple[str, str | None, str]] = {
-    "received": ("received", None, "Items that decoders read"),
-    "accepted": ("accepted", "source", "Records that are new"),
-    "duplicates": ("duplicate", "source", "Records that were known"),
-    "ignored": ("ignored", "reason", "Items that are no record"),
-    "rejected": ("rejected", "reason", "Items that could not be taken"),
+    "received": ("received", None, "Items read by decoders"),
+    "accepted": ("accepted", "source", "New records"),
+    "duplicates": ("duplicate", "source", "Reports of records that were already known"),
+    "ignored": ("ignored", "reason", "Items that are not records"),
+    "rejected": ("rejected", "reason", "Items that could not be accepted"),
     "amended": ("amended", "source", "Open records that a later report completed"),
     "amended_late": (
         "amended_late",
         "source",
-        "Reports that came after their record closed and would have added to it",
+        "Reports that would have changed their record, but arrived after it was closed",
     ),
     "uncompared": (
         "uncompared",
         "source",
-        "Repeats of calls whose record is out of reach: what they would have added is not known",
+        "Repeated reports whose record is no longer available, so the difference is unknown",
     ),
-    "corrected": ("corrected", "source", "Corrections of closed records, by who told them"),
-    "bridged": ("bridged", "source", "Open records that a further report showed to be another one's call"),
+    "corrected": ("corrected", "source", "Corrections of closed records, by the source that reported them"),
+    "bridged": (
+        "bridged",
+        "source",
+        "Open records that a later report showed to belong to another record's call",
+    ),
     "bridged_late": (
         "bridged_late",
         "source",
-        "Reports that fitted two records of which one was closed: both count",
+        "Reports that matched two records, of which one was closed, so both count",
     ),
     "conflict": ("conflict", "source", "Reports of one call that disagree on tokens or cost"),
-    "unidentified": ("unidentified", "source", "Records without anything to recognise a repeat by"),
+    "unidentified": ("unidentified", "source", "Records without ids, so that repeats cannot be recognized"),
 }
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class _Registry(CollectorRegistry):
-    """Leaves out the time at which each counter was made, which would be a third of all series."""
+    """Omits the creation time of each counter, which would be a third of all series."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -77,10 +81,10 @@ class _Registry(CollectorRegistry):
 
 class Metrics:
     """
-    Implements spool.log.protocols.Observer; every method returns at once.
+    The metrics of this process. Implements spool.log.protocols.Observer; every method returns at once.
 
-    `sources` gives those that Tollhouse itself names: they have their series whatever senders name. It is
-    asked when the first source is seen.
+    `sources` returns the sources that Tollhouse itself knows, and is called when the first source arrives.
+    They always get a series, however many names senders invent.
     """
 
     def __init__(self, sources: Callable[[], Collection[str]] = tuple) -> None:
@@ -94,77 +98,74 @@ class Metrics:
         }
         self._left_out = counter(
             "tollhouse_tags_left_out",
-            "Tags that were not kept: over a bound, or under a name of content or of a secret",
+            "Tags that were not stored: over a limit, or with a name that suggests content or a secret",
             ["topic"],
         )
         self._too_large = counter(
             "tollhouse_meters_too_large",
-            "Meters that were not kept: more than what they are a part of, or than any call",
+            "Meters that were not stored, because they are larger than their total or than any possible call",
             ["topic"],
         )
         self._commit = histogram(
-            "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS
+            "tollhouse_commit_seconds", "Duration of group commits, including the flush", buckets=_BUCKETS
         )
         self._flush = histogram(
-            "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS
+            "tollhouse_flush_seconds", "Duration of flushes to disk within a commit", buckets=_BUCKETS
         )
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
-        self._tool_calls = counter("tollhouse_mcp_calls", "Calls of assistants' tools", ["tool", "outcome"])
+        self._tool_calls = counter("tollhouse_mcp_calls", "Tool calls by assistants", ["tool", "outcome"])
         self._tokens = counter(
             "tollhouse_mcp_tokens",
-            "Tokens of people who ask by assistants, by what came of them",
+            "Access tokens of people who use assistants, by outcome of the check",
             ["outcome"],
         )
-        self._refused = counter(
-            "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
-        )
+        self._refused = counter("tollhouse_refused_requests", "Refused requests, by error type", ["type"])
         self._request_children: dict[tuple[str, int | str], Counter] = {}
         self._worker_deaths = counter(
             "tollhouse_worker_deaths", "Worker processes that were replaced", ["reason"]
         )
         self._bodies = counter(
-            "tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"]
+            "tollhouse_decoded_bodies", "Bodies of AI telemetry, by the process that decoded them", ["by"]
         )
         self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
         self._claimed = counter(
-            "tollhouse_records_claimed_device", "Records that named a device without its key"
+            "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
         self._sources = cache(lambda: frozenset(sources()))
-        self._details: dict[str, set[str]] = {}  # by kind
+        self._details: dict[str, set[str]] = {}  # label values by kind
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
         self._snapshot = SnapshotCollector()
         registry.register(self._snapshot)
         self._refused.labels("internal")
-        for topic in TOPICS:  # a series that is there from the start has a rate when its first record comes
+        for topic in TOPICS:  # a series that exists from the start has a rate when its first record arrives
             self._left_out.labels(topic)
             self._too_large.labels(topic)
             for term, (_, label, _) in _TERMS.items():
                 self._records[term].labels(*((topic, OTHER) if label else (topic,)))
 
     def expect(self, endpoint: str, status: int | str) -> None:
-        """An endpoint is there, and answers with this status when all is well: its series begins with 0."""
+        """Announce an endpoint and its status for success, so that its series starts at 0."""
         self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
 
     def tool_called(self, tool: str, outcome: str) -> None:
-        """A tool of assistants was called; both are words of this program."""
+        """Count a tool call by an assistant. Both arguments are fixed words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
 
     def token_seen(self, outcome: str) -> None:
-        """A person's token was looked at; the outcome is a word of this program."""
+        """Count a check of a person's access token. The outcome is a fixed word of this program."""
         self._tokens.labels(outcome).inc()
 
     def watch_workers(self, ready: Callable[[], int]) -> None:
-        """Show how many worker processes are there."""
-        Gauge("tollhouse_workers", "Worker processes that take work", registry=self.registry).set_function(
+        Gauge("tollhouse_workers", "Worker processes that accept work", registry=self.registry).set_function(
             ready
         )
 
     def watch_native(self, native: NativeUse) -> None:
-        """Show which compiled module is used, and how often it failed."""
+        """Show the compiled module in use, and how often it failed."""
         info = Gauge(
             "tollhouse_native_info",
-            "The compiled module tollhouse-native",
+            "Version of the compiled module tollhouse-native in use",
             ["version", "loaded"],
             registry=self.registry,
         )
@@ -177,25 +178,35 @@ class Metrics:
         faults.set_function(lambda: native.native.faults if native.native is not None else 0)
 
     def watch_memory(self, memory: ReadMemory) -> None:
-        """Show what the memory of spans knows, who read spans, why it did not know some, and what was compared."""
-        kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the memory", registry=self.registry)
+        """
+        Show the size of the span memory, how many spans it read, why it did not know others, and the
+        results of comparisons.
+        """
+        kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
         kinds.set_function(lambda: memory.kinds)
-        size = Gauge("tollhouse_memory_bytes", "Bytes of keys, names and texts in it", registry=self.registry)
+        size = Gauge(
+            "tollhouse_memory_bytes",
+            "Bytes of keys, names and texts in the span memory",
+            registry=self.registry,
+        )
         size.set_function(lambda: memory.size)
         self.registry.register(MemoryCounts(memory))
 
     def worker_died(self, reason: str) -> None:
-        """A worker process ended that should not have: one of the few words of gateway.intake.workers.pool."""
+        """
+        Count a worker process that ended unexpectedly. The reasons are defined in gateway.intake.workers.pool.
+        """
         self._worker_deaths.labels(reason).inc()
 
     def body_decoded(self, by: str) -> None:
-        """A body of AI telemetry was decoded: by the `server` or a `worker`."""
+        """Count a decoded body of AI telemetry. `by` is `server` or `worker`."""
         self._body_children[by].inc()
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
-        """Show when the certificate in use ends."""
         gauge = Gauge(
-            "tollhouse_certificate_end_timestamp_seconds", "When TLS stops to work", registry=self.registry
+            "tollhouse_certificate_end_timestamp_seconds",
+            "Time at which the TLS certificate expires",
+            registry=self.registry,
         )
         gauge.set_function(ends_at)
 
@@ -218,7 +229,10 @@ class Metrics:
                 counter.labels(*labels).inc(n)
 
     def _bounded(self, kind: str, detail: str) -> str:
-        """A source may be named by a sender, and every new name costs a series for good."""
+        """
+        Return the label value, or a common one if there are too many, because each name that a sender invents
+        costs a series.
+        """
         known = self._details.setdefault(kind, set())
         if detail not in known and detail not in self._sources():
             if len(known) >= MAX_DETAILS:
@@ -227,18 +241,18 @@ class Metrics:
         return detail
 
     def requests(self, endpoint: str, status: int | str) -> None:
-        """An answer was given. `status` is the HTTP status, or the name of the gRPC code."""
+        """Count a response. `status` is the HTTP status or the name of the gRPC code."""
         child = self._request_children.get((endpoint, status))
         if child is None:
             child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
         child.inc()
 
     def refused(self, type: str) -> None:
-        """A request was refused: `type` is that of the answer, one of a few dozen."""
+        """Count a refused request. `type` is the error type of the response, one of a few dozen."""
         self._refused.labels(type).inc()
 
     def claimed(self, records: int) -> None:
-        """Records named a device whose key they did not come under."""
+        """Count records that named a device but were sent with another key."""
         self._claimed.inc(records)
 
     def render(self, snapshot: Snapshot) -> bytes:
@@ -272,8 +286,8 @@ class Exposition:
 
     async def _snapshot(self) -> Snapshot:
         """
-        Read the storage's figures; while it is unreachable, the newest ones, so that this process's own
-        counts are still shown.
+        Read the storage's figures. If the storage is unreachable, return the newest earlier ones, so that
+        this process's own counts still appear.
         """
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -286,7 +300,10 @@ class Exposition:
 
 
 class LoopLag:
-    """How late the loop wakes a sleeper: what a client waits for while something hogs the loop."""
+    """
+    Measures how late the event loop resumes a waiting task. Clients wait as long while other work
+    blocks the loop.
+    """
 
     def __init__(self, gauge: Gauge) -> None:
         self._samples: deque[float] = deque(maxlen=round(LAG_WINDOW_S / LAG_EVERY_S))
@@ -305,7 +322,7 @@ class LoopLag:
 
 
 class ReadMemory(Protocol):
-    """The memory of spans, as far as metrics show it."""
+    """The part of the span memory that metrics show."""
 
     @property
     def spans(self) -> Mapping[str, int]: ...
@@ -324,17 +341,21 @@ class ReadMemory(Protocol):
 
 
 class MemoryCounts(Collector):
-    """Reads the counts when they are asked for."""
+    """Collects the counts of the span memory for each request of the metrics."""
 
     def __init__(self, memory: ReadMemory) -> None:
         self._memory = memory
 
     def collect(self) -> Iterator[Metric]:
-        """Yield spans by who read them, misses by reason, and comparisons by result."""
         memory = self._memory
-        yield _family("spans", "Spans that were read by the memory or by the rules", "by", memory.spans)
+        yield _family("spans", "Spans, by whether the memory or the rules read them", "by", memory.spans)
         yield _family("misses", "Spans or bodies that the memory did not know", "reason", memory.misses)
-        yield _family("compared", "Spans that were read both ways", "result", memory.compared)
+        yield _family(
+            "compared",
+            "Spans that were read by both the memory and the rules, to compare the results",
+            "result",
+            memory.compared,
+        )
 
 
 def _family(name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -1,4 +1,6 @@
-"""What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive."""
+"""
+Messages to a service manager such as systemd (its sd_notify protocol): ready, reloading, stopping, alive.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 _log = logging.getLogger(__name__)
 
 STARTING_EVERY_S = 10.0
-# counted from each message: a start that hangs is ended all the same
+# each message extends the time limit from that moment, so a start that hangs is still ended
 MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
 
 
 class ServiceManager:
-    """Speaks to the socket that the environment names; without one nothing is sent."""
+    """A connection to the socket that the environment names. Without one, nothing is sent."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)
@@ -25,7 +27,7 @@ class ServiceManager:
         self._watchdog_s = int(environ.get("WATCHDOG_USEC", 0)) / 1e6 if is_ours else 0.0
 
     def tell(self, *lines: str) -> None:
-        """Send one message; a manager that does not listen is logged, and changes nothing here."""
+        """Send one message. A failure is logged and has no other effect."""
         if not self._address:
             return
         try:
@@ -33,21 +35,27 @@ class ServiceManager:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             _log.warning(
-                "the service manager did not get %s: %s", lines[0], error, extra={"action": "notify_failed"}
+                "could not notify the service manager of %s: %s",
+                lines[0],
+                error,
+                extra={"action": "notify_failed"},
             )
 
     def reloading(self) -> None:
-        """Announce a reload with its time, by which systemd tells it from a later one."""
+        """Announce a reload with its time, by which systemd distinguishes reloads."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:
-        """Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no failure."""
+        """
+        Request more time until cancelled, because opening a large or damaged spool, or waiting for space, is
+        not a failure.
+        """
         while True:
             await asyncio.sleep(STARTING_EVERY_S)
             self.tell(MORE_TIME)
 
     async def watch(self, live: Callable[[], Awaitable[bool]]) -> None:
-        """Report to the watchdog while `live` holds, three times in each period of it."""
+        """Report to the watchdog while `live` returns True, three times per watchdog period."""
         while self._watchdog_s:
             if await live():
                 self.tell("WATCHDOG=1")

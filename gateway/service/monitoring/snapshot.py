@@ -1,4 +1,7 @@
-"""What is read of the storage and of money when the metrics are asked for, and the metric families made of it."""
+"""
+The figures of storage and money that are read for each request of the metrics, and the metric families
+built from them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGauge:
     """
-    One owner of a budget, "" without owners, by the last evaluation. Dollars are None of budgets of tokens or
-    calls, and where there is no amount or no forecast.
+    An owner of a budget at the last evaluation; "" for a budget without owners. Dollars are None for budgets
+    of tokens or calls, and without an amount or a forecast.
     """
 
     budget: str
@@ -39,7 +42,8 @@ class BudgetGauge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledRatio:
     """
-    What was counted, of what a provider billed: `measure` is tokens or money. 1 is everything, above it too much.
+    The counted share of a provider's bill; `measure` is tokens or money. 1 means all of it, and more
+    means too much.
     """
 
     provider: str
@@ -49,7 +53,7 @@ class ReconciledRatio:
 
 @dataclass(frozen=True)
 class Limit:
-    """`name` is that of the setting, in the user's words."""
+    """A limit and its use. `name` is the name of the setting."""
 
     name: str
     allowed: float
@@ -59,8 +63,8 @@ class Limit:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """
-    What is read when the metrics are asked for. `installation` is the same for all gateways on one storage,
-    `answers` is False while it does not answer: the figures of what is kept are then those of before.
+    The figures for one request of the metrics. `installation` is the same for all gateways on one storage. If
+    `answers` is False, the storage does not respond, and its figures are older ones.
     """
 
     stats: LogStats
@@ -79,7 +83,7 @@ class Snapshot:
     differing: int = 0
     limits: Sequence[Limit] = ()
     senders_pushed_out: int = 0
-    shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of a limit
+    shares: Sequence[KeyShare] = ()  # of keys that use nearly all of a limit
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
@@ -89,8 +93,6 @@ class Snapshot:
 
 
 class SnapshotCollector:
-    """Turns the last snapshot into metric families."""
-
     snapshot: Snapshot | None = None
 
     def collect(self) -> Iterator[Metric]:
@@ -99,61 +101,84 @@ class SnapshotCollector:
         stats = self.snapshot.stats
         yield _installation(self.snapshot.installation)
         yield _gauge(
-            "tollhouse_storage_answers", "0 while it does not: figures are old", float(self.snapshot.answers)
+            "tollhouse_storage_answers",
+            "1 if the storage responds; 0 if it does not, and its figures are old",
+            float(self.snapshot.answers),
         )
         if self.snapshot.database is not None:
             yield from _database(self.snapshot.database)
-        yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
-        yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
-        yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
-        yield _gauge("tollhouse_spool_wal_bytes", "The log next to the spool's file", stats.wal_bytes)
+        yield _gauge("tollhouse_spool_entries", "Entries in the log", stats.entries)
+        yield _gauge("tollhouse_spool_bytes", "Size of the spool on disk in bytes", stats.bytes)
+        yield _gauge("tollhouse_spool_free_bytes", "Bytes that the spool may still use", stats.free_bytes)
+        yield _gauge("tollhouse_spool_wal_bytes", "Size of the write-ahead log in bytes", stats.wal_bytes)
         yield _gauge(
-            "tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes
+            "tollhouse_spool_cache_bytes",
+            "Memory used by the cache of recently read entries, in bytes",
+            stats.cache_bytes,
         )
         stuck = float(bool(stats.wal_problem))
         yield _gauge(
-            "tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck
+            "tollhouse_spool_checkpoint_failed",
+            "1 while the write-ahead log cannot be moved into the spool file",
+            stuck,
         )
         step_s = self.snapshot.clock_step_s
         held_s = self.snapshot.clock_held_s
         yield _gauge(
-            "tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s
+            "tollhouse_clock_step_seconds",
+            "Seconds by which the wall clock is ahead of the time that Tollhouse uses",
+            step_s,
         )
-        yield _gauge("tollhouse_clock_held_seconds", "For how long nothing is removed for its age", held_s)
         yield _gauge(
-            "tollhouse_ledger_missed_records", "Numbers the ledger passed over: gone", self.snapshot.missed
+            "tollhouse_clock_held_seconds",
+            "Seconds for which nothing has been deleted for its age, because the clock is not trusted",
+            held_s,
+        )
+        yield _gauge(
+            "tollhouse_ledger_missed_records",
+            "Records missing in totals, because they were deleted before they were counted",
+            self.snapshot.missed,
         )
         differing = self.snapshot.differing
         yield _gauge(
-            "tollhouse_ledger_differing_periods", "Hours and days unlike what is kept of them", differing
+            "tollhouse_ledger_differing_periods",
+            "Hours and days whose totals differ from the stored records",
+            differing,
         )
         yield from _storage(stats)
         yield _gauge(
-            "tollhouse_commit_in_hand_seconds", "How long the running commit has taken", stats.commit_s
+            "tollhouse_commit_in_hand_seconds",
+            "Seconds that the running commit has taken so far",
+            stats.commit_s,
         )
         yield _gauge(
             "tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting
         )
         window_s = stats.duplicate_window_s
-        yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", window_s)
+        yield _gauge(
+            "tollhouse_duplicate_window_seconds",
+            "How far back repeated reports are recognized, in seconds",
+            window_s,
+        )
         failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
         failed.add_metric([], self.snapshot.failed_attempts)
         yield failed
         fenced = CounterMetricFamily(
             "tollhouse_deliveries_fenced",
-            "Outcomes of deliveries that came after somebody else had taken them",
+            "Results of deliveries that arrived after another gateway had taken over the route",
         )
         fenced.add_metric([], self.snapshot.fenced)
         yield fenced
         pushed_out = CounterMetricFamily(
             "tollhouse_senders_pushed_out",
-            "Senders forgotten before their time: their counters count beside their calls",
+            "Senders forgotten early for lack of space: their counters are then counted in addition "
+            "to their calls",
         )
         pushed_out.add_metric([], self.snapshot.senders_pushed_out)
         yield pushed_out
         forgotten = CounterMetricFamily(
             "tollhouse_series_pushed_out",
-            "Cumulative counters forgotten for want of room: the first point of one that comes again does not count",
+            "Cumulative counters forgotten for lack of space: if one returns, its first value is not counted",
         )
         forgotten.add_metric([], stats.series_pushed_out)
         yield forgotten
@@ -165,7 +190,7 @@ class SnapshotCollector:
         yield from self._limits(self.snapshot.limits)
         held = GaugeMetricFamily(
             "tollhouse_limit_held_by_key",
-            "What a key holds, if it is 80 % of what it may",
+            "Use of a limit by one key, if it is 80 % or more of the key's share",
             labels=["name", "key"],
         )
         for share in self.snapshot.shares:
@@ -180,8 +205,10 @@ class SnapshotCollector:
 
     @staticmethod
     def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
-        allowed = GaugeMetricFamily("tollhouse_limit", "What a setting allows", labels=["name"])
-        used = GaugeMetricFamily("tollhouse_limit_used", "How much of it is in use", labels=["name"])
+        allowed = GaugeMetricFamily(
+            "tollhouse_limit", "Value of a limit in the configuration", labels=["name"]
+        )
+        used = GaugeMetricFamily("tollhouse_limit_used", "Current use of a limit", labels=["name"])
         for limit in limits:
             allowed.add_metric([limit.name], limit.allowed)
             used.add_metric([limit.name], limit.used)
@@ -189,16 +216,18 @@ class SnapshotCollector:
 
     @staticmethod
     def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:
-        delivered = _route_counter("delivered", "Records that arrived")
-        dead = _route_counter("dead", "Records set aside")
-        refused = _route_counter("refused", "Records a partial success refused")
+        delivered = _route_counter("delivered", "Delivered records")
+        dead = _route_counter("dead", "Records that the destination rejected for good")
+        refused = _route_counter("refused", "Records rejected in a partly successful response")
         ambiguous = _route_counter(
-            "ambiguous", "Records sent without a clear answer, and again under the same key"
+            "ambiguous", "Records sent without a clear answer and sent again under the same idempotency key"
         )
-        queued = _route_gauge("queued_records", "Records on their way")
-        oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
-        unknown = _route_gauge("unknown", "Records whose arrival is not known: settle them by hand")
-        state = _route_gauge("state", "1 for the state it is in", "state")
+        queued = _route_gauge("queued_records", "Records waiting for delivery")
+        oldest = _route_gauge("oldest_age_seconds", "Age of the oldest waiting record")
+        unknown = _route_gauge(
+            "unknown", "Records sent without an answer: report by hand whether they arrived"
+        )
+        state = _route_gauge("state", "1 for the current state of the route, 0 for all others", "state")
         for route in routes:
             delivered.add_metric([route.name], route.delivered)
             dead.add_metric([route.name], route.dead)
@@ -213,19 +242,24 @@ class SnapshotCollector:
 
 
 def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
-    """Yield the metrics of the notification channels."""
     ended = CounterMetricFamily(
-        "tollhouse_notifications", "Notifications that ended", labels=["channel", "state"]
+        "tollhouse_notifications",
+        "Notifications that were sent, failed or discarded",
+        labels=["channel", "state"],
     )
     waiting = GaugeMetricFamily(
-        "tollhouse_notifications_waiting", "Notifications on their way", labels=["channel"]
+        "tollhouse_notifications_waiting", "Notifications waiting to be sent", labels=["channel"]
     )
     oldest = GaugeMetricFamily(
-        "tollhouse_notification_oldest_age_seconds", "Age of the oldest", labels=["channel"]
+        "tollhouse_notification_oldest_age_seconds",
+        "Age of the oldest waiting notification",
+        labels=["channel"],
     )
     states = ["channel", "state"]
     state = GaugeMetricFamily(
-        "tollhouse_notification_channel_state", "1 for the state it is in", labels=states
+        "tollhouse_notification_channel_state",
+        "1 for the current state of the channel, 0 for all others",
+        labels=states,
     )
     for channel in channels:
         ended.add_metric([channel.name, SENT], channel.counts.sent)
@@ -239,14 +273,18 @@ def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Met
 
 def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
     labels = ["budget", "view", "owner"]
-    spent = GaugeMetricFamily("tollhouse_budget_spent_dollars", "Spent in the running period", labels=labels)
+    spent = GaugeMetricFamily(
+        "tollhouse_budget_spent_dollars", "Dollars spent in the running period", labels=labels
+    )
     limit = GaugeMetricFamily(
-        "tollhouse_budget_limit_dollars", "Planned for the running period", labels=labels
+        "tollhouse_budget_limit_dollars", "Dollars planned for the running period", labels=labels
     )
     forecast = GaugeMetricFamily(
-        "tollhouse_budget_forecast_dollars", "What the period will come to", labels=labels
+        "tollhouse_budget_forecast_dollars", "Forecast for the whole period in dollars", labels=labels
     )
-    ratio = GaugeMetricFamily("tollhouse_budget_ratio", "Spent, of what is planned", labels=labels)
+    ratio = GaugeMetricFamily(
+        "tollhouse_budget_ratio", "Amount spent divided by the planned amount", labels=labels
+    )
     for each in gauges:
         pairs = ((spent, each.spent), (limit, each.limit), (forecast, each.forecast), (ratio, each.ratio))
         for family, value in pairs:
@@ -256,8 +294,8 @@ def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
 
 
 def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
-    """Yield the counted share of each provider's settled statement."""
-    help = "What was counted, of what was billed, in settled days of the newest month that has some"
+    """Yield the counted share of each provider bill in closed days."""
+    help = "Counted divided by billed, in closed days of the newest month that has such days"
     family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
     for each in ratios:
         family.add_metric([each.provider, each.measure], each.ratio)
@@ -265,10 +303,12 @@ def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
 
 
 def _lakes(states: Sequence[LakeState]) -> Iterator[Metric]:
-    """Yield what is known of lakes; a series begins when something landed, or somebody looked."""
-    landed = _route_gauge_of("lake_landed_timestamp_seconds", "When a delivery landed in the lake last")
-    verified = _route_gauge_of("lake_verified_timestamp_seconds", "When the lake was looked at last")
-    differs = _route_gauge_of("lake_differs", "Differences that the newest look at the lake found")
+    """Yield metrics of data lakes. A series begins after the first landing or the first verification."""
+    landed = _route_gauge_of("lake_landed_timestamp_seconds", "Time of the last delivery to the data lake")
+    verified = _route_gauge_of(
+        "lake_verified_timestamp_seconds", "Time of the last verification of the data lake"
+    )
+    differs = _route_gauge_of("lake_differs", "Differences found by the last verification of the data lake")
     for state in states:
         if state.landed_at is not None:
             landed.add_metric([state.route], state.landed_at)
@@ -286,22 +326,21 @@ def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
 
 
 def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
-    """Yield the metrics of container files that wait for the upstream."""
     age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
     yield _gauge(
-        "tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files
+        "tollhouse_container_waiting_files",
+        "Container files that wait to be sent to your cost service",
+        waiting.files,
     )
     yield _gauge("tollhouse_container_waiting_bytes", "Their bytes", waiting.bytes)
-    yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest of them", age_s)
+    yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest waiting container file", age_s)
 
 
 def _storage(stats: LogStats) -> Iterator[Metric]:
-    """The file system of the data directory, as the labels of a 1."""
+    """Yield the file system of the data directory as labels of a gauge with the value 1."""
     if stats.mount is not None:
         labels = ["mount", "durability"]
-        family = GaugeMetricFamily(
-            "tollhouse_storage", "The file system of the data directory", labels=labels
-        )
+        family = GaugeMetricFamily("tollhouse_storage", "File system of the data directory", labels=labels)
         family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
         yield family
 
@@ -317,8 +356,10 @@ def _database(health: DatabaseHealth) -> Iterator[Metric]:
 
 
 def _installation(installation: str) -> Metric:
-    """A label, to count once what several gateways tell of one storage."""
-    help = "The same for all gateways on one storage"
+    """
+    Return the installation's id as a label, so that values of one storage reported by several gateways count once.
+    """
+    help = "Id that is the same for all gateways on one storage"
     family = GaugeMetricFamily("tollhouse_installation", help, labels=["installation"])
     family.add_metric([installation], 1.0)
     return family
@@ -340,12 +381,12 @@ def _gauge(name: str, help: str, value: float) -> Metric:
     return GaugeMetricFamily(name, help, value=value)
 
 
-# -- a database that gateways share --------------------------------------------------------------------------
+# -- a database that several gateways share --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseFigure:
-    """One metric: each of `values` under the value of its one label, "" without a label."""
+    """A metric of the database. `values` maps values of its single label to figures; "" means no label."""
 
     name: str
     help: str
@@ -356,42 +397,50 @@ class DatabaseFigure:
 
 def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
     """
-    Yield the figures of the database. Values that its role may not see have none, nor do standbys if
-    none is needed.
+    Yield the figures of the database. Figures that its role may not read are left out, and so are standbys if
+    none is required.
     """
     if health.standbys is not None:
         yield from _standbys(health.standbys, needs_standby=health.needs_standby)
     yield _figure("postgres_standby_waits", "Commits that wait for a standby", health.standby_waits)
     yield _figure(
-        "postgres_standby_wait_seconds", "How long the longest of them waits", health.standby_wait_s
+        "postgres_standby_wait_seconds",
+        "Seconds that the longest of these commits has waited",
+        health.standby_wait_s,
     )
+    yield _figure("postgres_head_waits", "Gateways that wait for another gateway's commit", health.head_waits)
     yield _figure(
-        "postgres_head_waits", "Gateways that wait until another one has committed", health.head_waits
+        "postgres_head_wait_seconds",
+        "Seconds that the longest of these gateways has waited",
+        health.head_wait_s,
     )
-    yield _figure("postgres_head_wait_seconds", "How long the longest of them waits", health.head_wait_s)
     oldest_s = health.oldest_transaction_s
     if oldest_s is not None:
         yield _figure(
-            "postgres_oldest_transaction_seconds", "Age of the oldest transaction in the database", oldest_s
+            "postgres_oldest_transaction_seconds",
+            "Age of the oldest transaction in the database, in seconds",
+            oldest_s,
         )
-    yield _figure("postgres_connections", "Connections of all that use the server", health.connections)
-    yield _figure("postgres_max_connections", "How many it takes", health.max_connections)
+    yield _figure("postgres_connections", "Connections to the server, by all programs", health.connections)
+    yield _figure(
+        "postgres_max_connections", "Maximum number of connections to the server", health.max_connections
+    )
     yield DatabaseFigure(
         name="postgres_connect_failures",
-        help="Attempts of this gateway to connect that failed",
+        help="Failed attempts of this gateway to connect",
         values=[("", health.failed_connections)],
         is_counter=True,
     )
     yield _figure("nodes", "Gateways that share the storage", health.nodes)
     yield DatabaseFigure(
         name="leases",
-        help="Routes and tasks of one gateway at a time: held, or free while nobody runs them",
+        help="Routes and tasks that only one gateway runs at a time: held by one, or free",
         values=[("held", health.leases_held), ("free", health.leases_free)],
         label="state",
     )
     yield _figure(
         "postgres_reporters",
-        "Senders of calls that the database remembers, for counters beside them",
+        "Senders of calls that the database remembers, so that their counters are not counted as well",
         health.reporters,
     )
 
@@ -399,18 +448,16 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
 def _standbys(standbys: Sequence[Standby], *, needs_standby: bool) -> Iterator[DatabaseFigure]:
     if needs_standby:
         synchronous = sum(one.is_synchronous for one in standbys)
-        yield _figure(
-            "postgres_synchronous_standbys", "Standbys that are there and confirm commits", synchronous
-        )
+        yield _figure("postgres_synchronous_standbys", "Connected standbys that confirm commits", synchronous)
     yield DatabaseFigure(
         name="postgres_standby_lag_bytes",
-        help="What it has not flushed",
+        help="Bytes that the standby has not flushed yet",
         values=[(one.name, one.lag_bytes) for one in standbys],
         label="standby",
     )
     yield DatabaseFigure(
         name="postgres_standby_lag_seconds",
-        help="How far it is behind",
+        help="Seconds that the standby is behind",
         values=[(one.name, one.lag_s) for one in standbys],
         label="standby",
     )

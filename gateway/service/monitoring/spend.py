@@ -1,9 +1,9 @@
 """
-Cost and tokens on `/metrics`, from the ledger's sums: few series, and counters that only rise.
+Cost and tokens on `/metrics`, from the ledger's totals: few series, and counters that only rise.
 
-A counter adds what the sums of this month and the one before have gained since they were read last. Where sums
-fall, as after a correction, it waits until they pass what was counted. The cost of the month is exact, also
-after a restart, and may fall.
+A counter adds the growth of this and the previous month's totals since the last reading. If totals fall, for
+example by a correction, the counter waits until they exceed what it has counted. The gauge for the month is
+exact, also after a restart, and may fall.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from spool.ledger.queries import CostQuery, CostRow, end_of_hour
 from spool.ledger.sums import OTHER
 
 EVERY_S = 60.0
-LOOK_S = 1.0  # whether the ledger has caught up
-MAX_SERIES = 2000  # sets of labels: names multiply
+LOOK_S = 1.0  # between two checks whether the ledger has caught up
+MAX_SERIES = 2000  # limit on combinations of labels, which grow quickly with the number of names
 UNKNOWN = "(unknown)"
 LABELS = ("provider", "model", "team", "cost_source")
 _MEASURES = ("cost", "input_tokens", "output_tokens")
@@ -44,15 +44,16 @@ class _Sums(NamedTuple):
         return _Sums(*map(sum, zip(self, other, strict=True)))
 
     def above(self, other: _Sums) -> _Sums:
-        """Return what these sums have more, each by itself, never below 0."""
+        """Return the growth of each value over `other`, never below 0."""
         return _Sums(*(max(0, one - another) for one, another in zip(self, other, strict=True)))
 
 
 class SpendCounts:
     """
-    Counters and the cost of the running month, by LABELS. `top` providers, models and teams have a name of their
-    own for as long as the process lives: those of the most cost first, then those that come while there is
-    room. All others are OTHER. Pure.
+    Counters and the cost of the running month, by LABELS. Pure.
+
+    At most `top` providers, models and teams keep their own name while the process lives: first those with
+    the highest cost, then new ones while there is space. All others share OTHER.
     """
 
     def __init__(self, top: int) -> None:
@@ -66,14 +67,15 @@ class SpendCounts:
 
     @property
     def named(self) -> int:
-        """The names of the fullest label."""
+        """Return the number of names of the label that has most."""
         return max(map(len, self._names))
 
     def read(self, rows: Sequence[CostRow], month: datetime) -> None:
         """
-        Count the sums of `month`, which runs, and of the month before. The first ones are where counters begin.
+        Count the totals of the running `month` and of the month before. The first reading sets where
+        the counters start.
 
-        For a thread: what `families` shows is exchanged at the end.
+        This may run in a thread, because what `families` shows is replaced at the end in one step.
         """
         self._name(rows)
         found: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
@@ -89,11 +91,11 @@ class SpendCounts:
         self._is_begun = True
 
     def families(self) -> Iterator[Metric]:
-        """Yield the metrics. Their values are for graphs: to the precision of a float."""
-        cost = CounterMetricFamily("tollhouse_cost_dollars", "Cost of calls", labels=LABELS)
+        """Yield the metrics. Their values are for graphs and only as precise as a float."""
+        cost = CounterMetricFamily("tollhouse_cost_dollars", "Cost of calls in dollars", labels=LABELS)
         tokens = CounterMetricFamily("tollhouse_tokens", "Tokens of calls", labels=(*LABELS, "direction"))
         month = GaugeMetricFamily(
-            "tollhouse_month_cost_dollars", "Cost of the running month, in UTC", labels=LABELS
+            "tollhouse_month_cost_dollars", "Cost of the running month in dollars, in UTC", labels=LABELS
         )
         for labels, sums in self._counted.items():
             cost.add_metric(labels, sums.cost / money.UNIT)
@@ -104,7 +106,7 @@ class SpendCounts:
         yield from (cost, tokens, month)
 
     def _count(self, found: Mapping[tuple[datetime, Labels], _Sums]) -> None:
-        """Add what is new. A series that is new shows 0 once, so that a rate has its first step."""
+        """Add the growth. A new series first shows 0, so that a rate includes its first step."""
         new = {labels for _, labels in found} - self._counted.keys()
         counted = {**self._counted, **dict.fromkeys(new, _Sums())}
         for place, sums in found.items():
@@ -118,7 +120,7 @@ class SpendCounts:
         self._counted = counted
 
     def _name(self, rows: Iterable[CostRow]) -> None:
-        """Give names to the first, by their cost, while there is room."""
+        """Give names to the most expensive ones while there is space."""
         for place, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue
@@ -141,7 +143,7 @@ class SpendCounts:
 
 
 class SpendSeries:
-    """Reads the ledger's sums once a minute."""
+    """Reads the ledger's totals once a minute."""
 
     def __init__(self, ledger: Ledger, clock: Clock, *, top: int) -> None:
         self.counts = SpendCounts(top)
@@ -149,18 +151,20 @@ class SpendSeries:
         self._clock = clock
 
     async def run(self) -> None:
-        """Read again and again. A failure is logged and left to the next reading."""
+        """Read repeatedly. A failure is logged, and the next reading tries again."""
         while True:
             wait_s = EVERY_S
             try:
                 if not await self.read():
                     wait_s = LOOK_S
             except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("cost and tokens of /metrics wait", extra={"action": "spend_put_off"})
+                _log.exception(
+                    "cost and tokens on /metrics could not be updated", extra={"action": "spend_put_off"}
+                )
             await asyncio.sleep(wait_s)
 
     async def read(self) -> bool:
-        """Read now; False while the ledger is being counted anew, when its sums are incomplete."""
+        """Read now. Return False while totals are being recounted, because they are incomplete then."""
         if not await self._ledger.is_complete():
             return False
         now = self._clock.now()

@@ -94,7 +94,9 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
     server.config.write_text(server.config.read_text().replace("shop.lane", "shop.aisle"))
     assert server.process is not None
     server.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: any("took the configuration over" in line for line in server.log), 60, "the reload")
+    wait_for(
+        lambda: any("the new configuration is in effect" in line for line in server.log), 60, "the reload"
+    )
     last = [span(f"chatcmpl-last{n:020d}", shop__lane="left", shop__aisle="three") for n in range(SPANS)]
     assert 200 == post(url, request(last), key).status
     server.wait_until_drained()

@@ -73,7 +73,7 @@ def test_the_room_of_a_shared_storage_has_to_be_set(file: Path) -> None:
     file.write_text(file.read_text().replace('max_bytes = "1GiB"', ""))
     refused = run(file, "init")
     assert refused.exit_code == 2
-    assert 'spool.max_bytes is required with storage.engine = "postgres": at most 60 %' in refused.output
+    assert 'spool.max_bytes is required with storage.engine = "postgres". Set at most 60 %' in refused.output
 
 
 def test_files_have_no_shared_storage(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
         for each in await kept_insights(services.installation.registry)
         if "statement_stale" in str(each.finding)
     ]
-    assert "401 no such key; is it an admin key?" in found.description
+    assert "401 no such key; check that it is an admin key" in found.description
     today = day_of(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
     report = await inspector(services).inspect()

@@ -237,7 +237,7 @@ FAULTS = {
     "refused key": (
         401,
         json.dumps({"error": {"message": f"wrong key {KEY}"}}),
-        "wrong key [key]; is it an admin key",
+        "wrong key [key]; check that it is an admin key",
     ),
     "no page": (200, "[]", "not a page"),
     "no JSON": (200, "<html>", "not JSON"),
@@ -284,7 +284,7 @@ async def test_an_answer_that_does_not_come(house: House) -> None:
     house.set(pull_timeout=0.01)
     house.provider.is_silent = True
     state = await house.pull()
-    assert "no answer within 0.01 s (reconciliation.pull_timeout)" in state.reason
+    assert "no response within 0.01 s (reconciliation.pull_timeout)" in state.reason
     assert [5.0] * 4 == house.slept
 
 

@@ -269,7 +269,7 @@ async def test_a_pull_of_seats_names_its_plan(tmp_path: Path) -> None:
     base = StatementPullSettings(name="one", source="cursor_members", key_file=tmp_path / "key")
     for pull in (base, replace(base, source="cursor_usage_events", plan="Seats")):
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
-        assert any("plan is required of a list of seats" in each for each in problems(config))
+        assert any("plan is required for a list of seats" in each for each in problems(config))
     google = replace(base, source="gemini_licenses", plan="Seats")
     config = Config(reconciliation=ReconciliationSettings(pull=(google,)))
     assert any("account is required: the resource at Google" in each for each in problems(config))

@@ -38,10 +38,10 @@ def test_a_pull_that_brings_nothing_new() -> None:
     edge = NOW - DAY_S - 2 * DAY_S - 6 * HOUR_S
     assert [] == found(statement_stale, arrivals=[pulled(edge)])
     [finding] = found(
-        statement_stale, arrivals=[pulled(edge - 1, failure="401 wrong key; is it an admin key?")]
+        statement_stale, arrivals=[pulled(edge - 1, failure="401 wrong key; check that it is an admin key")]
     )
     assert finding.draft.title.startswith("The report openai_costs that costs pulls ends with ")
-    assert "The pull failed: 401 wrong key; is it an admin key?." in finding.draft.description
+    assert "The pull failed: 401 wrong key; check that it is an admin key." in finding.draft.description
     assert "tollhouse reconcile pull --name costs" in finding.draft.description
     [silent] = found(statement_stale, arrivals=[pulled(edge - 1)])
     assert finding.key == silent.key

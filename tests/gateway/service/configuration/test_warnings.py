@@ -15,7 +15,10 @@ from gateway.service.configuration.sections import Config, ServerSettings
     [
         ({}, None),
         ({"chain_keys": ("site-*",), "trusted_proxies": ("10.0.0.5",), "operator_plaintext": True}, None),
-        ({"chain_keys": ("*",)}, "whoever has a key that may send can name the key, the user and the team"),
+        (
+            {"chain_keys": ("*",)},
+            "anybody with a key that may send can set the key, user and team of records",
+        ),
         ({"chain_keys": ("site", "?*")}, "server.chain_keys"),
         ({"operator_plaintext": True}, "server.trusted_proxies is empty"),
     ],

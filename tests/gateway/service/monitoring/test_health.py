@@ -20,7 +20,7 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.service.monitoring.test_metrics import ROUTE, STATS
 
-DEAD = "the writer is dead: restart"
+DEAD = "the writer has stopped: restart Tollhouse"
 
 
 @dataclass
@@ -164,10 +164,10 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     ("change", "reason"),
     [
         ({"stats_now": replace(STATS, writable=False, last_error="the disk is full")}, "the disk is full"),
-        ({"stats_now": replace(STATS, writable=False)}, "the spool cannot keep anything"),
+        ({"stats_now": replace(STATS, writable=False)}, "the spool cannot store anything"),
         (
             {"stats_now": replace(STATS, commit_s=healths.NOT_READY_S)},
-            "the disk does not answer: a commit has taken 5 s so far",
+            "the disk does not respond: the running commit has taken 5 s",
         ),
         ({"keys_read": False}, "the key table cannot be read"),
         ({"closing": True}, "stopping"),
@@ -190,7 +190,7 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
     health = HealthSources(stats_now=trouble).health()
     assert await health.live() is False
     assert await health.ready() is False
-    assert ["the writer does not answer"] == (await health.report())["reasons"]
+    assert ["the writer does not respond"] == (await health.report())["reasons"]
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
@@ -219,13 +219,13 @@ async def test_a_full_spool_says_what_fills_it() -> None:
     optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
     full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
     report = await HealthSources(stats_now=full, states=[ROUTE, orphan, optional]).health().report()
-    assert ["the spool is full (spool.max_bytes): space.kept_by names the routes that keep its records"] == (
-        report["reasons"]
-    )
+    assert [
+        "the spool is full (spool.max_bytes): space.kept_by lists the routes that still need its records"
+    ] == (report["reasons"])
     first, second = report["space"]["kept_by"]
-    assert first.startswith("old/ai-telemetry is orphaned and keeps 70 records: put its destination back")
+    assert first.startswith("old/ai-telemetry is orphaned and still needs 70 records: add its destination")
     assert "tollhouse spool route drop" in first
-    assert second.startswith("upstream/ai-telemetry is parked and keeps 5 records")
+    assert second.startswith("upstream/ai-telemetry is parked and still needs 5 records")
 
 
 async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
