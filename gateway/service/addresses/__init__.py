@@ -1,1 +1,1 @@
-"""The table of addresses: one row for each, by area, and the applications that are made from the rows."""
+"""The table of addresses, one row each, grouped by area, and the applications built from the rows."""

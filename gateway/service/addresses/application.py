@@ -1,4 +1,4 @@
-"""The aiohttp applications, made from the areas of addresses."""
+"""The aiohttp applications, built from the areas of addresses."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from gateway.service.mounts import CONSOLE, OPERATOR_API
 from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
-_TABLE = "gateway.service.addresses.table"  # all areas: what it imports takes half a second of processor
+# imported late, because importing all areas takes half a second of CPU time
+_TABLE = "gateway.service.addresses.table"
 
 
 def _page(name: str) -> Handler:
-    """Return a handler of `gateway.console.pages`, which is imported when a browser asks for it."""
+    """Return a handler of `gateway.console.pages`, which is imported when a browser first requests it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         pages = await imported("gateway.console.pages")
@@ -50,7 +51,7 @@ def _page(name: str) -> Handler:
     return handle
 
 
-# The console's page and its files, for browsers: they are no part of the API.
+# The console's page and files for browsers, which are not part of the API.
 CONSOLE_PAGES: Mapping[str, Handler] = {
     CONSOLE: _page("without_slash"),
     CONSOLE + "/": _page("index"),
@@ -60,11 +61,11 @@ CONSOLE_PAGES: Mapping[str, Handler] = {
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
-    """Build the application of one listener: the addresses for senders, the operator's side, or both."""
+    """Build the application of one listener: the addresses for senders, those for operators, or both."""
     app = web.Application()
 
     def add(path: str, handler: Handler) -> None:
-        # Every method: endpoints answer 405 themselves, in their own form.
+        # All methods, because endpoints answer 405 in their own format.
         app.router.add_route("*", path, handler, expect_handler=bodies.later)
 
     if for_senders:
@@ -91,7 +92,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
 
 
 def metrics_application(services: Services) -> web.Application:
-    """Build the application of a listener for metrics alone: metrics and health, and nothing of the operator API."""
+    """Build the application of a listener that serves only metrics and health."""
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
         app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)
@@ -100,7 +101,7 @@ def metrics_application(services: Services) -> web.Application:
 
 
 def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | None) -> web.Application:
-    """Build the application that answers every address with `error` before the server is ready."""
+    """Build the application that answers every address with `error` until the server is ready."""
     app = web.Application()
 
     async def live(_: web.Request) -> web.Response:
@@ -128,9 +129,9 @@ def _refusing(row: Address, error: Refusal, clock: Clock) -> Handler:
 
 def operator_application(services: OperatorServices) -> web.Application:
     """
-    A new application of the operator API, to be mounted under OPERATOR_API.
+    Build an application of the operator API, to be mounted under OPERATOR_API.
 
-    The HTTP side and the operator socket each mount one of their own, over the same services.
+    The HTTP listener and the operator socket each mount their own, with the same services.
     """
     app = web.Application(middlewares=[errors_as_json])
     app[OPENED] = _opened
@@ -160,14 +161,14 @@ def _add_for_senders(
     area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _by_path(sender_rows(area)).items():
-        # Every method: endpoints answer 405 themselves, in their own form.
+        # All methods, because endpoints answer 405 in their own format.
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
 
 
 def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
     for row in operator_rows(area):
         (method,) = row.methods
-        # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
+        # Names may contain any character, but aiohttp's own parameter pattern refuses braces.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
 
 
@@ -199,7 +200,7 @@ async def _all_operator_rows() -> Sequence[OperatorAddress]:
 
 
 def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
-    """The rows of each path, in the order in which the paths are tried."""
+    """Group the rows by path, in the order in which paths are tried."""
     found: dict[str, list[Address]] = {}
     for row in rows:
         found.setdefault(row.path, []).append(row)

@@ -1,8 +1,8 @@
 """
-The areas of addresses: which modules have the handlers of which paths, with their rows.
+The areas of addresses: the paths of each area, and the modules that have their handlers and rows.
 
-The modules of an area are imported when one of its paths is first requested: a start does not pay for
-what nobody requests.
+The modules of an area are imported when one of its paths is first requested, so that a start does not load
+modules that nobody uses.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
 
 
-# They make the rows of the resources that a module declares.
+# These create the rows of the resources that a module declares.
 _MANAGED = "gateway.people.calls.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """
-    `modules` have resources, and handlers with their rows, in the order of the table. Every path of a row is one of
-    `paths` or below it.
+    An area of addresses. `modules` have its resources and handlers with their rows, in table order. Every
+    path of a row is one of `paths` or below it.
 
-    `endpoints` are the labels of the rows in metrics, whose series begin with 0 before the rows are imported.
-    `is_in_demo`: a loaded demo month answers what is read there.
+    `endpoints` are the rows' labels in metrics, whose series start at 0 before the rows are imported.
+    `is_in_demo`: a demo month answers reads in this area.
     """
 
     modules: Sequence[str]
@@ -152,7 +152,7 @@ FOR_SENDERS = (
     ),
 )
 
-# OTLP over gRPC. Each service has one method, Export; None: taken and dropped.
+# OTLP over gRPC. Each service has one method, Export. With None, items are accepted and ignored.
 _COLLECTOR = "opentelemetry.proto.collector"
 GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.trace.v1.TraceService": "traces",
@@ -161,7 +161,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
     f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
 }
 
-# Their paths are below OPERATOR_API.
+# Paths below OPERATOR_API.
 _LISTED = (
     Area(
         modules=(
@@ -316,7 +316,9 @@ _LISTED = (
 
 
 def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
-    """Add an area for each resource of which no listed area has the path: `declared.py` has all of its rows."""
+    """
+    Add an area for each resource whose path no listed area has. All its rows come from its `declared.py`.
+    """
     paths = {path for area in listed for path in area.paths}
     return (
         *listed,
@@ -330,26 +332,26 @@ def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tupl
 
 OPERATOR_AREAS = with_resources(_LISTED, RESOURCES)
 
-# What a loaded demo month answers, below DEMO: what is read there, by who may read it of the real data.
+# Addresses of a demo month, below DEMO: the reads of these areas, with the same rights as for real data.
 DEMO = "/demo"
 DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
-NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
+NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # left out, because nothing arrives in a demo
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
-    """Import the rows of an area of FOR_SENDERS."""
+    """Import and return the rows of an area of FOR_SENDERS."""
     rows = _rows(area, import_module(_MANAGED).managed_by_keys)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
-    """Import the rows of an area of OPERATOR_AREAS."""
+    """Import and return the rows of an area of OPERATOR_AREAS."""
     rows = _rows(area, import_module(_MANAGED).managed_by_people)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
 def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-    """Yield the rows of the handlers and of the resources that each module defines, in their order."""
+    """Yield the rows of the handlers and resources that each module defines, in order."""
     for module in map(import_module, area.modules):
         yield from collect(
             module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
@@ -357,7 +359,7 @@ def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[A
 
 
 class AreaRoutes:
-    """The routes of an area in one application; `add` adds them to a router when they are first asked."""
+    """The routes of an area in an application. `add` adds them to a router at the first request."""
 
     def __init__(self, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
         self.router: web.UrlDispatcher | None = None
@@ -365,13 +367,13 @@ class AreaRoutes:
         self._add = add
 
     async def load(self) -> web.UrlDispatcher:
-        """The router, once the area is imported."""
+        """Return the router after importing the area."""
         for module in (*self._area.modules, _MANAGED):
             await imported(module)
         return self.made()
 
     def made(self) -> web.UrlDispatcher:
-        """The router; the area is imported here and now if it was not before."""
+        """Return the router. If necessary, the area is imported in this thread."""
         if self.router is None:
             router = web.UrlDispatcher()
             self._add(router)
@@ -380,7 +382,7 @@ class AreaRoutes:
 
 
 class AreaResource(web.AbstractResource):
-    """One path of an area and all below it, as aiohttp's router knows it."""
+    """A path of an area and everything below it, as a resource of aiohttp's router."""
 
     def __init__(self, path: str, routes: AreaRoutes) -> None:
         super().__init__()
@@ -403,14 +405,14 @@ class AreaResource(web.AbstractResource):
         return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
 
     def raw_match(self, path: str) -> bool:
-        """Return False: only resources that are added by path are searched by it."""
+        """Return False, because aiohttp uses this only for resources that are added by path."""
         return False
 
     def url_for(self, **kwargs: str) -> URL:
         raise NotImplementedError("an area has many addresses")
 
     def get_info(self) -> dict[str, web.UrlDispatcher]:  # type: ignore[override]
-        """The router with the routes of the area."""
+        """Return the router with the routes of the area."""
         return {"area": self._routes.made()}
 
     def __len__(self) -> int:

@@ -1,4 +1,6 @@
-"""The whole table of addresses. It imports every handler: a server loads an area when it is first asked (`areas`)."""
+"""
+The whole table of addresses. It imports every handler, so servers use `areas`, which import on the first request.
+"""
 
 from __future__ import annotations
 

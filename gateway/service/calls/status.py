@@ -93,7 +93,7 @@ async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     Refuse with 404. A trailing slash is another address as well, because a redirect would lose the body
     of a POST.
     """
-    raise Refusal(404, "not_found", "Nothing has this address. GET /openapi.json lists the addresses.")
+    raise Refusal(404, "not_found", "There is nothing at this address.")
 
 
 def _verdict(good: bool, body: object) -> web.Response:

@@ -1,5 +1,7 @@
 """
-A synthetic month: plausible traffic of an organization from every kind of source, the same for the same seed.
+A synthetic month of traffic: plausible calls of an organization from every kind of source, the same for
+the same seed.
 
-It goes through the real intake into a real spool and ledger; what is planted in it is there to be found.
+The calls go through the real intake into a real spool and ledger. Problems can be planted, so that
+detectors find them.
 """

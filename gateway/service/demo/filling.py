@@ -1,7 +1,7 @@
 """
-Fills a data directory with a month: through the intake into the log, counted by the ledger, looked at by the
-detectors, with what providers bill of it. `python -m gateway.service.demo.filling DIRECTORY DAYS RECORDS` does so in
-its own process.
+Fills a data directory with a demo month: calls through the intake, totals, insights, and provider bills.
+
+`python -m gateway.service.demo.filling DIRECTORY DAYS RECORDS` does this in its own process.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from spool.settings import SpoolSettings
 from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, Statements
 from spool.storage import Storage
 
-SEED = 1  # of a month for the console
-BATCH = 500  # records of a submission, as a busy sender's would have
+SEED = 1  # seed of the demo month in the console
+BATCH = 500  # records per submission, as from a busy sender
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 REPORTS = {OPENAI: ("openai_usage", "openai_costs"), ANTHROPIC: ("anthropic_usage", "anthropic_costs")}
-SEARCHES = Decimal("0.002")  # of what a day comes to; within the tolerance
+SEARCHES = Decimal("0.002")  # share of a day's cost; within the tolerance of the comparison
 CENT = Decimal("0.01")
 SILENT_KEY, SILENT_MODEL = "notebooks", "gpt-4.1-mini"
-SILENT_SHARE = 4  # a key that nobody reports has one token for as many of the others
+SILENT_SHARE = 4  # a key that nobody reports has one token for this number of tokens of the other keys
 
 
 class _Use(NamedTuple):
@@ -65,7 +65,9 @@ class _Use(NamedTuple):
 
 
 class Bills:
-    """Takes every call that a provider answered; `plants` may add the calls of a key that nobody reports."""
+    """
+    The provider bills of every call that a provider answered. `plants` may add calls of an unreported key.
+    """
 
     def __init__(self, prices: PriceBook, words: frozenset[str]) -> None:
         self._prices = prices
@@ -95,7 +97,7 @@ class Bills:
         self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate(call) or 0))
 
     async def keep(self, statements: Statements, *, begin: int, end: int) -> None:
-        """Keep the reports of all days that are over at `end`, as they are read then."""
+        """Store the reports of all days that have ended at `end`, as they would be read then."""
         start = begin // DAY_S * DAY_S
         until = end // DAY_S * DAY_S
         if start >= until:
@@ -192,13 +194,13 @@ def _settled(row: StatementRow, until: float) -> StatementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What the directory holds now."""
+    """The content of the filled directory."""
 
     records: int
     duplicates: int
     inspected: InspectionReport
     look: Look
-    missed: Sequence[str]  # words that were planted and that nothing found
+    missed: Sequence[str]  # planted problems that nothing found
 
 
 async def fill(
@@ -211,9 +213,10 @@ async def fill(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Filled:
     """
-    Fill an empty directory; NotAllowed when it holds records, SpoolLocked while a server runs in it.
+    Fill an empty directory. Raises NotAllowed if it already has records, and SpoolLocked while a server
+    runs on it.
 
-    `progress` is called with the number of reports after each batch.
+    `progress` is called after each batch with the number of reports.
     """
     plan = Plants(plants, end=period.end)
     book = PriceBook.load()
@@ -258,13 +261,13 @@ async def _open_empty(
     clock: Clock,
     registry_clock: Clock,
 ) -> AsyncIterator[tuple[Storage, Registry]]:
-    # Nothing is held open: no later report fills in what an earlier one left out.
+    # No waiting time, because no later report completes an earlier one.
     config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))
     async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
         if storage.registry is None:
             raise RegistryDamaged(storage.registry_problem)
         if storage.log.closed_below(AI_TELEMETRY) > 1:
-            raise NotAllowed("this directory holds records already: a demo needs a data directory of its own")
+            raise NotAllowed("this directory already has records; use an empty data directory for a demo")
         yield storage, storage.registry
 
 

@@ -1,5 +1,5 @@
 """
-The calls of a month, made up: weekdays and nights, sessions that grow, errors, cached answers, repeats of senders.
+The invented calls of a month: weekdays and nights, growing sessions, errors, cached responses, and repeated sends.
 
 Pure, and the same for the same seed and end.
 """
@@ -24,17 +24,17 @@ from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 DAY_S = 86400
 ERRORS = 0.015
 CACHED = 0.01
-REPEATS = 0.01  # a sender without an answer sends it again
+REPEATS = 0.01  # share of reports that a sender sends again, as after a lost response
 OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])  # by hour of the day
 ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6, 5])
-WEEKEND = {True: 0.06, False: 0.55}  # of a weekday, for office work and for the rest
+WEEKEND = {True: 0.06, False: 0.55}  # share of a weekday's calls, for office work and for other work
 
 Report = tuple[AiRecord, Identity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """The month: `end` is now, `records` about how many calls there are."""
+    """The month. `end` is now; `records` is the approximate number of calls."""
 
     end: int  # epoch seconds
     days: int
@@ -46,7 +46,7 @@ class Period:
 
 
 class Month:
-    """Makes the reports day by day, each day's in order of time."""
+    """Creates the reports day by day, each day in time order."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Month:
         prices: PriceBook,
         bill: Callable[[Inference], None] = lambda call: None,
     ) -> None:
-        """`bill` is told of every call that a provider answers, once, however often it is reported."""
+        """`bill` is called once for every call that a provider answers, however often it is reported."""
         self._bill = bill
         self._period = period
         self._random = random.Random(seed)
@@ -68,7 +68,7 @@ class Month:
         self._scale = period.records / weights
 
     def days(self) -> Iterator[tuple[int, list[Report]]]:
-        """(the day's start, its reports). The last day ends now."""
+        """Yield (start of the day, its reports). The last day ends now."""
         for day in self._day_starts():
             reports: list[Report] = []
             for workload in self._workloads():
@@ -93,7 +93,7 @@ class Month:
             yield from self._session(day, workload, calls)
 
     def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
-        """Yield one session, or one call. The input of each turn includes the turns before it."""
+        """Yield a session, or a single call. The input of each turn includes the earlier turns."""
         rng = self._random
         hours = self._hours[workload.office]
         hour = self._plants.hour(day, workload)
@@ -131,7 +131,7 @@ class Month:
             yield self._identified(workload, msgspec.structs.replace(call))
         twin = self._plants.twin(day, workload, call)
         if twin is not None:
-            if twin.source == call.source:  # another call, and not the same from another source
+            if twin.source == call.source:  # another call, and not the same call from another source
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, of_call(twin, span=True)
@@ -173,7 +173,7 @@ class Month:
         return call
 
     def _reported(self, workload: Workload, call: Inference) -> str | None:
-        """Report the estimate as the cost of sources that know prices, except for planted errors."""
+        """Return the estimate as the reported cost of sources that know prices, apart from planted errors."""
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate(call)
@@ -188,7 +188,10 @@ class Month:
         return call, of_call(call, response_id=call.request_id, own_id=call.request_id)
 
     def _counters(self, call: Inference) -> Iterator[Report]:
-        """Metrics of coding assistants beside their events: shadows, which the intake recognises."""
+        """
+        Yield the metrics that coding assistants send next to their events. The intake recognizes them as
+        repeats of the calls.
+        """
         if call.status != "ok" or self._random.random() > 0.2:
             return
         amounts: tuple[tuple[str, str | None, str, int | str | None], ...] = (
@@ -219,7 +222,7 @@ class Month:
 
 
 def _weight(day: int, workload: Workload) -> float:
-    """Return the share of a workload that falls on a day: 1970-01-01 was a Thursday."""
+    """Return the share of a workload on a day. 1970-01-01 was a Thursday."""
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 

@@ -1,6 +1,6 @@
 """
-What can be planted in a month, each for one detector or one type of recommendations: how the calls change.
-Keys, devices and routes: `samples.py`; what is billed: `bills.py`.
+Problems that can be planted in a month, each for one detector or one type of recommendation, as changes of
+the calls. `samples.py` adds keys, devices and routes; `bills.py` adds bills.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ def _planted(
     )
 
 
-# word -> the workload that it adds for a type of recommendations: in it every call could cost less. All of these
-# workloads together cost about as much as all else, so that each is worth telling and what others plant still
-# stands out. The prices of tiers and batches that are used here hold from any day on.
+# Word -> the workload that it adds. In each workload, every call could cost less, for one type of
+# recommendation. All these workloads together cost about as much as all other calls. So each is large
+# enough to be reported, and other planted problems are still visible. Their prices of tiers and batches
+# apply on every day.
 SAVINGS = {
     "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
@@ -55,40 +56,40 @@ SAVINGS = {
     "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
     "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
 }
-NIGHT = 2  # the hour of the job
-QUESTIONS = 3  # that are asked again and again
+NIGHT = 2  # hour of the job
+QUESTIONS = 3  # number of repeated questions
 
-# word -> what it plants
+# word -> the problem that it plants
 PLANTS = {
-    "spike": "a day on which one team spends eight times as much",
+    "spike": "a day on which one team spends eight times its usual amount",
     "missing-price": "a model without a list price",
-    "cost-gap": "a gateway that reports half as much again as its calls cost",
-    "no-owner": "a service whose calls name neither team nor user",
-    "doubled-source": "a service whose calls two sources report under ids that do not match",
-    "unused-cache": "conversations that are sent again and again past the cache",
-    "dear-model": "one person who uses a far dearer model than the others",
-    "retry-storm": "an hour in which a client fails and calls on",
-    "unrecognised": "items that look like AI and that nobody understands",
-    "parked-route": "a route that a wrong key has parked",
-    "dead-letters": "records that a destination refused",
-    "unknown-arrival": "unit-cost records that the upstream did not clearly answer",
+    "cost-gap": "a gateway that reports 50 % more than its calls cost",
+    "no-owner": "a service whose calls name neither a team nor a user",
+    "doubled-source": "a service whose calls are reported by two sources under different ids",
+    "unused-cache": "conversations that are sent repeatedly without using the cache",
+    "dear-model": "a person who uses a far more expensive model than others",
+    "retry-storm": "an hour in which a client fails and retries without a pause",
+    "unrecognised": "items that look like AI calls and match no rule",
+    "parked-route": "a route that is paused because of a wrong key",
+    "dead-letters": "records that a destination rejected",
+    "unknown-arrival": "unit-cost records that were sent and got no clear answer",
     "idle-key": "a key that nobody uses",
-    "wide-key": "a key that sends and reads",
-    "mute-device": "a laptop that lives and reports no calls any more",
-    "unreported-key": "a key that OpenAI bills and that nobody reports",
-    "unread-cache": "a service that writes to the provider's cache and never reads",
-    "priority-tier": "a service that pays for priority",
-    "regional-model": "a service that asks for a model within one region",
-    "older-model": "a service whose model has a cheaper follower",
-    "large-input": "a service whose inputs are often a little over a price tier",
-    "nightly-job": "a job that could be a batch",
-    "paid-retries": "a service whose calls fail, are paid, and are sent again",
-    "repeated-questions": "a service that is asked the same again and again",
+    "wide-key": "a key that may both send and read",
+    "mute-device": "a laptop that sends heartbeats, but no calls",
+    "unreported-key": "a key that OpenAI bills and no source reports",
+    "unread-cache": "a service that writes to the provider's cache and never reads it",
+    "priority-tier": "a service that pays for the priority tier",
+    "regional-model": "a service that uses a model in one region only",
+    "older-model": "a service that uses a model with a cheaper successor",
+    "large-input": "a service whose inputs are often slightly above a price tier",
+    "nightly-job": "a nightly job that could be a batch",
+    "paid-retries": "a service whose calls fail, are paid for, and are sent again",
+    "repeated-questions": "a service that gets the same questions repeatedly",
     "idle-seat": "a seat of an assistant that nobody uses",
 }
 
 
-# word -> the detector, or the type of recommendations, that is to find it
+# word -> the detector or the type of recommendation that should find it
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
     "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",
@@ -99,11 +100,15 @@ FOUND_BY = {
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache", "idle-seat": "idle_seat",
 }  # fmt: skip
-NAMED = {"spike": "search"}  # what the title has, of plants whose detector others may alarm as well
+NAMED = {
+    "spike": "search"
+}  # text that the title must contain, for problems whose detector also reports others
 
 
 def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
-    """The words, of those that were planted, that nothing found; `titles` of what was found, by who found it."""
+    """
+    Return the planted words that nothing found. `titles` has the titles of findings, by detector or type.
+    """
     return [
         word
         for word in words
@@ -113,23 +118,23 @@ def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastMonth:
-    """
-    The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at least.
-    """
+    """The smallest month in which a planted problem is found: its days, and its calls, at least `per_day`."""
 
     days: int = 1
     records: int = 1
     per_day: int = 0
 
     def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
-        """The days and records that a month of so many days has to have, if other plants thin its calls out."""
+        """
+        Return the days and records that a month needs, if other planted problems reduce the share of its calls.
+        """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
 
-# What detectors hold against others needs calls to be held against; all that is not here is found in any
-# month. With a margin over what was measured for different seeds, weekdays and hours of the end, each word
-# alone: words that add calls of their own leave fewer of the month for the others.
+# Detectors that compare calls need enough calls to compare. Problems that are not listed are found in any
+# month. The values include a margin over measurements with different seeds, weekdays and end hours, for each
+# word on its own. Words that add calls leave fewer calls of the month for the others.
 LEAST = {
     "spike": LeastMonth(days=14, records=10_000, per_day=500),
     "missing-price": LeastMonth(records=1_500, per_day=50),
@@ -145,13 +150,13 @@ LEAST = {
 }
 
 
-# The most records of a month: these are told by the newest records alone, which are a small part of a larger
-# one.
+# Maximum number of records. Detectors find these problems only in the newest records, which are a small part
+# of a larger month.
 MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
-    """The words that a month of this size does not show, all of them planted, each with the size that it needs."""
+    """Return the planted words that a month of this size cannot show, each with the size that it needs."""
     together = _weight(words)
     needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
     small = [
@@ -167,7 +172,7 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
 
 
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
-    """The days and records of the smallest month, of so many days or more, that shows all of the words."""
+    """Return the days and records of the smallest month, of at least `days`, that shows all words."""
     days = max((LEAST.get(word, LeastMonth()).of(days)[0] for word in words), default=days)
     together = _weight(words)
     records = (LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
@@ -175,7 +180,9 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
 
 
 def _weight(words: Collection[str]) -> float:
-    """Sum the shares of the usual workloads and of those that the words add: they divide the calls of a month."""
+    """
+    Add up the shares of the usual workloads and of the added ones, which together divide the month's calls.
+    """
     return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
 
 
@@ -185,10 +192,10 @@ def _added(words: Collection[str]) -> Sequence[Workload]:
 
 SPIKE_AGO = 2  # days
 SPIKE = 8.0
-OWNERLESS = 1.6  # on every day: a part of all spend has to be nobody's
-STORM = 40.0  # times the usual calls, all of them in one hour
+OWNERLESS = 1.6  # factor on every day, so that a large enough share of the cost has no owner
+STORM = 40.0  # times the usual number of calls, all within one hour
 STORM_HOUR = 14
-LATE_DAYS = 12  # most of what is planted goes on for the last days of the month
+LATE_DAYS = 12  # most planted problems last for the final days of the month
 DEAR_MODEL = "claude-opus-4-1"
 DEAR_USER = "ben"
 UNKNOWN = Workload(
@@ -208,7 +215,9 @@ ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> the workload that it ad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One call of a session before it is a record. `cached_tokens` are its input from the turn before."""
+    """
+    A call of a session before it becomes a record. `cached_tokens` is the part of its input from the turn before.
+    """
 
     at: int
     input_tokens: int
@@ -219,7 +228,7 @@ class Turn:
 
 
 class Plants:
-    """The words that were asked for, as changes of the traffic of a month that ends at `end`."""
+    """The planted problems as changes of the traffic of a month that ends at `end`."""
 
     def __init__(self, words: Collection[str], *, end: int) -> None:
         self.words = frozenset(words)
@@ -238,13 +247,13 @@ class Plants:
         return 1.0
 
     def hour(self, day: int, workload: Workload) -> int | None:
-        """The hour of the day in which all calls of a workload are; None: as usual."""
+        """Return the hour of the day that has all calls of a workload, or None for the usual hours."""
         if workload is SAVINGS["nightly-job"]:
             return NIGHT
         return STORM_HOUR if self._storms(day, workload) else None
 
     def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
-        """The call with what was planted in it; a workload changes for one word only."""
+        """Return the call with the planted changes. A workload changes for only one word."""
         _change(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL
@@ -265,7 +274,7 @@ class Plants:
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
     def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
-        """The same call as another source reports it, or the call that follows on one that failed."""
+        """Return the same call as reported by another source, or the retry of a failed call."""
         if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
             start = (call.start_time or 0) + 5 * NS
             end = (call.end_time or 0) + 5 * NS
@@ -290,7 +299,7 @@ def _fail(call: Inference) -> None:
 
 
 def _change(words: frozenset[str], workload: Workload, call: Inference) -> None:
-    """Make a call what was planted in its workload."""
+    """Apply the planted change to a call of its workload."""
     word = next((word for word in words if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:
         return

@@ -1,4 +1,7 @@
-"""What a demo holds beside calls: sample keys, devices, routes, unrecognised items, a plan and a definition."""
+"""
+The demo's data besides calls: sample keys, devices, routes, unrecognized items, a plan and an allocation
+definition.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
-OLD_S = 60 * DAY_S  # how long the keys have been there
+OLD_S = 60 * DAY_S  # age of the keys
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40
 DEAD = 5
 SUMS = 3
 UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
-SEATS = ("mara", CLAUDE_CODE.users[0])  # mara makes no call
+SEATS = ("mara", CLAUDE_CODE.users[0])  # mara makes no calls
 _MOST = 10
-# The definition that is published: which cost centre a team's calls belong to.
+# The published definition: the cost centre of each team's calls.
 DEFINITION = b"""\
 Dimensions:
   CostCentre:
@@ -59,7 +62,7 @@ Dimensions:
 
 @dataclass
 class SetClock:
-    """A clock that is set by hand: keys of two months ago are made two months ago."""
+    """A clock that is set by hand, so that keys can have a creation time two months ago."""
 
     at: float
 
@@ -73,7 +76,7 @@ class SetClock:
 async def add_samples(
     storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
 ) -> None:
-    """Add keys and devices, and what `words` ask for; `begin` is the start of the month."""
+    """Add keys and devices, and the problems of `words`. `begin` is the start of the month."""
     now = clock.now()
     await _devices(storage, now, begin, "mute-device" in words)
     if "unrecognised" in words:
@@ -141,7 +144,7 @@ async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> N
 
 
 def _sums(now: float) -> Submission:
-    """Requests of a product, by customer."""
+    """Return requests of a product per customer, as unit-cost records."""
     operations = [
         UnitCostOperation(
             id=number.to_bytes(16),
@@ -167,7 +170,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
     """
     Add the plan with a seat that nobody uses, if its word is planted.
 
-    Its billing cycles begin on the day on which the month ends, so the last cycle is over.
+    Its billing cycles begin on the day of the month on which the demo month ends, so the last cycle is complete.
     """
     if "idle-seat" not in words:
         return

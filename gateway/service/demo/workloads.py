@@ -1,4 +1,4 @@
-"""Who calls which model for what, in an organization that does not exist."""
+"""The workloads of an invented organization: who calls which model, and for what."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PEOPLE = ("ada", "ben", "chen", "dina", "emre", "faye", "goran", "hana", "ivo", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One stream of calls, with the typical tokens of a call; `turns` are the calls of a session."""
+    """A stream of calls. Tokens are typical values per call; `turns` is the number of calls per session."""
 
     source: str
     provider: str
@@ -21,17 +21,17 @@ class Workload:
     input_tokens: int
     output_tokens: int
     turns: int = 1
-    caches: bool = False  # later turns of a session read the earlier ones from the provider's cache
+    caches: bool = False  # later turns of a session read the earlier turns from the provider's cache
     reports: bool = False  # the source reports a cost of its own
-    office: bool = False  # quiet at night and at weekends
-    device: bool = False  # on laptops that are enrolled
-    response_ids: bool = True  # reports the provider's id of the answer
+    office: bool = False  # few calls at night and at weekends
+    device: bool = False  # runs on enrolled laptops
+    response_ids: bool = True  # reports the provider's id of the response
 
 
 def _assistant(
     source: str, provider: str, model: str, share: float, *, people: tuple[str, ...], reports: bool = False
 ) -> Workload:
-    """A coding assistant: long conversations that grow, read from the cache turn after turn."""
+    """Return a coding assistant's workload: long conversations that grow and are read from the cache."""
     return Workload(
         source=source,
         provider=provider,
@@ -61,7 +61,7 @@ def _service(
     *,
     reports: bool = False,
 ) -> Workload:
-    """Calls of a program, each for itself."""
+    """Return a program's workload of single calls."""
     return Workload(
         source=source,
         provider=provider,
