@@ -290,7 +290,7 @@ async def test_a_data_option_in_use_is_left_alone(tmp_path: Path) -> None:
     """Made-up calls never come among real ones."""
     period = Period(end=NOON, days=1, records=100)
     await filled(tmp_path, period=period)
-    with pytest.raises(NotAllowed, match="holds records already"):
+    with pytest.raises(NotAllowed, match="already has records"):
         await filled(tmp_path, period=period)
 
 
@@ -387,7 +387,7 @@ def test_used_wrongly(tmp_path: Path) -> None:
     assert "idle-key" not in small
     assert not (tmp_path / "data_option").exists()
     run("demo", *data_option, "--records", "50", "--days", "1")
-    assert "holds records already" in run("demo", *data_option, code=2)
+    assert "already has records" in run("demo", *data_option, code=2)
     assert "no insight has this id" in run("insights", "show", "nothing", *data_option, code=2)
     assert "give --status or --effort" in run("insights", "set", "nothing", *data_option, code=2)
     assert "status must be one of" in run("insights", "list", *data_option, "--status", "open", code=2)

@@ -1,8 +1,8 @@
 """
-Access by key: secrets become bearers here, synchronously and in memory, on every request and stream message.
+Access with keys: finds the bearer of a secret, synchronously and in memory, for every request and stream message.
 
-The key table is spool.registry's and changes with it, so a deleted or disabled key is refused from the next
-check on, on kept-alive connections and open streams too.
+The key table is spool.registry's and follows its changes. So a deleted or disabled key is refused at the next
+check, also on open connections and streams.
 """
 
 from __future__ import annotations
@@ -34,17 +34,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
-GUESSES = 30  # unknown keys from one address at once, then one every two seconds
+GUESSES = 30  # unknown keys that one address may try at once; after that, one every two seconds
 GUESSES_PER_S = 0.5
-MOST_BEARERS = 10_000  # kept between requests
+MOST_BEARERS = 10_000  # bearers cached between requests
 _DEFAULTS = ServerSettings()
-KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # of what these bring nothing is kept once the key has ended
+KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # with these scopes, nothing is stored once the key has ended
 
 DEVICE_KEYS = "keys of devices"
 NOT_OPEN = {
-    DELETED: "server.api_key_file still holds a key that was deleted or replaced: put another one into it",
-    WAITS: "the key of server.api_key_file was deleted, and the file holds another one: `tollhouse keys adopt` lets "
-    "it open",
+    DELETED: (
+        "server.api_key_file still contains a key that was deleted or replaced; put another key into the file"
+    ),
+    WAITS: (
+        "the key of server.api_key_file was deleted, and the file now contains another key; run "
+        "`tollhouse keys adopt` to accept it"
+    ),
 }
 
 Labels = Mapping[str, str]
@@ -58,15 +62,16 @@ async def _nobody() -> Sequence[str]:
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """
-    The key of a request: its name (never its secret), its scopes, and the labels for what it brings.
+    The key of a request: its name (never its secret), its scopes, and the labels for its records.
 
-    Every right is off unless whoever makes a bearer grants it. `device` is the device whose own key it is,
-    `named` the device that the request names as its origin.
-    `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
-    configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to
-    it. `expects`: what it brings is kept only while the key is good, where other gateways may end it.
-    `number` is that of the key in the list, None for one that is not in it. `person` is who asks with a token
-    of the provider in place of a key.
+    Every right is off unless the creator of the bearer grants it.
+
+    `device`: the device that owns this key; `named`: the device that the request names as its origin.
+    `may_chain`: the sender may be another Tollhouse, and its records are accepted as they are. `is_gateway`:
+    the configuration names this key as a Tollhouse's, which may revoke and reset the devices that report to
+    it. `expects`: if several gateways share the storage, its records are stored only if the key is still
+    valid at the commit. `number`: the key's number in the list, or None; `person`: the person, if the request
+    has a token of the provider.
     """
 
     name: str
@@ -82,23 +87,27 @@ class Bearer:
 
     @property
     def party(self) -> str:
-        """Return the party whose turn a request takes: a person has one share here and in the console."""
+        """
+        Return the party whose turn a request takes. A person has one share for both the console and assistants.
+        """
         return f"key {self.name}" if self.person is None else self.person.principal
 
     @property
     def sender(self) -> str | None:
-        """Return the key's name for its records; one word for all keys of devices, since records name the device."""
+        """
+        Return the key's name for its records. All device keys share one word, because records name the device.
+        """
         return DEVICE_KEYS if self.device is not None else self.name or None
 
 
 class Access:
     """
-    The check of keys that every endpoint makes.
+    The check of keys for every endpoint.
 
-    `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is
-    damaged) only the deployment's key and device keys pass; all others get 503 and may repeat.
+    `devices` resolves device keys (`thd_...`) and returns None for unknown ones. Without a registry (its file
+    is damaged), only the deployment's key and device keys are accepted; all others get 503 and may retry.
 
-    `local` is the bearer of requests without a key, for its scopes alone: those of an agent's own machine.
+    `local` is the bearer of requests without a key, limited to its scopes. It is for an agent's own machine.
     """
 
     def __init__(
@@ -122,19 +131,21 @@ class Access:
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
-        self._is_told = False  # that it could not be taken in
-        self._is_adopted = False  # the registry knows of the file's key
+        self._is_told = False  # whether a failed adoption has been logged
+        self._is_adopted = False  # whether the registry knows the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
-        self._bearers: dict[int, tuple[Key, Bearer]] = {}  # of keys as they were when they last came
+        self._bearers: dict[
+            int, tuple[Key, Bearer]
+        ] = {}  # bearers with the version of their key at the last use
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
-        self._seen: dict[int, float] = {}  # last access of keys since start
+        self._seen: dict[int, float] = {}  # last use of keys since the start
         self._unwritten: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
 
     def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
-        """Admit by these settings from the next request on."""
+        """Apply these settings from the next request on."""
         if legacy is not None and self._legacy is not None:
             legacy.last_accessed = self._legacy.last_accessed
         self._legacy = legacy
@@ -143,7 +154,7 @@ class Access:
         self._chain_keys = settings.chain_keys
         self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
-        if rates != self._rates:  # else what keys have used of them stays
+        if rates != self._rates:  # otherwise keys keep what they have used of their limits
             self._rates = rates
             self._limits = {
                 word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
@@ -153,12 +164,12 @@ class Access:
 
     async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Admit a key as `admit` does, but refuse only by facts as new as the request, where several
-        gateways change keys.
+        Admit a key as `admit` does, but refuse only with facts as new as the request, because other gateways
+        may change keys.
 
-        Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for
-        the look that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number
-        do not wait.
+        Another gateway may have created or enabled the key a moment ago. So before a refusal, this waits for
+        the next regular read of the database. Refusal 503 if there is none. Keys refused for too many
+        attempts do not wait.
         """
         if (
             self._registry is not None
@@ -168,32 +179,36 @@ class Access:
             try:
                 await self._registry.followed()
             except SpoolError as error:
-                message = "whether this key was made or changed a moment ago is not known; repeat"
+                message = "Tollhouse could not check whether this key was created or changed just now; retry"
                 raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
         return self.admit(secret, scope, address=address)
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key table.
+        Return the bearer of `secret` if it has the `scope`. Refusal 401, 403 or 429 otherwise, and 503
+        without a key table.
 
-        `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad
-        keys of its neighbours behind one address.
+        `secret` is the whole value of the Authorization header. Wrong keys from the same address never delay
+        a valid key.
         """
         if self.local is not None and scope in self.local.scopes:
             return self.local
         if not secret or not secret.strip():
-            message = "no API key: send the key alone as the value of the Authorization header"
+            message = "no API key: send the key as the whole value of the Authorization header"
             raise self._failed("missing_key", message)
         plain = _without_prefix(secret)
         if len(plain) < len(secret) and not self._accept_bearer:
             raise self._failed(
                 "bearer_prefix",
-                "the Authorization header has a Bearer prefix: send the key alone as its whole value, "
-                "or have the operator set server.accept_bearer",
+                "the Authorization header has a Bearer prefix: send only the key as its value, or "
+                "let the operator set server.accept_bearer",
             )
         secret = plain
         if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
-            message = "the database was not reached for a second: whether this key is still good is not known; repeat"
+            message = (
+                "the database was unreachable for a second, so Tollhouse cannot check whether this key "
+                "is still valid; retry"
+            )
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
         bearer = self._bearer(secret, address)
         if scope not in bearer.scopes:
@@ -201,18 +216,18 @@ class Access:
         return bearer
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
-        """Count against the key's limits; Refusal 429 while an earlier charge is not paid off."""
+        """Charge the key's limits. Refusal 429 while an earlier charge is not paid off."""
         if not self._limits:
             return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            # A request is refused for the bytes of those before it, too: its own are not read then.
+            # Earlier requests may have used up the bytes. Then this request is refused before its body is read.
             wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(
                     429,
                     "key_limit",
-                    f"this key is over its limit of {word} a second; repeat later",
+                    f"this key is over its limit of {word} per second; retry later",
                     retry_after_s=wait_s,
                 )
         for word, buckets in self._limits.items():
@@ -220,36 +235,36 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def count(self, bearer: Bearer, *, bytes: int) -> None:
-        """Count bytes of a request that is refused for another reason."""
+        """Count the bytes of a request that is refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
     def keys(self) -> list[Key]:
-        """Every key as the operator sees it: the deployment's among them, last access up to now."""
+        """Return every key as operators see it, including the deployment's key, with the latest last use."""
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
     def _last_accessed(self, key: Key) -> float | None:
-        """Return the time of a key's last use here, or at another gateway on the same storage."""
+        """Return the time of a key's last use by this gateway or another one on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
     def key(self, name: str) -> Key:
-        """Return a key by its exact name; NotThere otherwise."""
+        """Return a key by its exact name. Raises NotThere."""
         for key in self.keys():
             if key.name == name:
                 return key
         raise NotThere(f"there is no key named {name!r}")
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
-        """True if the deployment's key has the secret of another, or neither is there."""
+        """Return whether the deployment's key has the same secret as the other, or neither exists."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
     def takes_prefix(self) -> bool:
-        """True if a key may stand behind the word Bearer."""
+        """Return whether a key may be sent with the prefix Bearer."""
         return self._accept_bearer
 
     def has_legacy(self) -> bool:
@@ -257,7 +272,9 @@ class Access:
 
     @property
     def not_open(self) -> str:
-        """Return why the key of the deployment's file does not open; "" if it does or that is not known."""
+        """
+        Return why the key of the deployment's file is not accepted. "" if it is accepted, or if that is unknown.
+        """
         legacy = self._legacy
         registry = self._registry
         if legacy is None or registry is None:
@@ -270,21 +287,22 @@ class Access:
 
     async def start(self) -> None:
         """
-        Begin to write last accesses every few seconds. ConfigError if another gateway has another key in its file.
+        Start storing last uses every few seconds. Raises ConfigError if another gateway has another key
+        in its file.
         """
         if self._legacy and self._registry:
             try:
                 await self.adopt(others=await self._others())
-            except AlreadyThere:  # a key of another origin has its name
+            except AlreadyThere:  # a key that people created has this name
                 await self.follow_file()
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # it says so, and goes on trying
+                await self.follow_file()  # it logs the problem and retries
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
-        """Write what is not written yet."""
+        """Store what is not stored yet."""
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -293,7 +311,7 @@ class Access:
 
     async def flush(self) -> None:
         """
-        Write all accesses since the last flush in one transaction; re-read the deployment's key file if it changed.
+        Store all uses since the last flush in one transaction, and read the deployment's key file if it changed.
         """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.follow_file()
@@ -306,12 +324,14 @@ class Access:
         except SpoolError as error:
             self._unwritten.update(batch)
             extra = {"action": "last_access_failed"}
-            _log.warning("last accesses of keys were not written: %s", error, extra=extra)
+            _log.warning("last uses of keys could not be stored and are retried: %s", error, extra=extra)
 
     async def adopt(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
-        """Let the registry have what the deployment's file holds; what became of it, None without a file."""
+        """
+        Store the key of the deployment's file in the registry. Return the result, or None without a file.
+        """
         if self._legacy is None or self._registry is None:
             return None
         done = await self._registry.keys.adopt(
@@ -327,14 +347,16 @@ class Access:
         return done
 
     async def follow_file(self) -> None:
-        """Adopt the key of the file; until the registry has taken it, the key opens without."""
+        """Adopt the key of the file. Until the registry has it, the key is accepted without the registry."""
         try:
             await self.adopt()
         except SpoolError as error:
             if not self._is_told:
                 extra = {"action": "key_not_adopted"}
                 _log.warning(
-                    "the key of server.api_key_file is not in the list of keys: %s", error, extra=extra
+                    "the key of server.api_key_file could not be stored in the list of keys: %s",
+                    error,
+                    extra=extra,
                 )
             self._is_told = True
 
@@ -344,18 +366,18 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, given: str | None, scope: str, address: str) -> bool:
-        """True if memory would refuse a key, and another gateway may just have changed that."""
+        """Return whether another gateway's recent change might allow a key that this process would refuse."""
         secret = _without_prefix(given or "").strip()
-        # a device's key says itself whether it is newer than memory
+        # a device key itself shows whether it is newer than this process's memory
         if not secret or secret.startswith("thd_"):
             return False
         key = self._find(secret)
         if key is not None:
             return key.status != ENABLED or scope not in self._bearer_of(key).scopes
         if self._registry is not None and self._registry.keys.is_over(secret):
-            return True  # the expiry of its key may have been put off
+            return True  # the expiry of its key may have been extended
         if self._registry is not None and self._registry.keys.was_deleted(secret):
-            return False  # no secret comes back
+            return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(neighbourhood(address))
 
     def _bearer(self, secret: str, address: str) -> Bearer:
@@ -368,10 +390,10 @@ class Access:
         if key is None:
             if self._registry is None:
                 raise Refusal(
-                    503, "keys_unavailable", "the key table cannot be read; repeat later", retry_after_s=30
+                    503, "keys_unavailable", "the key table cannot be read; retry later", retry_after_s=30
                 )
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # not a guess: it was a key of this installation before
+                raise self._unknown()  # this is no guess, because it was a key of this installation before
             raise self._guessed(address)
         if key.status != ENABLED:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
@@ -382,14 +404,14 @@ class Access:
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
     def _chaining(self, name: str) -> Sequence[str]:
-        """Return the patterns of `server.chain_keys` that name a bearer."""
+        """Return the patterns of `server.chain_keys` that match a bearer."""
         return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
 
     def _bearer_of(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
-        if bearer is None or known is not key:  # a key that was changed is another object
+        if bearer is None or known is not key:  # a changed key is a new object
             naming = self._chaining(key.name)
-            is_gateway = any(map(names_some, naming))  # "*" lets every key chain, and names none
+            is_gateway = any(map(names_some, naming))  # "*" allows every key to chain, but names no gateway
             bearer = Bearer(
                 key.name,
                 key.granted,
@@ -405,20 +427,21 @@ class Access:
 
     async def expects_of(self, number: int) -> tuple[Expectation, ...]:
         """
-        Return what is expected of the key with this number, for requests to an address that it was given.
+        Return what a commit must find unchanged about the key with this number, for requests to an upload
+        address given out earlier.
 
-        KeyEnded if the key is not there any more, disabled or expired. Nothing is known of it while the
-        registry is damaged.
+        Raises KeyEnded if the key was deleted, disabled or has expired. Without a readable registry,
+        nothing is checked.
         """
         if self._registry is None:
             return ()
         if self._registry.is_shared and self._registry.keys.numbered(number) is None:
             await (
                 self._registry.followed()
-            )  # another gateway gave the address, and may have made the key before
+            )  # another gateway gave out the address, and may have created the key just before
         key = self._registry.keys.numbered(number)
         if key is None or key.status != ENABLED or key.is_expired(self._clock.now()):
-            raise KeyEnded("the key to which the address was given has ended")
+            raise KeyEnded("the key for which the address was given has ended")
         return self._registry.keys.expectation_of(number)
 
     def _find(self, secret: str) -> Key | None:
@@ -442,7 +465,7 @@ class Access:
             return Refusal(
                 429,
                 "too_many_attempts",
-                "too many unknown keys from this address; repeat later",
+                "too many unknown keys from this address; retry later",
                 retry_after_s=wait_s,
             )
         self._guesses.charge(place)
@@ -461,12 +484,15 @@ def _without_prefix(given: str) -> str:
 
 
 def lacking(scope: str) -> Refusal:
-    """403 that names the scope and how a key gets it."""
+    """Return a 403 that names the missing scope and how a key gets it."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
 
 
 def key_ended() -> Refusal:
-    """401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway."""
+    """
+    Return a 401 for a request that was admitted just before another gateway deleted, disabled or
+    replaced its key.
+    """
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -1,4 +1,4 @@
-"""A person who asks by way of an assistant, as the token of the organization's provider names one. Pure."""
+"""A person who uses an assistant, as named by a token of the organization's provider. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPerson:
     """
-    `client` is the id of the program that the person uses; `may_write`: the token is good for more than
-    reading. `claims` are those of the token, which is not kept itself.
+    A person who uses an assistant. `client` is the id of the person's program; `may_write`: the token also
+    allows writing. `claims` are the token's claims; the token itself is not stored.
     """
 
     holder: Holder
@@ -33,25 +33,29 @@ class AssistantPerson:
 
     @property
     def principal(self) -> str:
-        """The same as in the console: one person has one share, however many tokens and clients."""
+        """
+        Return the same principal as in the console, so that a person has one share for all tokens and clients.
+        """
         return f"person {self.email}"
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """Return the address of the metadata: the path of the resource stands behind the well-known part."""
+    """Return the metadata's address: the resource's path follows the well-known part."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
-    """True if tokens are taken at a path of ours: behind a proxy the resource may have a longer one."""
+    """
+    Return whether tokens are accepted at this path. Behind a proxy, the resource's own path may be longer.
+    """
     if not oauth.resource:
         return False
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)
 
 
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
-    """The value of WWW-Authenticate: where a client learns how to get a token, and with which scopes."""
+    """Return the value of WWW-Authenticate. It tells clients where to get a token, and with which scopes."""
     given = {
         "error": error,
         "error_description": words,
@@ -62,20 +66,20 @@ def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", wor
 
 
 def step_up(oauth: McpOAuthSettings) -> str:
-    """The challenge for a token that is good for reading alone: it names what was granted, too."""
+    """Return the challenge for a token that only allows reading. It also names the scopes already granted."""
     return challenge(oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}")
 
 
 def no_credential(oauth: McpOAuthSettings) -> Refusal:
-    """401 that begins a sign-in."""
+    """Return a 401 that starts a sign-in."""
     message = (
-        "sign in with your organization's provider, or send an API key alone in the Authorization header"
+        "sign in with your organization's provider, or send an API key as the whole Authorization header"
     )
     return Refusal(401, "missing_token", message, challenge=challenge(oauth))
 
 
 def bad_token(oauth: McpOAuthSettings, words: str) -> Refusal:
-    """401 that says which check a token did not pass, and nothing of the token."""
+    """Return a 401 that names the failed check, and nothing of the token."""
     sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {words}")
     return Refusal(401, "invalid_token", f"the token is refused: {words}", challenge=sent)
 

@@ -1,4 +1,4 @@
-"""How often a key or a person may call tools of assistants and send other messages, by minute and day."""
+"""Limits on tool calls and other messages of assistants, per key or person, minute and day."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spool.registry.operators import Actor
 
 DAY_S = 86_400
 MINUTE_S = 60
-# that one may send for each call of a tool that it may make: lists and pings, too
+# Messages, such as lists and pings, that are allowed for each allowed tool call.
 MESSAGES_A_CALL = 10
 
 
 class ToolCalls:
     """
-    Calls of a day are counted in the registry, those of a minute in this process. `settings` is asked at
-    every call, so that a reload counts.
+    Counts of tool calls: per day in the registry, and per minute in this process. `settings` is read at every
+    call, so that a reload takes effect.
     """
 
     def __init__(self, clock: Clock, settings: Callable[[], McpSettings], kept: ToolCallTable | None) -> None:
@@ -32,7 +32,7 @@ class ToolCalls:
         self._messages: Buckets | None = None
 
     async def charge(self, name: str, actor: Actor) -> None:
-        """Count one call. Refusal 429 names the setting that it would exceed."""
+        """Count one tool call. Refusal 429 names the setting that the call would exceed."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
         minute = self._minute
@@ -48,7 +48,7 @@ class ToolCalls:
                 raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
     def count(self, name: str) -> None:
-        """Count one message, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls."""
+        """Count one message of any kind. Refusal 429 above MESSAGES_A_CALL times the number of calls."""
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return
@@ -56,12 +56,12 @@ class ToolCalls:
         if wait_s:
             most = MESSAGES_A_CALL * self._per_minute
             raise _too_many(
-                f"{most} messages a minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
+                f"{most} messages per minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
             )
         self._messages.charge(name)
 
     def _configure(self, per_minute: int) -> None:
-        """The buckets of a setting; a changed one begins with full ones."""
+        """Create the buckets for a setting. After a change they start full."""
         if per_minute != self._per_minute:
             self._minute = self._of(per_minute)
             self._messages = self._of(MESSAGES_A_CALL * per_minute)
@@ -72,4 +72,4 @@ class ToolCalls:
 
 
 def _too_many(limit: str, wait_s: int) -> Refusal:
-    return Refusal(429, "tool_limit", f"over the limit of {limit}; repeat later", retry_after_s=wait_s)
+    return Refusal(429, "tool_limit", f"over the limit of {limit}; retry later", retry_after_s=wait_s)

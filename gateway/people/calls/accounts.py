@@ -1,4 +1,4 @@
-"""The calls of the operator API for operator accounts."""
+"""Operator API handlers for operator accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
 
 class NewOperator(RequestBody):
-    """Without `role` it is `none` as soon as a role limits what somebody sees, and `viewer` before."""
+    """Without `role`, it is `none` if any role restricts access, and `viewer` otherwise."""
 
     email: str
     password: str
@@ -24,7 +24,7 @@ class NewOperator(RequestBody):
 
 
 class OperatorChanges(RequestBody):
-    """What is left out stays as it is."""
+    """Fields that are left out do not change."""
 
     role: str | None = None
     password: str | None = None
@@ -82,7 +82,7 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
 async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges]) -> Result:
     given = request.body
     if given.status not in (None, ENABLED, DISABLED):
-        raise Invalid(f"a status is {ENABLED} or {DISABLED}")
+        raise Invalid(f"status must be {ENABLED} or {DISABLED}")
     if given.role is not None or given.status is not None:
         _check_not_own_account(request)
     operator = await request.registry.operators.change(
@@ -104,8 +104,10 @@ async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Res
 
 
 def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
-    """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
+    """
+    Raise NotAllowed for one's own account, so that the last administrator cannot lock everybody out by mistake.
+    """
     has_account = request.session is not None and request.session.operator
     if has_account and request.word("email").strip().lower() == request.actor.name:
-        who_can = "another Organizer or the command line can"
+        who_can = "another Admin or the command line can"
         raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

@@ -1,7 +1,7 @@
 """
-The calls of the operator API for permission sets and the audit list: what people may do, and what was done.
+Operator API handlers for permission sets and the audit list.
 
-The target of an audit row is an id as often as a name, so the list names it.
+The target of an audit row is often an id, so the list adds its name.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
-_DEFAULT = "default"  # how the console calls the namespace that is always there
-_STATED = ("name", "title", "reference", "text", "namespace")  # fields of a change that name what it is about
+_DEFAULT = "default"  # the console's name for the namespace that always exists
+_STATED = ("name", "title", "reference", "text", "namespace")  # fields of a change that name its object
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRow:
-    """An audit row with the name of its target; `exists` if it is still there under that name."""
+    """An audit row with the name of its target. `exists`: the target still exists under that name."""
 
     row: AuditRow
     name: str | None
@@ -38,8 +38,8 @@ class NamedRow:
 
 async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
     """
-    Name the target of each row as it is called now, else as the row itself states it, else as it was called when it was
-    deleted or made, else not at all.
+    Name the target of each row: its current name, else the name in the row, else the name in the row of its
+    deletion or creation, else none.
     """
     targets: dict[str, set[str]] = {}
     for row in rows:
@@ -51,7 +51,7 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
 
 
 async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
-    """Return the names that the newest row about the end or the begin of each target states."""
+    """Return the names in the newest row about the creation or deletion of each target."""
     if not rows:
         return {}
     targets = tuple({row.target for row in rows})
@@ -81,14 +81,14 @@ def _named(row: AuditRow, name: str | None) -> NamedRow:
 
 
 def _stated(row: AuditRow) -> str | None:
-    """Return the name that a row states of its target: a deleted one, or a new one."""
+    """Return the name of the target that a row of a creation or deletion contains."""
     stated = {**(row.before or {}), **(row.after or {})}
     names = (stated.get(field) for field in _STATED)
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
 async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
-    """Return by id the names of those of a kind that are there."""
+    """Return the names of existing objects of a kind, by id."""
     if kind == INSIGHT:
         return await registry.insights.titles(ids)
     if kind == RECOMMENDATION:
@@ -147,7 +147,7 @@ async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -
     return await request.list(PERMISSION_SET_LIST, permission_set_rows())
 
 
-@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List every change", lists=AUDIT)
+@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List all changes", lists=AUDIT)
 async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
 

@@ -1,4 +1,4 @@
-"""The calls of the operator API for API keys: the life of a key (published interface, parts 2.1 and 3.1)."""
+"""Operator API handlers for API keys (published interface, parts 2.1 and 3.1)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class NewKey(RequestBody):
 
 class KeyChanges(RequestBody):
     """
-    What is left out stays as it is; with `expires_at` null the key does not expire. With the `version` that was
-    read, it is refused if the key was changed since.
+    Fields that are left out do not change. With `expires_at` null, the key does not expire. If `version` is
+    sent, the change is refused if the key has changed since it was read.
     """
 
     version: str | None = None
@@ -58,7 +58,7 @@ class Rotation(RequestBody):
 
 
 def describe(key: Key) -> dict[str, object]:
-    """A key as every list and answer shows it; `expires_at` is there if it expires."""
+    """Describe a key, as every list and response shows it. `expires_at` is present if it expires."""
     expiry = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
     return {
         "name": key.name,
@@ -107,8 +107,8 @@ KEYS: List[Key] = List(
 
 @call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
-    """`not_open` is there where the key of the deployment's file does not open, and says why."""
-    # the keys of a damaged registry must not seem not to exist
+    """List the keys. `not_open` says why the key of the deployment's file is not accepted, if that is so."""
+    # if the registry is damaged, its keys must not seem not to exist
     request.shared.require_registry()
     access = request.services.access
     answer = await request.list(KEYS, MemoryRows(access.keys()))
@@ -136,13 +136,16 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     "POST",
     "/keys/adopt",
     API_KEY_MANAGEMENT,
-    "Let the key of server.api_key_file open again after it was deleted",
+    "Accept the key of server.api_key_file again after it was deleted",
 )
 async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
-    """Let the key of the deployment's file open again, after it was deleted. 409 for the deleted secret itself."""
+    """
+    Accept the key of the deployment's file again, after it was deleted. 409 if the file still has
+    the deleted secret.
+    """
     done = await request.services.access.adopt(anew=True, actor=request.actor)
     if done is None:
-        raise NotAllowed("no file gives a key: set server.api_key_file")
+        raise NotAllowed("there is no key file to adopt; set server.api_key_file")
     if done == DELETED:
         raise NotAllowed(NOT_OPEN[DELETED])
     return {"adopted": True}
@@ -182,7 +185,7 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     name = _editable(request)
     access = request.services.access
     if access.has_legacy() and table.is_of_file(access.key(name)):
-        raise NotAllowed(f"{name} comes from the deployment: change the file that server.api_key_file names")
+        raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
     return {"key": describe(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
@@ -206,7 +209,7 @@ async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
 
 
 def _expiry(text: str | None) -> float | None:
-    """Epoch seconds of a day, whose end is meant, or a time. Refusal 400 for another text."""
+    """Return epoch seconds of a time, or of the end of a day. Refusal 400 for any other text."""
     return None if text is None else parse_moment("expires_at", text, end=True).timestamp()
 
 
@@ -215,7 +218,7 @@ def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
 
 
 def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
-    """Refusal 403 if a key with these scopes could give its holder more than who makes it has."""
+    """Refusal 403 if a key with these scopes could give its holder more rights than its creator has."""
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
@@ -223,18 +226,18 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
 
 
 def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
-    """The name of the key in the path, if it is one that may be changed here and by this person."""
+    """Return the key name in the path, if this person may change the key here."""
     name = request.word("name")
     _check_reach(request, request.services.access.key(name).granted)
     return name
 
 
 def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    """The changed key, with its last access up to now."""
+    """Return the changed key with the latest last use."""
     return {"key": describe(request.services.access.key(key.name))}
 
 
 async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    """`opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none."""
+    """Describe a key. `opens_nothing` lists its scopes that no operation uses, if there are any."""
     empty = await empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

@@ -1,8 +1,8 @@
 """
-The calls of keys and of people on a resource.
+The handlers of resources, for keys and for people.
 
-What is published to keys stays to the letter: names, scopes, words and the form of answers are declared. A role says
-what of the calls of models a person may see.
+The interface for keys is published, so names, scopes, texts and responses are exactly as declared. For
+people, a role decides which calls' data they see.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from gateway.service.schemas import OBJECT, TEXT, closed
 
 
 def reader_of_key(money: MoneyServices) -> CostReader:
-    """Return what a key sees of costs: everything."""
+    """Return the reader for a key, which sees all costs."""
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
 def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
-    """Return the asker for a key: role filters do not apply to keys."""
+    """Return the caller for a key. Role filters do not apply to keys."""
     return Asker(
         services=request.services,
         shared=request.shared,
@@ -51,7 +51,7 @@ def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
 
 
 def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
-    """Make the rows of what keys do with a resource; none if they do nothing."""
+    """Build the rows of what keys may do with a resource; none if keys may do nothing."""
     by = resource.keys
     if by is None:
         return
@@ -127,7 +127,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
 def asking_person(
     request: OperatorRequest[Any, Any], money: MoneyServices | None = None
 ) -> Asker[MoneyServices]:
-    """`money` is given where the handler works with more than that holder."""
+    """Return the caller for a person. `money` is needed if the handler uses more than that service."""
 
     seen: list[Visible] = []
 
@@ -149,7 +149,7 @@ def asking_person(
 
 
 def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
-    """Make the rows of what people do with a resource; none if they do nothing."""
+    """Build the rows of what people may do with a resource; none if people may do nothing."""
     by = resource.people
     if by is None:
         return

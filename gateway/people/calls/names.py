@@ -1,7 +1,7 @@
 """
-The calls of the operator API on names behind hashed people: given by hand or as CSV, and known of accounts.
+Operator API handlers for the names behind hashed people: entered by hand, imported as CSV, or taken from accounts.
 
-An account's e-mail address, whoever signs in by the OpenID provider too, names its own hash without being kept twice.
+An account's e-mail address names its own hash, also for people of the OpenID provider, without storing it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PersonName:
 
 
 class NamedPerson(RequestBody):
-    """`user` is an e-mail address or its hash; without a name an address is its own."""
+    """`user` is an e-mail address or its hash. Without a name, an address becomes the name."""
 
     user: str
     name: str = ""
@@ -42,7 +42,7 @@ class NamesOfPeople(RequestBody):
 
 
 class ForgottenNames(RequestBody):
-    """Those of these addresses or hashes, or all that were given."""
+    """The names to delete: those of these addresses or hashes, or all names that were entered."""
 
     users: list[str] | None = None
     all: bool = False
@@ -75,10 +75,10 @@ async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> R
 
 @call("POST", "/people-names", ORGANIZATION_ADMINISTRATION, "Name people behind hashes")
 async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeople]) -> Result:
-    """Add names, or replace those that are there. Addresses are hashed here and not kept."""
+    """Add or replace names. Addresses are hashed here and not stored."""
     given = request.body.names
     if not 1 <= len(given) <= MAX_AT_ONCE:
-        raise Invalid(f"names has 1 to {MAX_AT_ONCE} of them at once")
+        raise Invalid(f"names must have 1 to {MAX_AT_ONCE} entries")
     names = {}
     for each in given:
         stated = each.user.strip()
@@ -89,11 +89,11 @@ async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeop
     return {"people_names": {"kept": len(names), "count": count}}
 
 
-@call("POST", "/people-names/forget", ORGANIZATION_ADMINISTRATION, "Forget names of people")
+@call("POST", "/people-names/forget", ORGANIZATION_ADMINISTRATION, "Delete names of people")
 async def forget_people_names(request: OperatorRequest[PeopleServices, ForgottenNames]) -> Result:
     given = request.body
     if (given.users is not None) == given.all:
-        raise Invalid("say users, or all, and not both")
+        raise Invalid("use either users or all, not both")
     hashes = None if given.users is None else list(map(request.services.hashed, given.users))
     gone = await request.registry.person_names.forget(hashes, actor=request.actor)
     return {"people_names": {"forgotten": gone}}

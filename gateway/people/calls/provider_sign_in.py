@@ -1,4 +1,4 @@
-"""The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions."""
+"""Operator API handlers for sign-in with an OpenID provider, and for logout by the provider."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from gateway.service.errors import Refusal
 
 COOKIE = "tollhouse-oidc"
 COOKIE_LIFE_S = 600
-BEGINNING = 0.1  # of an attempt: people leave the provider's page without an answer
+BEGINNING = 0.1  # cost in attempts, because people may leave the provider's page without signing in
 _FORM = "application/x-www-form-urlencoded"
-_SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says where a browser is sent to
+# relative, because a proxy may add a path in front; a request cannot choose where a browser is sent
+_SIGN_IN_PAGE = "../"
 
 
-@call("GET", "/sign-in-ways", None, "How people sign in", shows=NOTHING)
+@call("GET", "/sign-in-ways", None, "List the ways to sign in", shows=NOTHING)
 async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """Describe how people sign in here, and the texts for sign-ins that failed."""
+    """Return the ways to sign in here, and the texts for failed sign-ins."""
     provider = request.services.oidc
     shown = {"name": provider.settings.name} if provider else None
     return {"provider": shown, "problems": dict(PROBLEMS)}
@@ -34,8 +35,8 @@ async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
 @call("GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING)
 async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and
-    one that was begun and left alone uses a part of one that failed.
+    Send the browser to the provider. Attempts are limited per address. A successful sign-in costs nothing,
+    and one that is not finished costs a part of a failed one.
     """
     services, (buckets, name) = request.services, _tries(request)
     try:
@@ -48,7 +49,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
     except SignInProblem as problem:
         return _redirect(_page_with(problem))
     response = _redirect(address)
-    # Lax: the browser comes back from another site.
+    # SameSite Lax, because the browser returns from another site.
     response.set_cookie(
         COOKIE,
         browser,
@@ -65,14 +66,14 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
     "GET",
     "/oidc-callback",
     None,
-    "Come back from the OpenID provider",
+    "Return from the OpenID provider",
     status=303,
     gives={},
     checks_query=False,
     shows=NOTHING,
 )
 async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """Finish a sign-in, with the parameters that the provider gave the browser."""
+    """Finish a sign-in with the parameters that the provider gave the browser."""
     services = request.services
     http = request.http
     buckets, name = _tries(request)
@@ -83,7 +84,10 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         browser = http.cookies.get(COOKIE, "")
         secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
-        if problem.word not in ("state", "off"):  # else it was not begun, or has been paid for
+        if problem.word not in (
+            "state",
+            "off",
+        ):  # these two were not started here, or have been charged already
             buckets.charge(name, 1 - BEGINNING)
         response = _redirect(_page_with(problem))
     else:
@@ -96,18 +100,18 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
 
 @call("POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING)
 async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """Back-channel logout: the provider's signature is the sign-in of this call."""
+    """Back-channel logout. The provider's signature authenticates this request."""
     provider = request.services.oidc
     if provider is None:
         raise Refusal(404, "not_found", PROBLEMS["off"])
     if request.http.content_type != _FORM:
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
     body = await read_bounded(request.http)
-    # The wide limit: a provider ends many sessions at once.
+    # The larger limit, because a provider may end many sessions at once.
     buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
     wait_s = buckets.wait_s(name)
     if wait_s:
-        message = "too many refused logout tokens from this address; repeat later"
+        message = "too many refused logout tokens from this address; retry later"
         raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
     try:
         [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
@@ -126,7 +130,10 @@ def _tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str
 
 
 def _page_with(problem: SignInProblem) -> str:
-    """The word stands in the fragment; the page knows its sentence, and shows no other text."""
+    """
+    Return the sign-in page's address with the problem's code in the fragment. The page shows only
+    its own sentences.
+    """
     return f"{_SIGN_IN_PAGE}#problem={problem.word}"
 
 

@@ -1,6 +1,4 @@
-"""
-Roles and permission sets, for keys and for people; and what a person may do and see, now or with a draft of a role.
-"""
+"""Roles and permission sets for keys and people, and previews of what a person may do and see."""
 
 from __future__ import annotations
 
@@ -60,13 +58,13 @@ from spool.turns.threads import ordered
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
-MAX_VALUES = 20  # of one dimension, those that cost most
-DRAFT = "Draft"  # of a role that has no name yet
+MAX_VALUES = 20  # values shown per dimension, the most expensive first
+DRAFT = "Draft"  # name of a role that has no name yet
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRole:
-    """A role, and why its filters show nothing; None if they can be asked."""
+    """A role, and why its filters match nothing, or None if they are valid."""
 
     role: Role
     broken: str | None
@@ -87,7 +85,7 @@ def describe_role(row: ShownRole) -> Answer:
 
 
 def describe_filter(each: RoleFilter) -> dict[str, object]:
-    """An unknown value is null."""
+    """Describe a filter. An unknown value becomes null."""
     return {
         "dimension": each.dimension,
         "values": [value or None for value in each.values],
@@ -144,7 +142,7 @@ class RoleResource(ManagedResource[Role]):
         changes=ORGANIZATION_ADMINISTRATION,
         words={
             SHOW: "Show a role, by its id or its name",
-            DELETE: "Delete a role that nobody has any more",
+            DELETE: "Delete a role without members",
         },
     )
 
@@ -155,7 +153,7 @@ class RoleResource(ManagedResource[Role]):
         return ShownRole(row, row.broken(asking.services.ledger.dimensions()))
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        """Invalid for people whom no record names."""
+        """Raise Invalid for people that no record can name."""
         for each in given.filters or ():
             asking.shared.people.check(value or "" for value in each.values)
         return _fields(given)
@@ -205,12 +203,12 @@ def permission_set_rows() -> MemoryRows[PermissionSet]:
 
 
 def draft_of(given: NewRole) -> RoleDraft:
-    """Make a draft from the stated fields, unchecked."""
+    """Build a draft from the given fields, without checking it."""
     return RoleDraft(**_fields(given))
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft."""
+    """Return the given fields under the names of a draft."""
     return stated(given, filters=lambda filters: tuple(map(_stored_filter, filters)))
 
 
@@ -222,10 +220,10 @@ def _stored_filter(each: FilterOfRole) -> RoleFilter:
 
 class RoleToPreview(RequestBody):
     """
-    A person, a draft of a role, or both: the person as a member of the draft.
+    A person, a draft of a role, or both; with both, the person counts as a member of the draft.
 
-    Without `groups` the person has those of the newest sign-in that goes on. `account_role` is in place of
-    that of the person's account. `replaces` is the id or the name of the role that the draft would change.
+    Without `groups`, the groups of the person's newest active sign-in apply. `account_role` replaces the role
+    of the person's account. `replaces` is the id or the name of the role that the draft would change.
     """
 
     person: str | None = None
@@ -239,14 +237,14 @@ class RoleToPreview(RequestBody):
     "GET",
     "/roles/{role}/wider-operators",
     ORGANIZATION_ADMINISTRATION,
-    "List those who have a limited role and whose account shows more",
+    "List people whose account shows more than their role allows",
     lists=OPERATORS,
 )
 async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    List the operators who have a limited role and whose account shows more than it.
+    List the operators who have a limited role, but whose account shows more.
 
-    Given by name, or by a group that the OpenID provider told at the newest sign-in that goes on.
+    The role may be assigned by name, or by a group that the OpenID provider reported at the newest active sign-in.
     """
     role = request.registry.roles.find_any(request.word("role"))
     operators = await request.registry.operators.all() if role.is_limiting else ()
@@ -266,11 +264,11 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     "POST",
     "/roles/preview",
     ORGANIZATION_ADMINISTRATION,
-    "What a person or a draft of a role may do and see",
+    "Preview what a person or a draft of a role may do and see",
     in_turn=True,
 )
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
-    """Preview a role and store nothing. The costs are those of the last 30 days."""
+    """Preview a role without storing it. Costs are those of the last 30 days."""
     draft = request.body
     if draft.person is None and draft.role is None and not draft.groups:
         raise Invalid("name a person, groups or a draft of a role")
@@ -318,7 +316,7 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
     services = request.services
     if given.role is None:
         if given.replaces is not None:
-            raise Invalid("replaces goes with a draft of a role")
+            raise Invalid("replaces needs a draft of a role")
         return roles.rights(holder)
     if not given.role.name.strip():
         given.role.name = DRAFT
@@ -329,7 +327,7 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
 
 
 def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
-    """The draft as if the person were a member of it."""
+    """Return the draft as if the person were a member."""
     return replace(draft, members=(holder.person,), groups=())
 
 
@@ -342,7 +340,7 @@ def _access(slice: LedgerSlice) -> str:
 async def _calls(
     request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
 ) -> list[Mapping[str, str]]:
-    """The calls of the operator API that are open to the person, which say which pages of the console are."""
+    """Return the operator API calls that the person may make, which decide which console pages are open."""
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
         for row in await request.http.app[ALL_ROWS]()

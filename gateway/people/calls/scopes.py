@@ -1,4 +1,6 @@
-"""The scopes that a key can have, with the operations that each opens: made from the table of addresses."""
+"""
+The scopes that a key can have, with the operations that each allows. They come from the table of addresses.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from spool.registry.scopes import GROUPS, SCOPES, granting_use_case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedScope:
-    """`use_case` is the managed one that grants it, None if none does."""
+    """A scope. `use_case` is the managed use case that grants it, or None."""
 
     scope: str
     category: str
@@ -58,7 +60,7 @@ def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...
 
 
 async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
-    """Return the scopes that open nothing."""
+    """Return the scopes that no operation uses."""
     opened = await request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 
@@ -67,7 +69,7 @@ async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]
     "GET",
     "/scopes",
     VIEW_OPERATION,
-    "List the scopes of keys, with what each opens",
+    "List the scopes of keys, with the operations that each allows",
     lists=SCOPE_LIST,
     shows=NOTHING,
 )

@@ -1,6 +1,5 @@
 """
-The calls of the operator API for signing in and out, with an account or with a one-time console link, and for the
-sessions that go on.
+Operator API handlers for signing in and out, with an account or a one-time console link, and for sessions.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     operators = request.registry.operators
     address = request.actor.address
     if body.link is not None and body.email is None and body.password is None:
-        # A bucket of its own, so that guessed passwords never lock out the holder of a link.
+        # A separate limit, so that guessed passwords never lock out the holder of a link.
         tries = [tries_from(request, "link")]
         work = partial(operators.follow, body.link, address=address)
         signed_in = await _try(tries, work)
-        wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
+        wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
         email = body.email.strip().lower()[:300]
         buckets, place = tries_from(request, "address")
@@ -56,7 +55,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
         turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
         work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
         signed_in = await _try(tries, work)
-        wrong = "e-mail or password is wrong"
+        wrong = "the e-mail or the password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
     if signed_in is None:
@@ -70,10 +69,12 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
 async def _try(
     tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
-    """Run `work` within the limits of `tries`: charge before the slow check, give back after a success."""
+    """
+    Run `work` within the limits of `tries`. Charge before the slow check, and return the charge after a success.
+    """
     wait_s = max(buckets.wait_s(name) for buckets, name in tries)
     if wait_s:
-        raise Refusal(429, "too_many_attempts", "too many wrong attempts; repeat later", retry_after_s=wait_s)
+        raise Refusal(429, "too_many_attempts", "too many wrong attempts; retry later", retry_after_s=wait_s)
     for buckets, name in tries:
         buckets.charge(name)
     found = await work()
@@ -82,9 +83,11 @@ async def _try(
     return found
 
 
-@call("GET", "/session", SIGNED_IN, "Who is signed in", shows=NOTHING)
+@call("GET", "/session", SIGNED_IN, "Show who is signed in", shows=NOTHING)
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns it."""
+    """
+    Return the session, its rights, the version, and the address for telemetry. Only signed-in people learn these.
+    """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _describe(request.session) if request.session else session
     rights = {
@@ -105,7 +108,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
-    forgets = {"Clear-Site-Data": '"cache"'}  # what answers with an ETag left with the browser
+    forgets = {"Clear-Site-Data": '"cache"'}  # responses with an ETag that the browser has cached
     response = uncached_json({"session": None}, headers=forgets)
     http = request.http
     services = request.services
@@ -155,7 +158,7 @@ SESSIONS: List[Session] = List(
 )
 
 
-@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List who is signed in", lists=SESSIONS)
+@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS)
 async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
 
@@ -167,21 +170,22 @@ async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     return {"ended": id}
 
 
-@call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Make a one-time link", status=201)
+@call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Create a one-time link", status=201)
 async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
     given = request.body
     session = request.session
     if given.role not in BASES:
-        raise Invalid("a role is one of " + ", ".join(BASES))
+        raise Invalid("role must be one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
-        # Else a link would outlast the role document that allowed to make it.
+        # Otherwise a link could outlast the role that allowed it.
         raise NotAllowed(
-            "a link is made by an account with the role Organizer (admin), or: tollhouse console link"
+            "only an account with the role Admin (admin) can create a link; or run tollhouse console link"
         )
     if session is not None and not session.operator:
-        # Else a chain of links would outlive the account that made the first.
+        # Otherwise a chain of links could outlast the account that created the first one.
         raise NotAllowed(
-            "who signed in with a link makes no links; sign in with an account, or: tollhouse console link"
+            "a session that a link started cannot create links; sign in with an account, or run "
+            "tollhouse console link"
         )
     account = "" if session is None else session.account
     secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)

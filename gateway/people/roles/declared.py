@@ -1,4 +1,4 @@
-"""A role: what people may do, and of which calls they see anything."""
+"""The resource of roles: what people may do, and which calls they see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROL
 
 
 class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A null value is the unknown one. `mode` is `is` or `except`."""
+    """A null value means the unknown value. `mode` is `is` or `except`."""
 
     dimension: str
     values: list[str | None]
@@ -21,65 +21,68 @@ class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `data_access` is `full`, `limited` or `none`; `limited` needs filters, which must all pass.
+    `data_access` is `full`, `limited` or `none`. `limited` needs filters, and a call must match all of them.
 
-    `members` are e-mail addresses, `groups` those of the OpenID provider. Without `cost_types` all are shown.
+    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`,
+    all are shown.
     """
 
-    name: Annotated[
-        str, words(f"Unique among roles, whatever the case: 1 to {MAX_NAME} printable characters.")
-    ]
+    name: Annotated[str, words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters.")]
     data_access: Annotated[
         str,
-        words("Which calls its members see: `full`, `limited` or `none`."),
-        Option(choices=DATA_ACCESS, help="Which calls it shows; limited by --where."),
+        words("Calls that its members see: `full`, `limited` or `none`."),
+        Option(choices=DATA_ACCESS, help="Calls that members see: full, limited (by --where) or none."),
     ]
-    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = (
-        ""
-    )
+    description: Annotated[
+        str, words(f"Purpose of the role: at most {MAX_DESCRIPTION} printable characters.")
+    ] = ""
     filters: Annotated[
         list[FilterOfRole],
-        words("What a call must have, all of them; `roles.max_filters` and `roles.max_values` bound them."),
+        words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
     ] = []
     cost_types: Annotated[
         list[str],
-        words("In which money calls are shown, by cost types; empty: in every one."),
-        Option("--cost-type", choices=ROLE_COST_TYPES, help="The money that it shows; not given: all."),
+        words("Kinds of cost that members see; if empty, all."),
+        Option(
+            "--cost-type", choices=ROLE_COST_TYPES, help="Kind of cost that members see; without it, all."
+        ),
     ] = []
     permission_sets: Annotated[
         list[str],
-        words("What its members may do, by the ids of permission sets."),
-        Option("--permission-set", choices=tuple(PERMISSION_SETS), help="What it allows."),
+        words("Permission sets of its members, by id."),
+        Option("--permission-set", choices=tuple(PERMISSION_SETS), help="Permission set of its members."),
     ] = []
     members: Annotated[
         list[str],
-        words("E-mail addresses, with groups at most `roles.max_members`."),
-        Option("--member", "EMAIL", help="Who has it."),
+        words("E-mail addresses; together with groups at most `roles.max_members`."),
+        Option("--member", "EMAIL", help="E-mail address of a member."),
     ] = []
     groups: Annotated[
         list[str],
         words("Groups of the OpenID provider."),
-        Option("--group", "GROUP", help="A group of the OpenID provider that has it."),
+        Option("--group", "GROUP", help="Group of the OpenID provider whose members have the role."),
     ] = []
 
 
 RoleChanges = changes_of(
     NewRole,
     """
-    What is left out stays as it is; a list replaces the whole list. With the `version` that was read, the change is
-    refused if somebody else made one since.
+    Fields that are left out do not change; a list replaces the whole list. If `version` is sent, the change is refused
+    if the role has changed since it was read.
     """,
 )
 RoleItem = item_of(
     NewRole,
     """
-    A role as it is answered; times are epoch seconds as text, null for a built-in role.
+    A role. Times are epoch seconds as text, and null for a built-in role.
 
-    `broken` says why its filters show nothing: the ledger lost a dimension.
+    `broken` says why its filters match nothing: a dimension is no longer part of the totals.
     """,
     answered={
-        "is_builtin": Annotated[bool, words("Whether it comes with Tollhouse, and cannot be changed.")],
-        "broken": Annotated[str | None, words("Why its filters show nothing: the ledger lost a dimension.")],
+        "is_builtin": Annotated[bool, words("Whether the role is built in and cannot be changed.")],
+        "broken": Annotated[
+            str | None, words("Why its filters match nothing: a dimension is no longer part of the totals.")
+        ],
         "created": str | None,
         "last_updated": str | None,
         "last_updated_by": str | None,
@@ -90,7 +93,7 @@ OneRole = one_of(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):
-    """`includes` are the ids of sets that come with it."""
+    """`includes` are the ids of the permission sets that this set includes."""
 
     id: str
     name: str

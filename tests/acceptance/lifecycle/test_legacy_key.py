@@ -53,7 +53,7 @@ def test_what_was_answered_of_the_key_stands(
     start_again()
     assert {401} == {status(SECOND) for _ in range(40)}
     assert any("key_not_open" in line for line in one.log)
-    still = "still holds a key that was deleted"
+    still = "still contains a key that was deleted"
     assert [True] == [still in words for words in warnings()]
     checked = one.json("check")["warnings"]
     assert [True] == [still in words for words in checked if "server.api_key_file" in words]

@@ -157,7 +157,7 @@ async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) ->
     async with with_file(tmp_path, SECRET) as server:
         assert (401, "unknown_key") == told(server, SECRET, VIEW)
         assert (200, "") == told(server, "another-secret", VIEW)
-        assert "another one" in (await server.ask("GET", "/keys")).payload["not_open"]
+        assert "another key" in (await server.ask("GET", "/keys")).payload["not_open"]
 
 
 async def test_a_deleted_secret_is_401_for_ever(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ async def test_a_deleted_secret_is_401_for_ever(tmp_path: Path) -> None:
             assert {(401, "unknown_key")} == found
             payload = (await server.ask("GET", "/keys")).payload
             assert payload["keys"] == []
-            assert "put another one into it" in payload["not_open"]
+            assert "put another key into the file" in payload["not_open"]
             refused = await server.ask("POST", "/keys/adopt")
             assert refused.status == 409
-            assert "put another one into it" in refused.error[2]
+            assert "put another key into the file" in refused.error[2]
 
 
 async def test_another_secret_waits_until_it_is_adopted(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Signing people in with an OpenID provider: its addresses and keys, its tokens, and the sessions that follow it."""
+"""Sign-in with an OpenID provider: its addresses and keys, its tokens, and the sessions."""

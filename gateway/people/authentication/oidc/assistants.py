@@ -1,8 +1,8 @@
 """
-People who sign their assistants in with the provider of [oidc]: from a token to the person, at each request.
+Assistants of people who sign in with the provider of [oidc]: each request's token is mapped to its person.
 
-Who it is and what the person may do is as in the console. No token is made here, none is passed on, and none is
-kept: what is kept is the provider's keys, and hashes of tokens that were good.
+Identity and rights are the same as in the console. Tollhouse creates, forwards and stores no token. It only
+stores the provider's keys and hashes of valid tokens.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ from spool.registry.roles import Holder
 
 _log = logging.getLogger(__name__)
 
-_CONSOLE_FIRST = "sign in to the console once: the token does not say all that a first sign-in needs"
+_CONSOLE_FIRST = "sign in to the console once, because the token lacks data that a first sign-in needs"
 _GROUPS_LEFT_OUT = (
-    "the token leaves out groups that you are in, and roles hang on them: let the provider send fewer groups, such as "
-    "those of Tollhouse alone"
+    "the token leaves out groups that you are in, and roles depend on groups; configure the provider "
+    "to send fewer groups, for example only those of Tollhouse"
 )
-# What came of a token, for the metric.
+# Outcomes of tokens, for the metric.
 ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", "not_let", "provider_down"
 
 
 class AssistantSignIns:
-    """`settings` are those of [mcp.oauth] at this moment; `told` hears what came of each token."""
+    """
+    Checks of assistants' tokens. `settings` returns the current settings of [mcp.oauth]; `told` is called
+    with the outcome of each token.
+    """
 
     def __init__(
         self,
@@ -69,8 +72,8 @@ class AssistantSignIns:
 
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
         """
-        The person behind a token. Refusal 401 for a token that proves nothing, 403 for somebody who may not
-        ask, 503 while the provider's keys are not known.
+        Return the person of a token. Refusal 401 for an invalid token, 403 for a person without access, and
+        503 while the provider's keys are unknown.
         """
         oauth = self._settings()
         try:
@@ -85,8 +88,8 @@ class AssistantSignIns:
             raise bad_token(oauth, str(error)) from error
         except ProviderDown as error:
             self.told(DOWN)
-            _log.warning("the OpenID provider does not answer: %s", error, extra={"action": "mcp_token"})
-            message = "the provider that signs people in does not answer; repeat, or use an API key"
+            _log.warning("the OpenID provider does not respond: %s", error, extra={"action": "mcp_token"})
+            message = "the provider that signs people in does not respond; retry, or use an API key"
             raise Refusal(503, "provider_down", message, retry_after_s=30) from error
         except SignInProblem as error:
             raise self._not_let(str(error)) from error
@@ -94,7 +97,7 @@ class AssistantSignIns:
         return person
 
     async def still(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
-        """The same person as of this moment; refused as by `admit`."""
+        """Return the person with the rights of this moment. Refuses as `admit` does."""
         oauth = self._settings()
         try:
             return await self._person(person.claims, oauth, address)
@@ -105,15 +108,15 @@ class AssistantSignIns:
 
     async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
-        What a token says. A refused token is a guess of its address, which pays before the token is judged; a
-        token that was good a while ago is none.
+        Return the claims of a token. A refused token counts as a guess of its address, which is charged
+        before the check. A token that was valid recently is not charged.
         """
         if self._provider.knows(text):
             return await self._judged(text, oauth)
         place = neighbourhood(address)
         wait_s = self._guesses.wait_s(place)
         if wait_s:
-            message = "too many unknown tokens from this address; repeat later"
+            message = "too many unknown tokens from this address; retry later"
             raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
         with self._guesses.paid_by(place, TokenRefused):
             return await self._judged(text, oauth)
@@ -153,7 +156,7 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Claims, address: str) -> Holder:
-        """Add a person who is not an operator yet, as by a first sign-in to the console."""
+        """Add a person who is not an operator yet, as a first sign-in to the console would."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)
@@ -169,7 +172,9 @@ class AssistantSignIns:
         return self._holder(operator, person, claims)
 
     def _as_person(self, claims: Claims, known: Operator) -> Person:
-        """Return the person that a token names; the operator's address stands for that of a token without one."""
+        """
+        Return the person that a token names. If the token has no address, the operator's address is used.
+        """
         given = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             given |= {"email": known.email, "email_verified": True}
@@ -177,10 +182,11 @@ class AssistantSignIns:
 
     def _holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
         """
-        Return the holder for a token. If roles hang on groups, a token without groups gives what a role has
-        for the address, and no more: the role of the account may be the one that a group closes. Else the
-        lower one counts of the account's role and the one of the token's groups: an older token may name
-        groups that the person has left.
+        Return the holder of a token's rights.
+
+        If roles depend on groups and the token names no groups, only roles for the address apply. The account's
+        role is not used, because a group might take it away. Otherwise the lower one of the account's role and
+        the token's role applies, because an older token may name groups that the person has left.
         """
         base = operator.role
         if self._hang_on_groups() and not says_groups(claims, self._oidc):
@@ -191,7 +197,7 @@ class AssistantSignIns:
         return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
 
     def _hang_on_groups(self) -> bool:
-        """True if it matters in which groups a person is."""
+        """Return whether a person's groups affect their rights."""
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 

@@ -1,4 +1,4 @@
-"""Who an ID token names: the operator's name, groups and role, by the settings of [oidc]. Pure."""
+"""The person of an ID token: the operator's name, groups and role by the settings of [oidc]. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 
 def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
-    """The person of a checked ID token; SignInProblem if this one may not sign in."""
+    """Return the person of a checked ID token. Raises SignInProblem if this person may not sign in."""
     groups = _groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
@@ -41,8 +41,8 @@ def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Per
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
     """
-    True if a person gets `default_role`: the settings map groups to roles, and none of the person's
-    groups has one.
+    Return whether a person gets `default_role`: the settings map groups to roles, and no group of the person
+    has a role.
     """
     return bool(settings.roles) and not _mapped(groups, settings)
 
@@ -73,7 +73,10 @@ def _name(claims: Claims, settings: OidcSettings) -> str:
 
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
-    """Trimmed and in small letters. Who may write any address into a profile must not become its owner here."""
+    """
+    Return the trimmed, lower-case address, if it is verified. Otherwise anybody could write another person's
+    address into a profile and sign in as that person.
+    """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
     if verified not in (True, "true") or not isinstance(email, str):
@@ -85,7 +88,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 
 def says_groups(claims: Claims, settings: OidcSettings) -> bool:
-    """True if a token says in which groups the person is, be it in none."""
+    """Return whether a token states the person's groups. An empty list counts."""
     return _groups(claims, settings.groups_claim) is not None
 
 
@@ -94,7 +97,7 @@ def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
 
 
 def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
-    """None where nothing is said of groups."""
+    """Return the groups, or None if the token does not state them."""
     found: Any = claims.get(claim)
     if found is None and "." in claim:
         found = claims

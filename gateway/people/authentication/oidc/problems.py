@@ -1,5 +1,6 @@
 """
-Why nobody was signed in: a word in the address of the sign-in page, and the sentence that the page shows for it.
+Reasons why a sign-in failed: a code in the address of the sign-in page, and the sentence that the page
+shows for it.
 """
 
 from __future__ import annotations
@@ -7,27 +8,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PROBLEMS: Mapping[str, str] = {
-    "state": "This sign-in is too old, was used, or began in another browser or under another address. Sign in again.",
-    "denied": "The provider was told to stop, or did not let you in. Sign in again, or ask who runs the provider.",
-    "down": "The provider does not answer as it should. Try again in a minute; `tollhouse check` on the gateway's "
-    "machine says what is wrong. A local account or `tollhouse console link` works without it.",
-    "code": "The provider does not know this sign-in, or it was used before. Sign in again.",
-    "token": "What the provider sent could not be trusted. Sign in again; the log of Tollhouse says what was wrong.",
-    "email": "The provider gives no verified e-mail address for you. Verify it there, or ask an administrator of "
-    "Tollhouse about `oidc.assume_verified_email` and `oidc.named_by`.",
-    "domain": "E-mail addresses of your domain may not sign in. Ask an administrator about `oidc.allowed_domains`.",
-    "group": "You are in none of the groups that may sign in. Ask an administrator about `oidc.allowed_groups`.",
-    "taken": "Another operator has your e-mail address. Sign in with its password, or ask an administrator: "
-    "`oidc.link_accounts` joins local accounts with those of the provider.",
-    "disabled": "Your account is disabled here. Ask an administrator: `tollhouse operators enable`.",
-    "attempts": "Too many attempts came from your network. Wait a minute, then sign in again.",
-    "unavailable": "Tollhouse cannot keep a sign-in now. Try again in a minute; its log says why.",
-    "off": "Signing in with a provider is not set up: `[oidc]` in the configuration.",
+    "state": (
+        "This sign-in has expired, was already used, or started in another browser or at another "
+        "address. Sign in again."
+    ),
+    "denied": (
+        "The sign-in was canceled at the provider, or the provider did not allow it. Sign in again, or "
+        "contact the provider's administrator."
+    ),
+    "down": (
+        "The provider does not respond correctly. Try again in a minute, or run `tollhouse check` on the "
+        "gateway's machine to see the reason. You can also sign in with a local account or `tollhouse "
+        "console link`."
+    ),
+    "code": "The provider does not know this sign-in, or it was already used. Sign in again.",
+    "token": "The provider's token could not be verified. Sign in again; the log of Tollhouse has the reason.",
+    "email": (
+        "The provider has no verified e-mail address for you. Verify it there, or contact an "
+        "administrator of Tollhouse about `oidc.assume_verified_email` and `oidc.named_by`."
+    ),
+    "domain": (
+        "E-mail addresses of your domain may not sign in. Contact an administrator about "
+        "`oidc.allowed_domains`."
+    ),
+    "group": "You are in no group that may sign in. Contact an administrator about `oidc.allowed_groups`.",
+    "taken": (
+        "Another operator account has your e-mail address. Sign in with its password, or contact an "
+        "administrator: `oidc.link_accounts` joins local accounts with those of the provider."
+    ),
+    "disabled": "Your account is disabled. Contact an administrator, who can run `tollhouse operators enable`.",
+    "attempts": "Your network made too many sign-in attempts. Wait a minute, then sign in again.",
+    "unavailable": "Tollhouse cannot store a sign-in now. Try again in a minute; its log has the reason.",
+    "off": "Sign-in with a provider is not set up. An administrator can configure it in `[oidc]`.",
 }
 
 
 class SignInProblem(Exception):
-    """Nobody is signed in; `word` is one of PROBLEMS."""
+    """A sign-in failed. `word` is one of PROBLEMS."""
 
     def __init__(self, word: str) -> None:
         super().__init__(PROBLEMS[word])
@@ -35,12 +52,12 @@ class SignInProblem(Exception):
 
 
 class ProviderDown(Exception):
-    """The provider does not answer as one does; the text says how, and holds no secret."""
+    """The provider does not respond correctly. The text says how, and contains no secret."""
 
 
 class GrantRefused(Exception):
-    """The provider knows this code or refresh token no more."""
+    """The provider no longer accepts this code or refresh token."""
 
 
 class TokenRefused(Exception):
-    """A token that proves nothing; the text says why, and holds nothing of the token."""
+    """A token is invalid. The text says why, and contains nothing of the token."""

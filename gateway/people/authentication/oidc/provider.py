@@ -1,8 +1,8 @@
 """
-An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say.
+An OpenID provider, described by its discovery document: sign-in addresses, and checks of its tokens.
 
-Requests are bounded in time and size, without redirects: this is the only place with a provider's HTTP client. The keys
-with which a provider signs are kept for an hour, and asked for again when none of them signed a token.
+Requests have limits on time and size and follow no redirects. This is the only module with an HTTP client for a
+provider. The provider's signing keys are cached for an hour, and fetched again if none of them signed a token.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 
 MAX_ANSWER_BYTES = 256 * 1024
 
-KEEP_S = 3600.0  # a key that the provider took back is trusted for so long at most
-AGAIN_S = 30.0  # made-up tokens cause no more requests than one in so many seconds
+KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted at most this long
+AGAIN_S = (
+    30.0  # minimum time between two fetches caused by tokens, so that invented tokens cause few requests
+)
 MAX_KEYS = 100
-MAX_TRIES = 4  # keys that a token without a key id is tried against; providers with several keys state the id
+MAX_TRIES = 4  # keys to try for a token without a key id; providers with several keys state the id
 MAX_VERIFIED = 1000
 _TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
 
@@ -61,14 +63,20 @@ class _Description:
 
 @dataclass(frozen=True, kw_only=True)
 class GrantedTokens:
-    """`claims` are those of the checked ID token, None if a refresh brought none."""
+    """
+    Tokens from the provider. `claims` are those of the checked ID token, or None if a refresh returned
+    no ID token.
+    """
 
     claims: Claims | None
     refresh: str | None
 
 
 class IdentityProvider:
-    """Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret."""
+    """
+    An OpenID provider. Calls raise ProviderDown if it does not respond correctly. Raises ConfigError
+    without its secret.
+    """
 
     def __init__(self, settings: OidcSettings, redirect: str, clock: Clock) -> None:
         self._settings = settings
@@ -84,7 +92,7 @@ class IdentityProvider:
         await self._client.close()
 
     async def probe(self) -> None:
-        """Ask for everything that a sign-in needs before a person is asked."""
+        """Fetch everything that a sign-in needs, before a person is sent to the provider."""
         await self._fetch_keys()
 
     async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
@@ -103,40 +111,44 @@ class IdentityProvider:
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
-        """The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token."""
+        """
+        Exchange a code for tokens. Raises GrantRefused for a used or unknown code, and TokenRefused for
+        an invalid token.
+        """
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")))
 
     async def refresh(self, token: str) -> GrantedTokens:
-        """New tokens for a refresh token. GrantRefused when the person may not be signed in any more."""
+        """
+        Exchange a refresh token for new tokens. Raises GrantRefused if the person may no longer be signed in.
+        """
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
         given = answer.get("id_token")
         claims = None if given is None else await self._id_claims(given, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
-        """The claims of a logout token; TokenRefused if it is none of this provider's."""
+        """Return the claims of a logout token. Raises TokenRefused unless this provider issued it."""
         token = read_token(text)
         check_logout_token(token.claims, self._expected())
         return await self._signed(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """
-        The claims of an access token; TokenRefused if it is not for us, or not good now. The signature, which
-        costs most, is looked at last.
+        Return the claims of an access token. Raises TokenRefused if it is not for this server or not valid
+        now. The signature is checked last, because that is the most expensive check.
         """
         token = read_access_token(text)
         check_access_token(token.claims, expected)
         return await self._signed(token)
 
     def knows(self, text: str) -> bool:
-        """Return whether the signature of a token was verified a while ago."""
+        """Return whether the signature of a token was verified recently."""
         return self._keys.know(text)
 
     async def discovery(self) -> Mapping[str, Any]:
-        """Return the provider's discovery document."""
         return (await self._described()).document
 
     async def _id_claims(self, text: object, *, nonce: str | None) -> Claims:
@@ -145,7 +157,7 @@ class IdentityProvider:
         return await self._signed(token)
 
     async def _signed(self, token: SignedToken) -> Claims:
-        """The claims of a token that the provider signed; TokenRefused for another one."""
+        """Return the claims of a token that the provider signed. Raises TokenRefused for any other token."""
         if not await self._keys.have_signed(token):
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
@@ -173,7 +185,7 @@ class IdentityProvider:
     async def _post(
         self, described: _Description, address: str, form: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:
-        """Status and answer to a form that is sent as the client of [oidc]."""
+        """Send a form as the client of [oidc], and return status and response."""
         headers = {}
         sent = {**form, "client_id": self._settings.client_id}
         if self._secret is not None:
@@ -190,7 +202,7 @@ class IdentityProvider:
         described = await self._described()
         found = (await self._client.get(described.keys)).get("keys")
         if not isinstance(found, list) or not all(isinstance(key, dict) for key in found):
-            raise ProviderDown(f"{described.keys} holds no keys")
+            raise ProviderDown(f"{described.keys} contains no keys")
         return found
 
     async def _described(self) -> _Description:
@@ -202,7 +214,7 @@ class IdentityProvider:
     def _read(self, document: Mapping[str, Any]) -> _Description:
         if document.get("issuer") != self._settings.issuer:
             raise ProviderDown(
-                "its discovery document names another issuer: oidc.issuer must be exactly that one"
+                "its discovery document names another issuer; oidc.issuer must be exactly the same"
             )
         addresses = []
         for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
@@ -235,7 +247,7 @@ def _text(value: object) -> str | None:
 
 
 async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
-    """Why nobody can sign in with the provider now; empty if its addresses and keys were found."""
+    """Return why nobody can sign in with the provider now. "" if its addresses and keys were found."""
     try:
         provider = IdentityProvider(settings, "", clock)
     except ConfigError as error:
@@ -251,8 +263,8 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
 
 async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
-    List what assistants will miss at the provider, a sentence each; nothing if it does not answer,
-    which `provider_problem` says.
+    List what assistants will lack at the provider, one sentence each. Empty if it does not respond,
+    which `provider_problem` reports.
     """
     try:
         provider = IdentityProvider(settings, "", clock)
@@ -269,16 +281,21 @@ async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequen
 def _missing(document: Mapping[str, Any]) -> Iterator[str]:
     methods = document.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
-        yield "code_challenge_methods_supported has no S256: clients that keep to the protocol refuse to sign in"
+        yield (
+            "code_challenge_methods_supported lacks S256, so clients that follow the protocol refuse to "
+            "sign in"
+        )
     by_document = document.get("client_id_metadata_document_supported") is True
     if not by_document and "registration_endpoint" not in document:
-        yield "no way for clients to register: give each its client id by hand"
+        yield "clients cannot register themselves; enter a client id in each client by hand"
     if document.get("authorization_response_iss_parameter_supported") is not True:
-        yield "answers do not name their issuer (RFC 9207): a client of several providers may mix them up"
+        yield (
+            "responses do not name their issuer (RFC 9207), so a client of several providers may confuse them"
+        )
 
 
 class ProviderClient:
-    """Connections are opened with the first request and kept until `close`."""
+    """HTTP client of a provider. Connections open at the first request and stay open until `close`."""
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
@@ -286,7 +303,7 @@ class ProviderClient:
         self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
-        """The JSON object at an address."""
+        """Fetch the JSON object at an address."""
         status, found = await self._request("GET", url, None, {})
         if status != 200:
             raise ProviderDown(f"{url} answers {status}")
@@ -295,7 +312,7 @@ class ProviderClient:
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        """Status and JSON object of the answer to a form."""
+        """Send a form, and return the status and the JSON object of the response."""
         return await self._request("POST", url, form, headers)
 
     async def close(self) -> None:
@@ -319,9 +336,9 @@ class ProviderClient:
             ) as response:
                 return response.status, _decoded(url, response.status, await _bounded(url, response))
         except TimeoutError:
-            raise ProviderDown(f"{url} did not answer within {self._settings.timeout:g} s") from None
+            raise ProviderDown(f"{url} did not respond within {self._settings.timeout:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ProviderDown(f"{url} cannot be reached ({type(error).__name__})") from error
+            raise ProviderDown(f"{url} is unreachable ({type(error).__name__})") from error
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -333,7 +350,9 @@ class ProviderClient:
         return self._session
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
-        """Return the TLS context for an address. Reading the certificates takes 25 ms, so plain http skips it."""
+        """
+        Return the TLS context for an address. Reading the certificates takes 25 ms, so plain http skips it.
+        """
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:
@@ -346,7 +365,7 @@ async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_any():
         found += piece
         if len(found) > MAX_ANSWER_BYTES:
-            raise ProviderDown(f"{url} answers more than {MAX_ANSWER_BYTES // 1024} KiB")
+            raise ProviderDown(f"the response of {url} is larger than {MAX_ANSWER_BYTES // 1024} KiB")
     return bytes(found)
 
 
@@ -362,8 +381,8 @@ def _decoded(url: str, status: int, body: bytes) -> dict[str, Any]:
 
 class SigningKeys:
     """
-    `fetch` asks the provider for its public keys. Signatures are verified on a thread, and a token that is
-    good is known by its hash until the keys are fetched again.
+    The provider's public keys, which `fetch` reads. A thread verifies signatures. Valid tokens are remembered
+    by their hash until the keys are fetched again.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], clock: Clock) -> None:
@@ -376,15 +395,16 @@ class SigningKeys:
         self._one_at_a_time = asyncio.Lock()
 
     def know(self, text: str) -> bool:
-        """Return whether a token was verified before, with the keys that are trusted now."""
+        """Return whether a token was verified before with the keys that are trusted now."""
         return not self._are_old and _hash_of(text) in self._verified
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no id.
+        Return whether one of the keys signed a token. If none did, the keys are fetched again, because a new
+        key may have no id.
         """
         tried = None
-        # A token with a known key does not wait while the provider is asked for an unknown one.
+        # A token with a known key must not wait while the keys are fetched for an unknown one.
         if not self._are_old:
             tried = self._loaded_at
             if self.know(token.text) or await self._verify(token):

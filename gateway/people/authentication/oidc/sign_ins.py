@@ -1,4 +1,6 @@
-"""Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so."""
+"""
+Sign-ins with an OpenID provider, from the first click until the session ends because the provider says so.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,21 @@ from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
-CALLBACK = "api/oidc-callback"  # under the console's address
-BEGUN_LIFE_S = 600.0  # what a person has for typing a password at the provider
+CALLBACK = "api/oidc-callback"  # below the console's address
+BEGUN_LIFE_S = 600.0  # time for a person to type a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
-GRACE_S = 120.0  # after the time of a check, before others end the session of a gateway that does not make it
+GRACE_S = (
+    120.0  # after a check was due, time until other gateways end a session that its own gateway did not check
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
     """
-    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at `place`.
+    A sign-in that the provider has not answered yet. `browser` is the secret in the cookie; `place` is
+    where it started.
     """
 
     place: str
@@ -52,7 +57,9 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """When a session is due to be checked, and the token for that; None if the provider gave no further one."""
+    """
+    The next check of a session, with its refresh token. The token is None if the provider gave no new one.
+    """
 
     token: str | None
     due: float
@@ -60,11 +67,12 @@ class _Checked:
 
 class ProviderSignIns:
     """
-    One for the process. Sign-ins that have begun and refresh tokens are kept in memory alone.
+    The sign-ins of this process. Sign-ins in progress and refresh tokens are only in memory.
 
-    A restart forgets both: who was about to sign in begins again, and a session that the provider was asked
-    about ends when its next check is not made. Of several gateways, each checks the sessions that began at
-    it, and says in the registry until when it has; any of them ends a session that nobody checks any more.
+    A restart loses both. People who were signing in must start again, and a session that the provider
+    must confirm ends at its next due check. If several gateways share the storage, each checks the
+    sessions that started there and stores until when they are confirmed. Any gateway ends sessions that
+    nobody checks any more.
     """
 
     def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
@@ -82,10 +90,10 @@ class ProviderSignIns:
 
     async def begin(self, *, place: str) -> tuple[str, str]:
         """
-        Begin a sign-in: return the browser's next address and the secret for its cookie. SignInProblem if the
-        provider does not answer.
+        Start a sign-in. Return the browser's next address and the secret for its cookie. Raises SignInProblem
+        if the provider does not respond.
 
-        Of too many that have begun, the oldest of the place with the most is forgotten.
+        If too many sign-ins are in progress, the oldest one of the place with the most is dropped.
         """
         state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
         try:
@@ -102,8 +110,12 @@ class ProviderSignIns:
         return address, browser
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
-        """A new session and its secret, from what the browser brings back. SignInProblem says why not."""
-        begun = self._begun.pop(answer.get("state", ""), None)  # whatever comes of it, it is used up
+        """
+        Create a session from the parameters that the browser returns, and return its secret. Raises
+        SignInProblem with the reason.
+        """
+        # each sign-in can be used only once, whatever its result
+        begun = self._begun.pop(answer.get("state", ""), None)
         if begun is None or begun.ends_at <= self._clock.monotonic() or not _is_same(begun.browser, browser):
             raise SignInProblem("state")
         if answer.get("iss", self.settings.issuer) != self.settings.issuer:
@@ -137,10 +149,11 @@ class ProviderSignIns:
 
     async def log_out(self, text: str) -> int:
         """
-        End the sessions that a logout token names; how many. TokenRefused if it is not to be trusted.
+        End the sessions that a logout token names, and return their number. Raises TokenRefused for
+        an invalid token.
 
-        They began before the token was issued. So a token that is used again, after a restart or at another
-        gateway, ends nothing new.
+        Only sessions that began before the token was issued end. So a token that is repeated, after a restart
+        or at another gateway, ends no newer session.
         """
         claims = await self.provider.logout_claims(text)
         self._check_unused(claims["jti"])
@@ -164,7 +177,7 @@ class ProviderSignIns:
         return ended
 
     async def run(self) -> None:
-        """Look now and then whether a session is due to be checked."""
+        """Check regularly whether a session is due."""
         while True:
             try:
                 await self.check_due()
@@ -174,8 +187,8 @@ class ProviderSignIns:
 
     async def check_due(self) -> None:
         """
-        Ask the provider about every session that is due here; end those whose person may not go on, and those
-        that whoever has their token does not check.
+        Check every due session of this gateway with the provider. End those that it no longer confirms, and
+        those that their own gateway does not check.
         """
         sessions = [session for session in await self._operators.sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
@@ -192,12 +205,13 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """End a session once, also if others find the same at this moment."""
+        """End a session once, even if others do the same at this moment."""
         await self._operators.end_sessions_where(lambda one: one.digest == session.digest, actor=self._actor)
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """
-        True if the provider still knows the person, with the same role; if it does not answer, it is asked later.
+        Return whether the provider still knows the person with the same role. If it does not respond, the
+        check is repeated later.
         """
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
@@ -206,7 +220,7 @@ class ProviderSignIns:
         try:
             tokens = await self.provider.refresh(checked.token)
         except ProviderDown as error:
-            _log.warning("the OpenID provider does not answer: %s", error, extra={"action": "oidc_check"})
+            _log.warning("the OpenID provider does not respond: %s", error, extra={"action": "oidc_check"})
             return True
         except (GrantRefused, TokenRefused):
             return False
@@ -217,15 +231,14 @@ class ProviderSignIns:
             person = person_of(tokens.claims, self.settings, refreshes=True)
         except SignInProblem:
             return False
-        # Who is in no mapped group has NO_ROLE in place of the default role if a role document names the
-        # person.
+        # A person in no mapped group has NO_ROLE instead of the default role if a stored role names the person.
         was_named = session.role == NO_ROLE and not person.is_mapped
         has_same_role = not person.decides_role or was_named or person.role == session.role
         has_same_groups = set(person.groups) == set(json.loads(session.groups))
         return person.subject == session.subject and has_same_role and has_same_groups
 
     def _check_unused(self, id: str) -> None:
-        """TokenRefused for a logout token that came before."""
+        """Raise TokenRefused for a repeated logout token."""
         now = self._clock.now()
         while self._logouts and (
             next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS

@@ -1,8 +1,8 @@
 """
-Tokens of an OpenID provider: their parts and signatures, and what an ID token and a logout token must say. Pure: no
-socket, no clock. The only place that knows a library for signed JSON Web Tokens.
+Tokens of an OpenID provider: parts, signatures, and the rules for ID tokens, logout tokens and
+assistants' access tokens.
 
-Of access tokens of assistants it says what one must say to open the tools, and what it lets.
+Pure: no socket, no clock. This is the only module that uses a library for signed JSON Web Tokens.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import msgspec
 
 from gateway.people.authentication.oidc.problems import TokenRefused
 
-RSA_BITS = range(2048, 8193)  # shorter ones can be broken, longer ones keep the event loop busy
-_PUBLIC = ("kty", "crv", "n", "e", "x", "y")  # a private key is not read, whoever publishes it
+RSA_BITS = range(2048, 8193)  # shorter keys can be broken, and longer ones block the event loop
+# members that are read; private keys are ignored, even if a provider publishes them
+_PUBLIC = ("kty", "crv", "n", "e", "x", "y")
 _LIBRARY = jwt.PyJWS()
 
 MAX_CHARACTERS = 16 * 1024
 _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
-# How providers name the kind of a token, in its claims or when they are asked about it, and access tokens there.
+# Claims by which providers name the kind of a token.
 _KIND_CLAIMS = ("typ", "token_type", "token_use")
 _ACCESS_KINDS = (*_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token")
 _MOST_CLIENT = 200
@@ -32,7 +33,9 @@ _MOST_SCOPES = 1000
 
 
 def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
-    """Returns header and payload, whose signature is not checked. ValueError if it is not a signed token."""
+    """
+    Return header and payload without checking the signature. Raises ValueError if it is not a signed token.
+    """
     try:
         token = _LIBRARY.decode_complete(text, options={"verify_signature": False})
     except jwt.InvalidTokenError as error:
@@ -42,9 +45,9 @@ def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
 
 def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     """
-    True if a token is signed with a public key (JWK).
+    Return whether a token is signed with a public key (JWK).
 
-    The algorithm must be the one of the key's type. So a public key is never taken for a shared secret.
+    The algorithm must fit the key's type. So a public key is never used as a shared secret.
     """
     if algorithm == "ES256" and key.get("crv") != "P-256":
         return False
@@ -64,13 +67,13 @@ Claims = Mapping[str, Any]  # of a token
 ALGORITHMS = ("RS256", "ES256")
 MAX_TOKEN_CHARACTERS = 64 * 1024
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-# A logout token is sent at once. Its id is remembered for so long, so that none is used twice.
+# Logout tokens are sent at once. Their ids are remembered this long, so that none is used twice.
 LOGOUT_TOKEN_LIFE_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignedToken:
-    """A token as it was sent. Nothing of it is true before its signature was checked."""
+    """A token as it was sent. Its content must not be trusted before its signature was checked."""
 
     algorithm: str
     kid: str | None
@@ -84,7 +87,7 @@ class SignedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a token must name, and when."""
+    """What a token must name, and the time at which it must be valid."""
 
     issuer: str
     client_id: str
@@ -93,7 +96,7 @@ class Expected:
 
 
 def read_token(text: object) -> SignedToken:
-    """TokenRefused unless it is a signed token with an algorithm that is taken."""
+    """Parse a token. Raises TokenRefused unless it is a signed token with an accepted algorithm."""
     if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
         raise TokenRefused("it is not a token, or longer than 64 KiB")
     try:
@@ -102,9 +105,9 @@ def read_token(text: object) -> SignedToken:
         raise TokenRefused("it is not a signed token in the compact form") from None
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
-        raise TokenRefused("its algorithm is none of " + ", ".join(ALGORITHMS))
+        raise TokenRefused("its algorithm must be one of " + ", ".join(ALGORITHMS))
     if "crit" in header:
-        raise TokenRefused("it needs an extension that is not known here")
+        raise TokenRefused("it needs an extension that Tollhouse does not support")
     return SignedToken(
         algorithm=algorithm,
         kid=header.get("kid"),
@@ -115,26 +118,31 @@ def read_token(text: object) -> SignedToken:
 
 
 def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
-    """TokenRefused unless it is an ID token for us. `nonce` None: of a refresh, which need not repeat it."""
+    """
+    Raise TokenRefused unless it is an ID token for this client. `nonce` is None after a refresh, which need
+    not repeat it.
+    """
     _check_audience(claims, expected)
     check_subject(claims)
     if time_of(claims, "exp") <= expected.now - expected.skew_s:
-        raise TokenRefused("it is over")
+        raise TokenRefused("it has expired")
     check_not_from_later(claims, expected.now + expected.skew_s)
     if nonce is not None:
         given = claims.get("nonce")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
-            raise TokenRefused("it is of another sign-in (nonce)")
+            raise TokenRefused("it belongs to another sign-in (nonce)")
 
 
 def check_logout_token(claims: Claims, expected: Expected) -> None:
-    """TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6)."""
+    """
+    Raise TokenRefused unless the provider may end sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6).
+    """
     _check_audience(claims, expected)
     events = claims.get("events")
     if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):
         raise TokenRefused("it is not a logout token")
     if "nonce" in claims:
-        raise TokenRefused("a logout token has no nonce")
+        raise TokenRefused("a logout token must not have a nonce")
     if "sid" in claims and not _is_text(claims["sid"]):
         raise TokenRefused("its session id is not text")
     if "sid" not in claims or "sub" in claims:
@@ -146,12 +154,12 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
     if time_of(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
         "exp" in claims and time_of(claims, "exp") <= oldest
     ):
-        raise TokenRefused("it is over")
+        raise TokenRefused("it has expired")
 
 
 def _check_audience(claims: Claims, expected: Expected) -> None:
     if claims.get("iss") != expected.issuer:
-        raise TokenRefused("it is of another issuer")
+        raise TokenRefused("it is from another issuer")
     given = claims.get("aud")
     audience = given if isinstance(given, list) else [given]
     if expected.client_id not in audience:
@@ -162,19 +170,19 @@ def _check_audience(claims: Claims, expected: Expected) -> None:
 
 
 def check_subject(claims: Claims) -> None:
-    """TokenRefused unless it names somebody."""
+    """Raise TokenRefused unless the token names a person."""
     if not _is_text(claims.get("sub")):
-        raise TokenRefused("it names nobody (sub)")
+        raise TokenRefused("it names no person (sub)")
 
 
 def check_not_from_later(claims: Claims, latest: float) -> None:
-    """TokenRefused if it was issued, or is good, only after `latest`."""
+    """Raise TokenRefused if the token was issued after `latest`, or is valid only later."""
     if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
-        raise TokenRefused("it is from the future: compare the clocks of the provider and of this machine")
+        raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
 
 
 def time_of(claims: Claims, name: str) -> float:
-    """The time of a claim. TokenRefused without one."""
+    """Return the time in a claim. Raises TokenRefused without it."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")
@@ -194,7 +202,10 @@ def _claims(payload: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccess:
-    """What a token must name, and when. Without `clients` those of every client are taken."""
+    """
+    What an access token must name, and the time at which it must be valid. Without `clients`, every
+    client is accepted.
+    """
 
     issuer: str
     audiences: Collection[str]
@@ -205,7 +216,7 @@ class ExpectedAccess:
 
 
 def read_access_token(text: str) -> SignedToken:
-    """TokenRefused unless it may be a signed access token."""
+    """Parse an access token. Raises TokenRefused unless it can be a signed access token."""
     if len(text) > MAX_CHARACTERS:
         raise TokenRefused("it is longer than 16 KiB")
     token = read_token(text)
@@ -215,9 +226,12 @@ def read_access_token(text: str) -> SignedToken:
 
 
 def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
-    """TokenRefused, with words that name the check and no value, unless a token is for us and good now."""
+    """
+    Raise TokenRefused unless an access token is for this server and valid now. The message names the check,
+    and no value.
+    """
     if claims.get("iss") != expected.issuer:
-        raise TokenRefused("it is of another issuer (iss)")
+        raise TokenRefused("it is from another issuer (iss)")
     given = claims.get("aud")
     audience = given if isinstance(given, list) else [given]
     if not any(isinstance(each, str) and each in expected.audiences for each in audience):
@@ -225,31 +239,31 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     ends = time_of(claims, "exp")
     began = time_of(claims, "iat")
     if ends <= expected.now - expected.skew_s:
-        raise TokenRefused("it is over (exp)")
+        raise TokenRefused("it has expired (exp)")
     check_not_from_later(claims, expected.now + expected.skew_s)
     if ends - began > expected.max_life_s:
-        raise TokenRefused("it is good for longer than mcp.oauth.max_life (exp, iat)")
+        raise TokenRefused("its lifetime is longer than mcp.oauth.max_life (exp, iat)")
     check_subject(claims)
     if any(name in claims for name in _OF_ID_TOKENS):
         raise TokenRefused("it is an ID token")
     for name in _KIND_CLAIMS:
         kind = claims.get(name)
         if kind is not None and not (isinstance(kind, str) and kind.lower() in _ACCESS_KINDS):
-            raise TokenRefused(f"it is no access token ({name})")
+            raise TokenRefused(f"it is not an access token ({name})")
     if "cnf" in claims:
-        raise TokenRefused("it is bound to a key of its client (cnf), which is not looked at here")
+        raise TokenRefused("it is bound to a key of its client (cnf), which Tollhouse does not check")
     if expected.clients and client_of(claims) not in expected.clients:
-        raise TokenRefused("it was issued to a client that mcp.oauth.clients does not name")
+        raise TokenRefused("it was issued to a client that mcp.oauth.clients does not list")
 
 
 def client_of(claims: Claims) -> str:
-    """The id of the client that asked for the token; empty if it does not say."""
+    """Return the id of the client that requested the token, or "" if the token does not name it."""
     found = claims.get("client_id", claims.get("azp"))
     return found[:_MOST_CLIENT] if isinstance(found, str) and found.isprintable() else ""
 
 
 def lets(claims: Claims, scope: str) -> bool:
-    """True if a token has a scope, which providers write with or without what stands before its last `/`."""
+    """Return whether a token has a scope. Providers may write a prefix that ends with `/`."""
     found = claims.get("scope", claims.get("scp"))
     given = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
     return any(each in (scope, scope.rpartition("/")[2]) for each in given[:_MOST_SCOPES])

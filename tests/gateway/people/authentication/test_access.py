@@ -56,7 +56,7 @@ async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None)
     refusal = refused(Access(registry, clock=clock), secret)
     assert refusal.status == 401
     assert refusal.type == "missing_key"
-    assert "send the key alone as the value of the Authorization header" in refusal.message
+    assert "send the key as the whole value of the Authorization header" in refusal.message
 
 
 async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
@@ -117,7 +117,7 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
     refusal = refused(Access(registry, clock=clock), prefix + secret)
     assert refusal.status == 401
     assert refusal.type == "bearer_prefix"
-    assert "send the key alone as its whole value" in refusal.message
+    assert "send only the key as its value" in refusal.message
     assert "server.accept_bearer" in refusal.message
     lenient = Access(registry, ServerSettings(accept_bearer=True), clock=clock)
     assert "search team" == lenient.admit(prefix + secret, INGEST, address=HERE).name

@@ -90,7 +90,9 @@ async def test_messages_are_limited_beside_calls() -> None:
     calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0), None)
     for _ in range(20):
         calls.count("a")
-    with pytest.raises(Refusal, match=r"20 messages a minute \(10 times mcp\.calls_per_minute\)") as refused:
+    with pytest.raises(
+        Refusal, match=r"20 messages per minute \(10 times mcp\.calls_per_minute\)"
+    ) as refused:
         calls.count("a")
     assert refused.value.status == 429
     assert refused.value.retry_after_s == 3

@@ -168,7 +168,7 @@ async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> N
     await account(server)
     wrong = await server.over_http("POST", "/sessions", {"email": ADA, "password": "x" * 12})
     unknown = await server.over_http("POST", "/sessions", {"email": "eve@example.com", "password": PASSWORD})
-    assert (401, "sign_in", "e-mail or password is wrong") == wrong.error == unknown.error
+    assert (401, "sign_in", "the e-mail or the password is wrong") == wrong.error == unknown.error
 
 
 async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
@@ -347,7 +347,7 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
     refused = await server.over_http("POST", "/console-links", {}, headers=headers)
     assert refused.status == 409
-    assert "an account with the role Organizer" in refused.error[2]
+    assert "an account with the role Admin" in refused.error[2]
     roots = await signed_in(server, email="root@x.y")
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=roots))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
