@@ -129,9 +129,9 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
     """
     Copy all data into an empty storage, such as from files to PostgreSQL or back.
 
-    The copy has the same record numbers, receipts, dedup keys, keys, open deliveries, container files and
+    The copy has the same record numbers, receipts, dedup keys, API keys, open deliveries, container files and
     totals. The command then compares the accounting of both. If they differ, it deletes the copy. The source is
-    not changed. No server starts on an unfinished copy; run the same command again to start the copy again.
+    not changed. No server starts on an unfinished copy; run the same command again to restart the copy.
     """
     from spool.transfer.copying import copy_storage
 
@@ -181,7 +181,7 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
     Create a storage from FILE, which `tollhouse storage export` wrote.
 
     The target is a new data directory or an empty PostgreSQL. It is usable only if its accounting equals that
-    in the file. If the import was interrupted, run the same command again to start it again.
+    in the file. If the import was interrupted, run the same command again.
     """
     from spool.transfer.archives import import_archive
 

@@ -187,8 +187,8 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     """
     Repair a damaged data directory. Stop its server first.
 
-    Salvages damaged files. With FILE, an earlier spool.sqlite, also imports every record that the log does
-    not have. You may repeat the command; no record is imported twice.
+    Salvages damaged files. With FILE, a spool.sqlite that was moved aside or saved elsewhere, also imports
+    every record that the log does not have. You may repeat the command; no record is imported twice.
     """
     settings = installation(config, data)
     try:
@@ -339,7 +339,7 @@ list_command(
     root="partial_refusals",
     columns=REFUSAL_COLUMNS,
     filters={"route": "Filter by route, written DESTINATION/TOPIC; may repeat."},
-    help="List the records that destinations rejected while accepting the rest of the request.",
+    help="List requests of which a destination rejected some records and accepted the rest.",
 )
 
 
