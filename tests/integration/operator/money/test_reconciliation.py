@@ -161,7 +161,7 @@ async def test_without_a_statement(server: OperatorServer) -> None:
 
 async def test_a_wrong_question(server: OperatorServer) -> None:
     """It is refused with what to write instead."""
-    month = "month must be a year and a month, such as 2026-10"
+    month = "month must be written as a year and a month, such as 2026-10"
     wrong = {
         "month=March": month,
         "month=9999-12": month,
