@@ -1,14 +1,13 @@
 """
-The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever node.
+The deliveries on PostgreSQL: numbered requests, stored before they are first sent. Any node may send them.
 
-A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has
-changed; if something has, it begins again. So nobody holds a lock while he thinks. Each row says which
-session sends it.
+A method reads, applies the rules, and writes in one statement on the condition that nothing it read has
+changed. If something changed, it starts again, so no lock is held while rules run. Each row names the session
+that sends it.
 
-What is sent rests on rows that a standby has: that a delivery is taken (with its cut, its key and all that
-was written before) and its mark are confirmed before it leaves, and so is what an operator is told. What
-became of it is not: were that lost, it would be sent again under the same key and mark, as after any answer
-that was not heard.
+Before a delivery is sent, a standby must have its row, with its cut, key and mark. Changes for operators are
+confirmed in the same way. Results of sending are not: a lost result only means that the delivery is sent
+again under the same key and mark, as after any lost response.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ from spool.postgres.log.log import PostgresLog
 from spool.record import Record
 
 T = TypeVar("T")
-CLOSE_EVERY_S = 1.0  # between commits whose only purpose is to say what is closed
-WAITS_S = 60.0  # a route that waits asks again before that, unless another gateway runs it by now
-ATTEMPTS = 20  # of a verb under which others change the same
+CLOSE_EVERY_S = 1.0  # minimum time between commits that only close records
+WAITS_S = 60.0  # a waiting route repeats its reason within this time, unless another gateway runs it
+ATTEMPTS = 20  # attempts per method while other processes change the same rows
 
 
 class RouteMoved(Exception):
-    """What a change was made from is not so any more: the verb begins again."""
+    """Data on which a change was based has changed, so the method starts again."""
 
 
 class PostgresDeliveries(SentDeliveries):
@@ -74,21 +73,21 @@ class PostgresDeliveries(SentDeliveries):
         self._database = database
         self._leases = leases
         self._routes = PostgresRoutes(database)
-        # What workers of a route send: id -> fence. What they were cut off from when the session was over, or the
-        # lease of the route was lost, is in nobody's hand.
+        # Deliveries that workers of a route are sending: id -> fence. Entries are cleared when the session or
+        # the route's lease was lost.
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        self._turns: dict[str, object] = {}  # route -> the turn of its lease that they work in
-        # One worker of a route chooses at a time, so that two do not want the same delivery.
+        self._turns: dict[str, object] = {}  # route -> the lease turn in which its workers run
+        # Workers of a route choose one at a time, so that two do not try to take the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route
-        # waits.
+        # Deliveries taken by this session but not sent, because a standby may lack them: id -> fence. Then,
+        # why routes wait.
         self._unsent: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._waits: dict[str, tuple[str, float]] = {}
-        # By the clock more is closed than the newest commit says, which alone counts: that is asked for now
-        # and then.
+        # Routes with records that are closed by the clock, but not in the newest commit, which counts. A
+        # commit is requested from time to time.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
-        self._named: frozenset[str] = frozenset()  # the routes of this node's configuration
+        self._named: frozenset[str] = frozenset()  # routes of this node's configuration
 
     # -- choosing what to send -------------------------------------------------------------------------------
 
@@ -99,7 +98,7 @@ class PostgresDeliveries(SentDeliveries):
             await self._leases.join(names)
             await self._declare(specs, at_start=at_start)
         except BaseException:
-            self._leases.routes = named  # those go on
+            self._leases.routes = named  # the previous routes continue
             raise
         self._named = frozenset(names)
         if at_start:
@@ -161,7 +160,7 @@ class PostgresDeliveries(SentDeliveries):
             return soon if at is None else min(at, soon)
         return at
 
-    # -- what became of it -----------------------------------------------------------------------------------
+    # -- results of sending ----------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
@@ -202,7 +201,7 @@ class PostgresDeliveries(SentDeliveries):
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         found = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
         if found is None:
-            raise NotThere("there is no delivery with this id that waits to be settled by hand")
+            raise NotThere("no delivery with this id waits to be settled by hand")
         await self._leases.wake(lease_of(found.route))
         return transitions.show_unknown(found, topic_of(found.route))
 
@@ -235,7 +234,7 @@ class PostgresDeliveries(SentDeliveries):
 
     def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
         """
-        Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits say.
+        Return why a route waits: no standby, a recent problem of its sender on this node, or failing commits.
         """
         if state.state == ORPHANED:
             return state.reason
@@ -255,7 +254,7 @@ class PostgresDeliveries(SentDeliveries):
             session.execute(connection, queries.FORGET_REFUSALS, where)
             session.execute(connection, queries.FORGET_LANDINGS, where)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
-                raise RouteMoved  # somebody's configuration has it again
+                raise RouteMoved  # another configuration names the route again
             return queued
 
         return await self._transaction(work, is_answered=True)
@@ -281,7 +280,7 @@ class PostgresDeliveries(SentDeliveries):
             await self._leases.wake(lease_of(route))
         return replayed
 
-    # -- what destinations refused ---------------------------------------------------------------------------
+    # -- rejected records ------------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         session = self._session()
@@ -320,7 +319,7 @@ class PostgresDeliveries(SentDeliveries):
     async def dead_discard(self, ids: Sequence[int]) -> int:
         return await self._change_dead(ids, lambda letter, _: transitions.discard_dead(letter))
 
-    # -- the parts -------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------
 
     def _session(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
         return DeliveryRows(self._database, self._leases.session, transaction)
@@ -342,7 +341,7 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
-        Take the delivery that `choose` wrote for this session. If nothing is due, close what is overdue
+        Take the delivery that `choose` wrote for this session. If nothing is due, close overdue records
         and choose again.
         """
         taken, closed = await self._choose(choose, route)
@@ -362,10 +361,10 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
-        Choose a delivery; return it with the number below which the newest commit says that all is closed.
+        Choose a delivery. Return it with the watermark of the newest commit.
 
-        SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would
-        be cut for the same numbers after the loss of this machine, and they would leave under a second key.
+        Raises SpoolUnavailable, and the route waits, unless a standby has the row. Otherwise, after the loss
+        of this machine, the same numbers would be cut again and sent under a second key.
         """
         where, unsent, deliveries = self._where(route), self._unsent[route], list[StoredDelivery]()
 
@@ -382,7 +381,7 @@ class PostgresDeliveries(SentDeliveries):
             return (
                 taken,
                 choice.closed,
-            )  # None also while others take all that there is: it is asked again soon
+            )  # also None while other processes take all deliveries; the worker asks again soon
 
         try:
             chosen = await self._database.pool.joined(work)
@@ -400,8 +399,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Settle a delivery without asking for a standby: see above. The next send confirms it all, as it
-        is written behind.
+        Store the result of a delivery without waiting for a standby. The next send confirms it, because it
+        is written later.
         """
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
@@ -415,7 +414,9 @@ class PostgresDeliveries(SentDeliveries):
                     return False
                 if session.write(connection, transition(stored.delivery), [stored.delivery]) is not None:
                     return True
-            raise SpoolUnavailable(f"{delivery.route}: others change the same delivery all the time")
+            raise SpoolUnavailable(
+                f"{delivery.route}: other processes keep changing this delivery; try again"
+            )
 
         try:
             if not await self._database.run(work):
@@ -427,7 +428,7 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        """The delivery as it was; None when there is none in that state."""
+        """Change a delivery and return it as it was before, or None if none is in that state."""
 
         def work(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._session(transaction)
@@ -439,10 +440,10 @@ class PostgresDeliveries(SentDeliveries):
                     or session.write(connection, transition(stored.delivery), [stored.delivery]) is not None
                 ):
                     return stored and stored.delivery
-            raise SpoolUnavailable(f"others change the delivery {id} all the time")
+            raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
         stored = await self._database.pool.joined(work)
-        if stored is None:  # also if it is asked again, because no standby had confirmed that it is done
+        if stored is None:  # an earlier call may have done this without a confirmation
             await self._database.confirm()
         self.version += 1
         return stored
@@ -450,7 +451,7 @@ class PostgresDeliveries(SentDeliveries):
     async def _change_dead(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
-        """Change the dead letters that are there, all or none; how many they are."""
+        """Change the existing rejected records in one transaction, and return their number."""
         session = self._session()
 
         def work(connection: Connection) -> list[RouteChange]:
@@ -470,7 +471,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
         """
-        All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is done.
+        Run `work` in one transaction, and again if its basis has changed. `is_answered`: a caller
+        waits for confirmation.
         """
 
         def within(connection: Connection) -> T:
@@ -488,4 +490,4 @@ class PostgresDeliveries(SentDeliveries):
                 continue
             self.version += 1
             return done
-        raise SpoolUnavailable("others change the same deliveries all the time: repeat it")
+        raise SpoolUnavailable("other processes keep changing these deliveries; try again")

@@ -1,4 +1,6 @@
-"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
+"""
+Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions take a connection.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,16 @@ _NOT_ASKED: Values = {}
 
 
 class ReadDelivery(NamedTuple):
-    """A delivery, and the session that has it or had it last."""
+    """A delivery, and the session that owns it or owned it last."""
 
     delivery: StoredDelivery
     owner: UUID | None
 
 
 class DeliveryRows(NamedTuple):
-    """Who writes; with `transaction` a standby has each change that is written, where one is needed."""
+    """
+    Reads and writes rows for the session `me`. With `transaction`, a standby has each change, if one is needed.
+    """
 
     database: Database
     me: UUID
@@ -54,7 +58,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.sql(statement), self._named(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """A statement that writes."""
+        """Run a statement that writes, as its own transaction if there is a `transaction`."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -68,20 +72,19 @@ class DeliveryRows(NamedTuple):
     def deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """Read deliveries by a statement that selects the columns of `queries.ONE`."""
+        """Read deliveries with a statement that selects the columns of `queries.ONE`."""
         return [_delivery(row) for row in self.execute(connection, statement, values)]
 
     def delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
         return next(iter(self.deliveries(connection, statement, values)), None)
 
     def route(self, connection: Connection, name: str) -> StoredRoute:
-        """NotThere when it was never declared."""
+        """Return a route. Raises NotThere if it was never declared."""
         return routes.known(self.find_route(connection, name), name)
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
         """
-        Read a route before sending. SpoolUnavailable if a standby is required and none would have the writes
-        of this delivery.
+        Return a route before sending. Raises SpoolUnavailable if a standby is required but none is configured.
         """
         *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
             None,
@@ -104,11 +107,11 @@ class DeliveryRows(NamedTuple):
         is_closed: bool = False,
     ) -> list[StoredDelivery] | None:
         """
-        Carry out a change in one statement; return the added deliveries with their ids.
+        Write a change in one statement. Return the added deliveries with their ids.
 
-        None, and nothing was done, when what it was made from has changed: the deliveries of `basis`, a dead
-        letter, where `cut_from` was cut to, or, with `is_closed`, that all of it is closed. What is `sending`
-        afterwards is in the hand of this session.
+        Returns None and writes nothing if its basis has changed: the deliveries in `basis`, a rejected
+        record, the position of `cut_from`, or, with `is_closed`, if some of its records are not closed.
+        Deliveries that are `sending` afterwards belong to this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
@@ -184,7 +187,6 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
 
 
 def route(row: Sequence[Any]) -> StoredRoute:
-    """Make a route from the columns that `queries.ROUTE` selects."""
     name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
@@ -218,14 +220,14 @@ NOBODY = UUID(int=0)
 
 
 class PostgresRoutes:
-    """Asked by the log; it sends no delivery."""
+    """The state of routes for the log. It sends no deliveries."""
 
     def __init__(self, database: Database) -> None:
         self._session = DeliveryRows(database, NOBODY)
         self._database = database
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
-        """The terms of every route, `queued` among them; replays stand apart."""
+        """Return the terms of every route, including `queued`. Replays are not part of them."""
         return {
             route.name: routes.terms(
                 route, backlog, accepted=accepted(self._database, connection, route.topic)
@@ -234,7 +236,6 @@ class PostgresRoutes:
         }
 
     def states(self, connection: Connection, now: float) -> Sequence[RouteState]:
-        """Every route as the operator sees it."""
         return [
             routes.state(
                 route,
@@ -250,9 +251,9 @@ class PostgresRoutes:
 
     def needed_from(self, connection: Connection, topic: str) -> int | None:
         """
-        The lowest number that a required route still has to read; None when no route is on the topic.
+        Return the lowest number that a required route still has to read, or None if the topic has no route.
 
-        NOBODY_NEEDS when all of them may be skipped.
+        Return NOBODY_NEEDS if all routes of the topic are optional.
         """
         on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
         if not on_topic:
@@ -262,10 +263,10 @@ class PostgresRoutes:
 
     def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
-        Give up what optional routes have not delivered below a number of their topic; returns the records by
-        topic, summed over the routes.
+        Skip the undelivered records of optional routes below a number of their topic.
 
-        SpoolUnavailable, for the transaction to end with, when somebody moved a route meanwhile.
+        Return their number by topic, summed over the routes. Raises SpoolUnavailable, which must end the
+        transaction, if a route changed meanwhile.
         """
         where = {"topics": list(numbers), "numbers": list(numbers.values())}
         locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
@@ -284,7 +285,9 @@ class PostgresRoutes:
             return 0
         is_moved = not locked.issuperset(each.id for each in below)
         if is_moved or self._session.write(connection, change, below, cut_from=route) is None:
-            raise SpoolUnavailable(f"{route.name} was sent from while its oldest records were given up")
+            raise SpoolUnavailable(
+                f"{route.name} sent records while its oldest ones were being skipped; try again"
+            )
         return change.counts["skipped"]
 
     def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
@@ -293,14 +296,15 @@ class PostgresRoutes:
             yield route(row[:width]), Backlog(*row[width:])
 
 
-# -- choosing what is sent -----------------------------------------------------------------------------------
+# -- choosing what to send -----------------------------------------------------------------------------------
 
 
 @dataclass
 class DeliveryChoice:
     """
-    `where` names the route and what this session sends. `unsent` are those that it took and did not
-    send, as no standby had that, by id with their fence.
+    The choice of a delivery for one route. `where` names the route and the deliveries that this session is sending.
+
+    `unsent` are deliveries that it took but did not send, because no standby had them: id -> fence.
     """
 
     session: DeliveryRows
@@ -318,12 +322,12 @@ class DeliveryChoice:
 
     @cached_property
     def closed(self) -> int:
-        """The number below which the newest commit says that all is closed."""
+        """Return the watermark of the newest commit."""
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return by_topic(row[2])[self.route.topic] if row else 1
 
     def take(self, found: ReadDelivery | None) -> StoredDelivery | None:
-        """Have it in this session's hand."""
+        """Take a delivery for this session."""
         if found is None:
             return None
         delivery = found.delivery
@@ -333,7 +337,9 @@ class DeliveryChoice:
         return change.changed if self._is_written(change, delivery) is not None else None
 
     def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
-        """A new delivery, taken; None when there is nothing to cut, or enough waits."""
+        """
+        Cut and take a new delivery. Return None if there is nothing to cut, or if enough deliveries wait.
+        """
         closed = self.closed if below is None else min(self.closed, below)
         if self.route.next >= closed:
             return None
@@ -346,7 +352,7 @@ class DeliveryChoice:
         return written[0] if written else None
 
     def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
-        """The last record of a batch as a delivery of its own, taken."""
+        """Split off the last record of a batch as its own delivery, and take it."""
         change = transitions.split(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
@@ -363,7 +369,9 @@ class DeliveryChoice:
 def due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
-    """The oldest of the backlog that may be sent now, else a new one, else one of a replay."""
+    """
+    Take the oldest delivery of the backlog that may be sent now, or cut a new one, or take one of a replay.
+    """
     found = choice.found(queries.DUE, at=at)
     if found is not None and not found.delivery.replay:
         return choice.take(found)
@@ -372,7 +380,9 @@ def due(
 
 
 def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """A single record that was never refused alone, made of a batch or of the log if need be."""
+    """
+    Take a single record that was never refused alone. If necessary, split it from a batch or cut it from the log.
+    """
     single = choice.found(queries.FRESH_SINGLE, at=at)
     if single is not None:
         return choice.take(single)
@@ -383,5 +393,5 @@ def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
 
 
 def suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """The oldest single record that may be tried again, and what must go whole."""
+    """Take the oldest single record that may be retried, or a delivery that must be retried as a whole."""
     return None if choice.has_moved else choice.take(choice.found(queries.SUSPECT, at=at))

@@ -1,4 +1,4 @@
-"""Every statement of the deliveries, named, with a sentence about what it is for. There is one shard: 0."""
+"""SQL statements of the deliveries. There is one shard: 0."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from spool.deliveries.values import RUNNING
 from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
 
-# The columns of a delivery that a transition changes, and those that are given to a new one, with their
-# types.
+# Columns with their types: those that a transition changes, and those of a new delivery.
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",
@@ -54,26 +53,26 @@ def _of(table: str, columns: Iterable[str]) -> str:
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# A delivery, the topic of its route and how many deliveries the route had accepted so far.
+# A delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
      WHERE d.shard = 0"""
 
-# It is in nobody's hand: of nobody, of this session and not being sent, or of a session that is over.
+# Nobody is sending it: it has no owner, this session owns it without sending it, or its owner's session has ended.
 _FREE = f"""(d.owner IS NULL OR (d.owner = %(me)s AND d.id <> ALL(%(in_hand)s::bigint[]))
             OR (d.owner <> %(me)s
                 AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = d.owner AND n.{LIVE})))"""
-# Also that of a session that lives and has the route's lease no more, for the one that has it: who sent it was cut
-# off, or nobody learned that it was taken.
+# The holder of the route's lease may also take deliveries of a live session that lost the lease: their sender
+# was stopped, or nobody learned that they were taken.
 _FREE_BY_LEASE = f"""({_FREE} OR (d.owner <> %(me)s
             AND EXISTS (SELECT 1 FROM {{schema}}.leases l WHERE l.name = %(lease)s AND l.node = %(me)s)))"""
 _FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"
 
-# The oldest that may be sent now, of the backlog before those of a replay.
+# The oldest delivery that may be sent now, the backlog before replays.
 DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
 
-# How many of the backlog wait, beside those of `StoredDelivery.waits_apart`.
+# The number of waiting deliveries in the backlog, except those in `StoredDelivery.waits_apart`.
 WAITING = f"""
     SELECT count(*) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE_BY_LEASE}
@@ -84,35 +83,32 @@ FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes
-# whole.
+# The oldest single record that may be retried, refused or not. An ambiguous delivery must not be split, so it
+# is retried as a whole.
 SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The newest delivery of several records: its last one is as far from the refused ones as can be had.
+# The newest delivery of several records. Its last record is farthest from the refused ones.
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# All that a session no longer sends, this one's among them.
+# Deliveries that their session no longer sends, including this session.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
-# One delivery in some state.
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
 
-# All that are open, locked.
 EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id FOR UPDATE OF d"
 
-# All whose outcome is unknown, oldest first.
 UNKNOWNS = f"{_DELIVERY} AND d.state = 'unknown' ORDER BY d.id"
 
-# What of optional routes is given up below numbers, locked.
+# The deliveries of optional routes below numbers, locked.
 GIVEN_UP = """
     SELECT d.id FROM {schema}.deliveries d JOIN {schema}.routes r ON r.shard = 0 AND r.name = d.route
       JOIN unnest(%(topics)s::text[], %(numbers)s::bigint[]) AS below (topic, number) ON r.topic = below.topic
      WHERE d.shard = 0 AND NOT r.required AND d.first < below.number AND d.kept IS NULL AND d.state = 'open'
   ORDER BY d.id FOR UPDATE OF d"""
 
-# What the operator sees of every delivery; the records that some bring along stay where they are.
+# Columns for the operator, without the record that some deliveries carry.
 UNSETTLED_COLUMNS = (
     "id",
     "route",
@@ -132,17 +128,16 @@ EVERY_UNSETTLED = (
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# How many single records of a route were refused alone.
+# The number of single records that were refused alone.
 SUSPECTS = """
     SELECT count(*) FROM {schema}.deliveries
      WHERE shard = 0 AND route = %(route)s AND state = 'open' AND refusals > 0"""
 
-# When the earliest waiting delivery may be sent again.
 NEXT_DUE_AT = f"""
     SELECT min(d.not_before) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"""
 
-# Numbers of a route that a replay leaves alone.
+# Numbers of a route that a replay skips.
 UNSETTLED = """
     SELECT first, last FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s
      UNION ALL
@@ -156,20 +151,19 @@ _WAITED = f"""(d.not_before <> 0
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes)))"""
 
-# Routes that no other gateway runs try at once what waited.
+# Waiting deliveries of routes that no other gateway runs become due at once.
 TRY_AT_ONCE = f"""
     UPDATE {{schema}}.deliveries d SET not_before = 0
      WHERE d.shard = 0 AND d.id = ANY(%(ids)s::bigint[]) AND {_WAITED}"""
 
-# All that a start changes, locked.
+# All deliveries that a start changes, locked.
 CHANGED_AT_START = f"""
     SELECT d.id FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND ((d.sending AND {_FREE}) OR {_WAITED}) ORDER BY d.id FOR UPDATE"""
 
 # -- routes --------------------------------------------------------------------------------------------------
 
-# One route, the same with the standbys that COMMIT waits for, every route, or those of a topic that may be
-# skipped.
+# One route; the same with the configured standbys; every route; the optional routes of a topic.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
 ROUTE_TO_SEND = ROUTE.replace(" FROM", ", current_setting('synchronous_standby_names') FROM", 1)
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
@@ -177,7 +171,7 @@ OPTIONAL = f"""
     SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes
      WHERE shard = 0 AND topic = %(topic)s AND NOT required ORDER BY name"""
 
-# Every route with its `Backlog`: replays stand apart from its progress and its terms.
+# Every route with its `Backlog`. Replays are not part of its progress and terms.
 ROUTES = f"""
     SELECT {_of("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
@@ -190,23 +184,22 @@ ROUTES = f"""
                    AS d (records, oldest, kept_at, stuck, unknown)
      WHERE r.shard = 0 ORDER BY r.name"""
 
-# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with
-# it.
+# The lowest number that routes of a topic still have to read. Retried rejected records carry their own data,
+# so they need no entry.
 NEEDED = """
     SELECT count(*), min(r.next) FILTER (WHERE r.required),
            (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route
              WHERE d.shard = 0 AND q.topic = %(topic)s AND q.required AND d.kept IS NULL)
       FROM {schema}.routes r WHERE r.shard = 0 AND r.topic = %(topic)s"""
 
-# A route of the configuration: what is there already keeps its place.
+# A route of the configuration. An existing route keeps its position.
 DECLARE = f"""
     INSERT INTO {{schema}}.routes (name, topic, required, named_at, {", ".join(COUNTS)})
     VALUES (%(name)s, %(topic)s, %(required)s, {{now}}, {", ".join(f"%({name})s" for name in COUNTS)})
     ON CONFLICT (shard, name)
     DO UPDATE SET required = excluded.required, orphaned = false, named_at = excluded.named_at"""
 
-# Routes that this gateway named before and names no more, or nobody has named for long, unless another one
-# names them.
+# Routes that this gateway no longer names, or that nobody has named for long, unless another gateway names them.
 ORPHAN = f"""
     UPDATE {{schema}}.routes r SET orphaned = true
      WHERE r.shard = 0 AND NOT r.orphaned AND r.name <> ALL(%(names)s::text[])
@@ -214,8 +207,7 @@ ORPHAN = f"""
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
 
-# Every route, locked: whoever changes several has all of them before, and before those the deliveries that it
-# changes.
+# Every route, locked. A transaction that changes several routes first locks its deliveries, then all routes.
 LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
 SET_STATE = f"""
     UPDATE {{schema}}.routes
@@ -223,8 +215,7 @@ SET_STATE = f"""
            state_since = CASE %(state)s WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE %(now)s END
      WHERE shard = 0 AND name = %(route)s"""
 
-# A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked
-# elsewhere.
+# Deleting a route keeps its rejected records. Its deliveries are locked in the same order as elsewhere.
 FORGET_DELIVERIES = """
     WITH own AS MATERIALIZED (
         SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
@@ -233,14 +224,14 @@ FORGET_REFUSALS = "DELETE FROM {schema}.refusals WHERE shard = 0 AND route = %(r
 FORGET_LANDINGS = "DELETE FROM {schema}.lake_files WHERE route = %(route)s"
 FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s AND orphaned"
 
-# -- what destinations refused -------------------------------------------------------------------------------
+# -- rejected records ----------------------------------------------------------------------------------------
 
 DEAD = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id"""
 
-# Some, locked: a transaction of several changes has all that it changes of deliveries and dead letters before it has
-# a route, as the statement of one change does.
+# Some rejected records, locked. A transaction with several changes locks deliveries and rejected records
+# before routes, in the same order as the statement of a single change.
 DEAD_LETTERS = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE"""
@@ -248,10 +239,10 @@ REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
 
-# A route whose deliveries are in a lake.
+# Whether a route delivers to a lake.
 LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = %(route)s LIMIT 1"
 
-# The newest partial refusals of a route stay.
+# Delete all but the newest partial refusals of a route.
 PRUNE_REFUSALS = """
     WITH old AS MATERIALIZED (
         SELECT id FROM {schema}.refusals
@@ -263,7 +254,7 @@ PRUNE_REFUSALS = """
 
 # -- the log -------------------------------------------------------------------------------------------------
 
-# Numbers committed in a span of time.
+# Numbers committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND at >= %(since)s AND at < %(until)s
@@ -287,11 +278,11 @@ def change(
     landing: bool = False,
 ) -> str:
     """
-    Make one statement that carries out a whole change, or nothing of it.
+    Return one statement that writes a whole change, or nothing if a condition fails.
 
-    Its conditions: the deliveries that it was made from are in the state, and under the fence, in which they
-    were read; a dead letter that goes is there; numbers are cut from where they were read, and with
-    `is_closed` they are closed.
+    Its conditions: the deliveries in the basis have the same state and fence as when they were read, a
+    rejected record to delete exists, numbers are cut from the position that was read, and with `is_closed`
+    they are closed.
     """
     parts = [
         """basis AS MATERIALIZED (

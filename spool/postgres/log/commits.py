@@ -1,4 +1,4 @@
-"""Commits a group of submissions: attempts it until its outcome is known."""
+"""Commits of groups of submissions. Each group is attempted until its outcome is known."""
 
 from __future__ import annotations
 
@@ -33,60 +33,62 @@ from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, MemoryIsAhead, NodeMemory, PostgresHorizon, catch_up
 from spool.postgres.log.retention import LogRoom
 
-# That wait for the standby at once: then nothing more is committed until it has confirmed.
+# Limits on commits without a confirmation. Beyond them, nothing is committed until the standby has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
 
-# What else changes with a commit: asks for what it needs, then writes once the commit is planned.
+# Writes of other tables in a commit: queries what it needs, and returns the function that writes after planning.
 Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
-# Asks for the versions of some keys; what it returns has them once the pipeline is over in which it asked.
+# Queries the versions of some keys. The returned function gives them after the pipeline ends.
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
 def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
-    """Move nothing: a log without other tables."""
+    """Return a `Move` that writes nothing, for a log without other tables."""
     return lambda plan: None
 
 
 class TooMuchUnconfirmed(SpoolUnavailable):
-    """The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it."""
+    """
+    Too much is committed without a standby's confirmation, up to `commit`, so nothing more is committed.
+    """
 
     def __init__(self, commit: int) -> None:
-        super().__init__("the standby does not confirm what is kept: look at the standby, then repeat")
+        super().__init__("the standby does not confirm commits: check the standby, then repeat")
         self.commit = commit
 
 
 class FarBehind(Exception):
-    """Others have committed so much that it is followed without the head, which they wait for."""
+    """Other nodes committed so much that it must be followed without holding the head lock."""
 
 
 @dataclass
 class CommitAttempt:
-    """One commit of a group, until it is known whether it stands."""
+    """One attempt to commit a group, until its outcome is known."""
 
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    ended: float  # when the server had only to write and to commit
+    ended: float  # when only the server's writing and committing was left
 
 
 @dataclass
 class GroupAttempts:
-    """A group that is being committed, with what was tried so far."""
+    """A group that is being committed, and its attempts so far."""
 
     submissions: Sequence[Submission] = ()
-    wait: bool = True  # for the head
+    wait: bool = True  # for the head lock
     attempts: list[CommitAttempt] = field(default_factory=list)
-    stands: CommitAttempt | None = None  # an earlier attempt of which the outcome was unknown
+    stands: CommitAttempt | None = None  # an earlier attempt that turned out to be committed
 
 
 class AttemptWriter:
     """
-    Writes on the connection's thread. What can fail is done before COMMIT.
+    Writes commits, on the connection's thread. Everything that can fail happens before COMMIT.
 
-    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its
-    transaction. `proof` is what a receipt says that the records have survived; `hold_s` 0 means that
-    everything is closed at once. `in_two_steps`: while other nodes commit too, the head is free again before
-    the standby has confirmed the commit. `needs_standby`: nothing is kept while the server waits for none.
+    `versions` queries the versions of waiting reports. `move` writes other tables in the commit's
+    transaction. `proof` is the durability that receipts state. `hold_s` 0 closes records at once. With
+    `in_two_steps`, while other nodes commit as well, the head lock is released before the standby has
+    confirmed. With `needs_standby`, nothing is stored while the server waits for no standby.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class AttemptWriter:
         self._in_two_steps = in_two_steps
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
-        """None when the head is not waited for and somebody has it."""
+        """Write one attempt. Return None if `wait` is False and another node holds the head lock."""
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for one in group.submissions for point in one.points})
@@ -137,7 +139,7 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        others = following.last.id != known  # commit at this moment: they wait for the head
+        others = following.last.id != known  # other nodes are committing and wait for the head lock
         self._clock.note(head.now)
         self._check_unconfirmed()
         group.stands = self._standing(connection, group)
@@ -184,7 +186,9 @@ class AttemptWriter:
             raise TooMuchUnconfirmed(following.last.id)
 
     def _standing(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
-        """The earlier attempt that stands, though its COMMIT was not answered."""
+        """
+        Return the earlier attempt that is committed although the result of its COMMIT was lost, or None.
+        """
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.sql(queries.STANDS), where).fetchone():
@@ -195,13 +199,13 @@ class AttemptWriter:
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-STOPPED_S = 3.0  # in an append that is not waiting for the standby
+STOPPED_S = 3.0  # in an append that does not wait for the standby
 
 _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """One at a time, each with the turn. `last_error` is None while commits work."""
+    """Commits groups, one at a time, each holding the turn. `last_error` is None while commits work."""
 
     def __init__(
         self,
@@ -224,19 +228,22 @@ class GroupCommits:
         self.last_error: str | None = None
 
     async def commit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
-        """SpoolFull: nothing was kept. SpoolUnavailable: it may have been kept, or it never happened."""
+        """
+        Commit a group. If SpoolFull is raised, nothing was stored. If SpoolUnavailable is raised, it may
+        have been stored.
+        """
         async with self._memory.turn:
             await self._folds.fold_what_is_due()
             return await self._keep(GroupAttempts(submissions))
 
     async def commit_nothing(self, *, wait: bool = True) -> None:
-        """An empty commit. Without `wait` there is none when another node has the head."""
+        """Make an empty commit. Without `wait`, skip it if another node holds the head lock."""
         async with self._memory.turn:
             await self._keep(GroupAttempts(wait=wait))
 
     async def prove(self) -> None:
         """
-        Confirm at a start that the rows read outlive the machine. While no standby answers, that is not known yet.
+        Confirm at a start that the rows read survive the loss of the machine. Without a standby this stays unknown.
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
@@ -247,9 +254,10 @@ class GroupCommits:
 
     async def close_what_is_due(self) -> None:
         """
-        Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row.
+        Commit what is closed by now into the newest commit row, which deliveries and retention rely on.
 
-        The first of two empty commits proves that what is to be closed outlives the loss of the machine.
+        Two empty commits may be needed: the first proves that the records to be closed survive the loss
+        of the machine.
         """
         for _ in range(2):
             async with self._memory.turn:
@@ -259,14 +267,14 @@ class GroupCommits:
 
     async def _keep(self, group: GroupAttempts) -> Sequence[Answer]:
         """
-        Commit a group; only after it the memory is updated.
+        Commit a group, and update memory afterwards.
 
-        When the connection is lost at COMMIT, or the standby does not confirm, the next attempt looks whether
-        the last one stands: then its own commit, an empty one, is the proof that it does so for good.
+        If the connection is lost at COMMIT, or the standby does not confirm, the next attempt checks whether
+        the last one was committed. If so, its own empty commit proves that this is permanent.
         """
         try:
             return await self._keep_until(group, time.perf_counter())
-        finally:  # an attempt that failed may have followed other nodes before
+        finally:  # even a failed attempt may have followed other nodes
             self._horizon.moved()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
@@ -280,16 +288,22 @@ class GroupCommits:
             except FarBehind:
                 await self._memory.follow_within()
             except (CommitUnknown, Unconfirmed) as error:
-                _log.warning("a commit is looked up: %s", error, extra={"action": "commit_unknown"})
+                _log.warning(
+                    "checking a commit with unknown outcome: %s",
+                    error,
+                    extra={"action": "commit_unknown"},
+                )
                 self.last_error = str(error)
             except TooMuchUnconfirmed as error:
                 await self._confirm(error)
             except LockWaited as error:
-                _log.warning("another node has the head for long: %s", error, extra={"action": "head_held"})
+                _log.warning(
+                    "another node holds the head lock for long: %s", error, extra={"action": "head_held"}
+                )
                 await self._end_stopped()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
-                del group.attempts[unknown:]  # it never happened
+                del group.attempts[unknown:]  # it was not committed
                 if not group.attempts:
                     raise
                 await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))
@@ -311,7 +325,9 @@ class GroupCommits:
         return stored.answers
 
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
-        """Try to confirm a commit of which too much is unconfirmed; raise the error if no standby answers."""
+        """
+        Wait for the confirmation of commits that exceed the limit. Raises the error if no standby confirms.
+        """
         try:
             await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
@@ -326,10 +342,12 @@ class GroupCommits:
             raise IndexOutOfStep(kept.answers) from error
 
     async def _end_stopped(self) -> None:
-        """End the session of a process that stopped while it had the head: its group did not happen."""
+        """
+        End the sessions of suspended processes that hold the head lock. Their groups were not committed.
+        """
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(self._database.sql(queries.END_STOPPED), seconds).fetchall()
         )
         if ended:
-            _log.error("the session of a node that had stopped was ended", extra={"action": "session_ended"})
+            _log.error("the session of a suspended node was ended", extra={"action": "session_ended"})

@@ -1,8 +1,8 @@
 """
 The newest commits that were confirmed to this node, in a file of its data directory.
 
-A database that does not have them is an older state of itself, or a standby that had not received them. What
-was acknowledged with them is lost then, and nothing in that database says so.
+If the database lacks them, it was restored to an earlier state, or a standby without them was promoted. The
+acknowledged data is then lost, and nothing in the database shows this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
 CONFIRMED_FILE = "confirmed-commits.json"
-LOST_FILE = "lost-commits.json"  # of all that was found so far; an operator removes it
+LOST_FILE = "lost-commits.json"  # all losses found so far; an operator deletes the file
 KEPT = 128  # commits
 
 _log = logging.getLogger(__name__)
@@ -33,12 +33,15 @@ class ConfirmedCommit(NamedTuple):
     id: int
     token: int
     at: float
-    records: int  # new ones
+    records: int  # new records
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostCommits:
-    """Commits that were confirmed here and are in the database no more. Others may be lost with them."""
+    """
+    Commits that were confirmed to this node and that the database no longer has. Commits of other nodes may
+    be lost as well.
+    """
 
     first: int
     last: int
@@ -48,23 +51,24 @@ class LostCommits:
     until: float
 
     def includes(self, commit: ConfirmedCommit) -> bool:
-        """Compare numbers and times: a database in an older state assigns the same numbers again."""
+        """
+        Return True if the commit is among the lost ones. Times count as well, because a restored
+        database reuses numbers.
+        """
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
     def words(self) -> str:
-        """A sentence for the operator."""
+        """Describe the loss in a sentence for the operator."""
         times = " to ".join(dict.fromkeys(_describe(at) for at in (self.since, self.until)))
         return (
-            f"{self.commits} commits with {self.records} new records (commits {self.first} to {self.last}, "
-            f"{times}) "
-            "were acknowledged by this node and are not in the database any more: an older state of it was "
-            "restored, "
-            "or a standby that had not received them was promoted"
+            f"{self.commits} commits with {self.records} new records (commits {self.first} to "
+            f"{self.last}, {times}) were acknowledged by this node but are missing from the database: "
+            "an earlier state was restored, or a standby without them was promoted"
         )
 
 
 class ConfirmedCommits:
-    """Those of one node, of the installation with that `incarnation`."""
+    """The confirmed commits of one node, for the installation with this `incarnation`."""
 
     def __init__(self, directory: Path, incarnation: str) -> None:
         self._directory = directory
@@ -74,14 +78,14 @@ class ConfirmedCommits:
         self._has_failed = False
 
     def note(self, row: CommitRow, plan: Plan) -> None:
-        """A commit that acknowledged something is durable."""
+        """Remember a durable commit that acknowledged submissions."""
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))
             self._is_written = False
 
     async def write(self) -> None:
-        """Write the commits noted since the last time. If the disk cannot be written, only this memory is lost."""
+        """Write newly confirmed commits to the file. If the disk fails, only this list is lost."""
         if self._is_written:
             return
         self._is_written = True
@@ -91,15 +95,14 @@ class ConfirmedCommits:
         except OSError as error:
             if not self._has_failed:
                 facts = {"action": "confirmed_not_written", "reason": error.strerror}
-                _log.warning("the newest confirmed commits cannot be written down", extra=facts)
+                _log.warning("the list of confirmed commits cannot be written", extra=facts)
             self._has_failed = True
         else:
             self._has_failed = False
 
     async def check(self, database: Database) -> LostCommits | None:
         """
-        Find commits that the database has lost since; report them once, and keep them in a file
-        for `tollhouse doctor`.
+        Find commits that the database has lost. Log them once, and store them in a file for `tollhouse doctor`.
         """
         missing = await self._missing(database)
         if not missing:
@@ -114,16 +117,16 @@ class ConfirmedCommits:
             await asyncio.to_thread(_write, path, text)
         except OSError as error:
             _log.error(
-                "lost commits cannot be written down",
+                "the list of lost commits cannot be written",
                 extra={"action": "lost_not_written", "path": str(path), "reason": error.strerror},
             )
         return lost
 
     async def told(self, database: Database) -> Sequence[LostCommits]:
         """
-        Return the losses found so far and those that a check finds now.
+        Return the losses in the file and those that a check finds now.
 
-        The node writes down a loss first and the commits that it still knows later, so a loss may be in both files.
+        The node writes a loss before it removes the commits from its list, so a loss may be in both files.
         """
         found = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
         missing = [
@@ -135,8 +138,8 @@ class ConfirmedCommits:
         commits = list(self._commits)
 
         def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
-            # In this order: retention first says what it carried forward, and then removes it. One snapshot
-            # would not do: rows go with their partitions, for whoever looks at an older moment, too.
+            # In this order, because retention first marks commits as carried forward and then deletes them. A
+            # snapshot would not help: dropped partitions disappear from older snapshots as well.
             there = set(
                 connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]})
             )
@@ -164,7 +167,7 @@ def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 
 
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
-    """None of another installation."""
+    """Read the list of confirmed commits. Ignore it if it belongs to another installation."""
     path = directory / CONFIRMED_FILE
     found = _read(path, {})
     try:
@@ -174,7 +177,7 @@ def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedComm
     except (KeyError, TypeError):
         if found != {}:
             _log.warning(
-                "%s holds something else and is left aside", path, extra={"action": "file_unreadable"}
+                "%s has unexpected contents and is ignored", path, extra={"action": "file_unreadable"}
             )
         return []
 
@@ -185,14 +188,14 @@ def _read(path: Path, otherwise: Any) -> Any:
     except FileNotFoundError:
         return otherwise
     except (OSError, ValueError) as error:
-        _log.warning(
-            "%s cannot be read and is left aside: %s", path, error, extra={"action": "file_unreadable"}
-        )
+        _log.warning("%s cannot be read and is ignored: %s", path, error, extra={"action": "file_unreadable"})
         return otherwise
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all. After a crash of the machine an older one is as true."""
+    """
+    Replace a file by rename. It is not flushed, because after a crash of the machine an older list is still true.
+    """
     draft = path.with_suffix(".new")
     draft.write_text(text)
     draft.chmod(0o600)

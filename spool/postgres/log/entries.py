@@ -1,7 +1,7 @@
 """
-Entries in the database as readers see them: closed records, amended, damaged ones set aside as None.
+Entries in the database as readers see them: closed and merged with their added reports. Damaged records are None.
 
-Functions of a connection, so that they work inside a transaction as well as beside it.
+These are functions of a connection. They work inside and outside a transaction.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from spool.record import TOPICS, Inference, Record
 
 
 class EntryRow(NamedTuple):
-    """An entry without its body."""
-
     first: int
     records: int
     committed_at: float
@@ -44,7 +42,7 @@ class EntryRow(NamedTuple):
 
 
 def code(topic: str) -> int:
-    """The number of a topic in the rows."""
+    """Return the number that stands for a topic in rows."""
     return TOPICS.index(topic)
 
 
@@ -61,11 +59,11 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Every kept number from first to last, cut to that range, amended, in order.
+    Return the stored entries from number first to last, cut to that range, merged with added reports, in order.
 
-    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside.
-    `whole`: NotClosed if this database, which may be another than before, has not given all of these numbers.
-    With `packed` plain records stay packed.
+    The records of a damaged entry are None; newly found damage is added to `damage`, so that the caller can
+    mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all of
+    these numbers. With `packed`, plain records stay packed.
     """
     if first > last:
         return []
@@ -105,20 +103,20 @@ def read_entries(
 
 
 def accepted(database: Database, connection: Connection, topic: str) -> int:
-    """The highest number given in a topic; 0 before the first."""
+    """Return the highest number assigned in a topic, or 0."""
     row = connection.execute(database.sql(queries.NEWEST)).fetchone()
     return by_topic(row[1])[topic] - 1 if row else 0
 
 
 def oldest(database: Database, connection: Connection, topic: str) -> int:
-    """The lowest number that is kept, or the next one to be given."""
+    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(database.sql(queries.MARKS)).fetchone()
     assert row is not None
     return by_topic(row[2])[topic]
 
 
 def committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
-    """Return the time of a record's commit; None if it is gone or not there yet."""
+    """Return the commit time of a record, or None if the record is deleted or not stored yet."""
     where = {"topic": code(topic), "number": number}
     row = connection.execute(database.sql(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
@@ -127,7 +125,7 @@ def committed_at(database: Database, connection: Connection, topic: str, number:
 def _select(
     database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
-    """The entries of a range, and what was filled into the records of another one: asked at once."""
+    """Read the entries of a range and the added fields of another range, in one round trip."""
     with connection.pipeline():
         where = {"topic": code(topic), "first": first, "last": last}
         rows = connection.execute(database.sql(queries.ENTRIES_BETWEEN), where, binary=True)
@@ -139,7 +137,7 @@ def _select(
 def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
-    """The records of entries, from the cache or from the database."""
+    """Return entries from the cache, or else from the database."""
     found: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:
         entry = cache.find(topic, row.first)
@@ -163,7 +161,7 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
-    """Amendments by number; a damaged one is left out, so the record stands as it first came."""
+    """Return the added fields by number. Damaged ones are skipped, so their record stays as first stored."""
     return dict(_check_amendments(topic, rows))
 
 
@@ -180,12 +178,15 @@ def _check_amendments(
 # -- single records ------------------------------------------------------------------------------------------
 
 
-APART = 256  # numbers that are further apart are of different ranges
-RANGES_AT_ONCE = 256  # each may bring an entry
+APART = 256  # gap between numbers above which they are read as separate ranges
+RANGES_AT_ONCE = 256  # ranges per round trip; each may return an entry
 
 
 class KeptRecords:
-    """`places` are those of the records that may be asked for; they are looked up when the first one is."""
+    """
+    Single records, read in batches. `places` are the records that may be needed; the first read fetches
+    all of them.
+    """
 
     def __init__(
         self,
@@ -199,12 +200,8 @@ class KeptRecords:
         self._cache = cache
         self._places: Callable[[], Iterable[int]] | None = places
         self._asked: set[tuple[str, int]] = set()
-        self._raws: dict[
-            tuple[str, int], msgspec.Raw
-        ] = {}  # of the records that were asked for and are there
-        self.fields: dict[
-            tuple[str, int], dict[str, object]
-        ] = {}  # by place, of the records that were asked for
+        self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # existing requested records
+        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # added fields of requested records
 
     def record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:
@@ -259,7 +256,7 @@ class KeptRecords:
 
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """The first and the last of each, of ascending numbers of which none is far from the one before."""
+    """Group ascending numbers into ranges without large gaps. Return the first and last number of each."""
     found = [(numbers[0], numbers[0])]
     for number in numbers[1:]:
         first, last = found[-1]

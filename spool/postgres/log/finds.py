@@ -1,6 +1,7 @@
 """
-What a commit found beside its records: conflicts, unrecognised shapes, types of events. They wait in its row
-until they are counted in their tables, as the books are.
+Additional findings of commits: conflicts, unrecognized shapes and event types.
+
+They stay in the commit row until they are counted in their tables, together with the accounting.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
-AT_ONCE = 2048  # commits in one transaction
+AT_ONCE = 2048  # commits per transaction
 
 _log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
-    """As it is stored; fields are only ever added at the end."""
+    """The stored form. Fields may only be added at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
     unrecognised: list[tuple[tuple[str, ...], int]] = []
@@ -49,7 +50,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A commit that is not in the counters yet. `terms` is None when its row is damaged."""
+    """A commit that is not counted yet. `terms` is None if its row is damaged."""
 
     id: int
     at: float
@@ -58,13 +59,13 @@ class BookedCommit(NamedTuple):
 
 
 def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
-    """The oldest commits that are not in the counters."""
+    """Return the oldest commits that are not counted yet."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [BookedCommit(id, at, books.check_terms(terms, sum), found) for id, at, sum, terms, found in rows]
 
 
 async def book_all(database: Database) -> None:
-    """Count into the books what is not there yet."""
+    """Count all commits that are not counted yet."""
     with suppress(BookedMeanwhile):
         while await database.transaction(partial(book, database)):
             pass
@@ -72,9 +73,9 @@ async def book_all(database: Database) -> None:
 
 def book(database: Database, connection: Connection) -> bool:
     """
-    Count the oldest commits that are not counted, in one transaction; True when there may be more.
+    Count the oldest uncounted commits in one transaction. Return True if there may be more.
 
-    Of several that do the same at once only one counts.
+    If several processes do this at once, only one of them counts.
     """
     row = connection.execute(database.sql(queries.MARKS)).fetchone()
     commits = unbooked(database, connection)
@@ -86,7 +87,7 @@ def book(database: Database, connection: Connection) -> bool:
     for commit in commits:
         if commit.terms is None:
             _log.error(
-                "the terms of a commit are damaged: the books lack what it counted",
+                "the terms of a commit are damaged: the accounting lacks its counts",
                 extra={"action": "terms_damaged", "commit": commit.id},
             )
     sums = total(commits)
@@ -97,7 +98,7 @@ def book(database: Database, connection: Connection) -> bool:
 
 
 class BookedMeanwhile(Exception):
-    """Another process has counted the same commits: nothing is to be done."""
+    """Another process counted the same commits, so nothing is left to do."""
 
 
 def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
@@ -109,7 +110,7 @@ def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 
 
 def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
-    """Add sums to the running counters, or to what was carried forward of them."""
+    """Add sums to the running counters, or to their carried parts."""
     rows = sorted(sums.items())
     named = {
         "topics": [topic for (topic, _), _ in rows],

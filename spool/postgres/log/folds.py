@@ -1,4 +1,4 @@
-"""Folding: the newest of the known ids become sorted runs, which one node at a time stores."""
+"""Folding: the newest known ids become sorted runs, which one node at a time stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 
 class Folds:
-    """Runs are stored by one node at a time; the others merge their own in memory alone."""
+    """
+    Folds of this node. Only the node that last wrote or read the stored runs may store new ones; others
+    merge in memory.
+    """
 
     def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:
         self._database = database
@@ -24,11 +27,10 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller
-        has the turn.
+        Move the newest closed ids into runs: in the background if they can wait, else now. The caller
+        holds the turn.
 
-        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among
-        the newest, too.
+        Ids of open records stay, because late reports look them up. Ids that other nodes just stored are included.
         """
         now = self._clock.now()
         closed = self._memory.closed
@@ -46,8 +48,7 @@ class Folds:
 
     async def fold_all(self) -> None:
         """
-        Every closed id becomes part of a stored run, whoever stored runs last: if another node did,
-        everything is read again first.
+        Move every closed id into stored runs. If another node stored runs meanwhile, read everything again first.
         """
         memory = self._memory
         async with memory.turn:
@@ -59,7 +60,7 @@ class Folds:
                     return
 
     async def _fold(self, plan: Callable[[], Fold]) -> int:
-        """Fold by a plan and return how many ids became runs."""
+        """Fold by a plan, and return the number of ids moved into runs."""
         fold = await asyncio.to_thread(plan)
         await self._keep(fold)
         return fold.taken
@@ -78,6 +79,6 @@ class Folds:
 
 
 def _oldest(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    """The closed ones; where none is, a batch."""
+    """Return the oldest closed ids, or a batch of any ids if none is closed."""
     oldest = index.oldest(now, closed)
     return oldest if oldest.ids else index.oldest(now)

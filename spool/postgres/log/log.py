@@ -1,7 +1,7 @@
 """
-The log on PostgreSQL: appends in groups under the head, follows what other nodes commit, reads what is closed.
+The log on PostgreSQL: group commits under the head lock, following of other nodes, reads of closed records.
 
-Numbers, known ids and what is open are in the memory of every node, as of the newest commit row that it followed.
+Each node has the numbers, known ids and open records in memory, as of the newest commit row that it followed.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from spool.postgres.log.retention import LogRoom, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
-CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
-STATS_S = 5.0  # what the database is given to say how much it keeps
+CACHE_BYTES = 16 << 20  # decoded entries for readers, about nine thousand records; at most twice as much
+STATS_S = 5.0  # how long the database may take to report how much is stored
 
 _log = logging.getLogger(__name__)
 
 
 class PostgresLog:
     """
-    Several nodes append to one log, each with this.
+    One node's access to a log to which several nodes append.
 
-    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its
-    transaction. `trim` removes some of what has had its time beside the log, in transactions of its own,
-    until there is nothing left. Retention removes nothing that a reader still needs. `confirmed` remembers
-    beside the database what it confirmed.
+    `versions` queries the versions of waiting reports. `move` writes other tables in a commit's
+    transaction. `trim` deletes some expired data outside the log, in its own transactions, until nothing is
+    left. Retention deletes nothing that a reader still needs. `confirmed` remembers confirmed commits
+    outside the database.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        # What records have survived that have a receipt.
+        # The durability that receipts state.
         self._proof = FSYNC if durability == LOCAL else REPLICATED
-        self._counted = (0, 0)  # entries and bytes, when they were last asked for
+        self._counted = (0, 0)  # entries and bytes at the last query
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
@@ -149,7 +149,7 @@ class PostgresLog:
         )
 
     async def open(self) -> None:
-        """Read what is kept, then take submissions."""
+        """Read the stored state, then accept submissions."""
         await self._memory.load()
         await self._commits.prove()
         self._writer = GroupWriter(
@@ -166,7 +166,7 @@ class PostgresLog:
         )
 
     def add_reader(self, reader: Reader) -> None:
-        """Add a reader before anything is read: retention keeps the entries that it needs."""
+        """Add a reader before the first read. Retention preserves the entries that it needs."""
         self.readers.append(reader)
 
     # -- appending -------------------------------------------------------------------------------------------
@@ -185,8 +185,10 @@ class PostgresLog:
 
     async def _between(self) -> bool:
         """
-        Start the next partition when the current one is full. After a failed commit, retry an empty commit
-        every second, so that readiness knows when commits work again.
+        Start the next partition if the current one is full. After a failed commit, try an empty
+        commit every second.
+
+        The empty commits tell readiness when commits work again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):
@@ -196,16 +198,16 @@ class PostgresLog:
         return False
 
     async def follow(self) -> None:
-        """Know everything that was committed before this was called."""
+        """Update memory with everything that was committed before this call."""
         await self._memory.follow()
 
     @property
     def commit_problem(self) -> str | None:
-        """Why commits of this node fail; None while they work."""
+        """Return why this node's commits fail, or None while they work."""
         return self._commits.last_error
 
     async def close_what_is_due(self) -> None:
-        """Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row."""
+        """Commit what is closed by now into the newest commit row, which deliveries and retention rely on."""
         await self._commits.close_what_is_due()
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class PostgresLog:
         return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries once, count and log their records."""
+        """Mark damaged entries once, and count and log their records."""
         log_damage(topic, damage)
         found = sorted({one.first: one.records for one in damage}.items())
         facts = {
@@ -300,10 +302,10 @@ class PostgresLog:
         await finds.book_all(self._database)
         return (await self._database.read(partial(finds.read_conflicts, self._database))).rows()
 
-    # -- the books -------------------------------------------------------------------------------------------
+    # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """Read the counters of every topic and of the routes."""
+        """Read the counters of every topic and route in one snapshot."""
         return await self._verification.books()
 
     async def verify(self) -> Books:
@@ -329,8 +331,8 @@ class PostgresLog:
         try:
             async with asyncio.timeout(STATS_S):
                 self._counted = await self._database.snapshot(count)
-        except (SpoolUnavailable, TimeoutError) as error:  # this process lives, and ends nothing by a restart
-            away = str(error) or "the database does not answer"
+        except (SpoolUnavailable, TimeoutError) as error:  # this process works, and a restart would not help
+            away = str(error) or "the database does not respond"
         entries, used = self._counted
         trouble = away or self._commits.last_error
         return LogStats(
@@ -358,14 +360,20 @@ class PostgresLog:
         return await self._repeated.count(self._memory.index)
 
     async def retain(self) -> int:
-        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
+        """
+        Run retention. Database errors are only logged, because the next run repeats the work and
+        readiness reports them.
+        """
         return await self._upkeep.retain()
 
     def settled(self) -> None:
-        """Do nothing: nothing follows a settlement here."""
+        """Do nothing: a settled delivery needs no note here."""
 
     async def close(self) -> None:
-        """Commit what waits. What is in memory alone is in the commit rows too."""
+        """
+        Commit what waits, then stop. Nothing else must be saved, because commit rows have everything
+        that memory has.
+        """
         await self._writer.close()
         await self._folds.end()
         await self._follower.close()

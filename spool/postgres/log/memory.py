@@ -1,6 +1,4 @@
-"""
-What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all nodes.
-"""
+"""A node's memory of the log: read at the start, then updated from the commit rows of all nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from spool.settings import SpoolSettings
 
 
 class DatabaseClock:
-    """The database's clock counts, and between two answers of it our timer."""
+    """The database's clock. Between its responses, this process's timer continues it."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -35,7 +33,7 @@ class DatabaseClock:
         self._noted = 0.0, clock.monotonic()
 
     def note(self, now: float) -> None:
-        """The database has just said the time. From any thread."""
+        """Note the time that the database just reported. May be called from any thread."""
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
@@ -50,7 +48,7 @@ class DatabaseClock:
 
 
 class PostgresHorizon:
-    """Belongs to the event loop, but what is followed moves on another thread."""
+    """The watermark of each topic. Used on the event loop, although following advances on another thread."""
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -59,19 +57,20 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, following: Following) -> None:
-        """Begin with newly read commits: earlier answers count no more, and waiting readers look again."""
+        """Start with newly read commits. Earlier results no longer count, and waiting readers check again."""
         self._following = following
         self._shown = {}
         self._readers.wake()
 
     def moved(self) -> None:
-        """Wake, after new commits, the readers that had nothing open to wait for."""
+        """Wake the readers that had no open records to wait for, after new commits."""
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the horizon of the commits that outlive the loss of the machine. It never goes back, until
-        everything is read again.
+        Return the watermark of the commits that survive the loss of the machine.
+
+        It never decreases, except when the whole memory is read again.
         """
         following = self._following
         closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]
@@ -82,7 +81,9 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """True if an empty commit would have more closed: by what its row says, or as proof of those before it."""
+        """
+        Return True if an empty commit would close more records, by its own row or as proof of earlier commits.
+        """
         following = self._following
         now = self._clock.now()
         last = following.last
@@ -98,20 +99,22 @@ class PostgresHorizon:
 # -- the memory ----------------------------------------------------------------------------------------------
 
 
-LOADS = 5  # of which one is not met by a removal, unless rows are missing for good
+LOADS = 5  # one of these reads is not disturbed by retention, unless rows are missing permanently
 
 _log = logging.getLogger(__name__)
 
 
 class MemoryIsAhead(SpoolUnavailable):
-    """The newest commit that is known is not in the database: another server, or an older state of it, answers."""
+    """
+    The newest known commit is missing: another server responded, or the database was restored to an earlier state.
+    """
 
 
 class NodeMemory:
     """
-    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last read.
+    Numbers, known ids and open records as of the newest followed commit row, and caches of entries.
 
-    A commit, a fold and following read and change it: each of them has the turn.
+    Commits, folds and following read and change it, and each of them must hold the turn.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class NodeMemory:
         self._room = room
         self.turn = asyncio.Lock()
         self.following: Following
-        self.runs_seq: int | None  # of the stored runs; None when another node has stored others since
+        self.runs_seq: int | None  # number of the stored runs; None if another node stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
         self._new_caches()
@@ -151,13 +154,13 @@ class NodeMemory:
     @property
     def closed(self) -> dict[str, int]:
         """
-        Return the horizon of each topic from the newest commit row; from the durable commits if records
+        Return the watermark of each topic by the newest commit row, or by durable commits if records
         close at once.
         """
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
     async def load(self) -> None:
-        """Read everything. The caller has the turn, or nobody else knows the log yet."""
+        """Read everything. The caller holds the turn, unless the log is not in use yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -172,28 +175,32 @@ class NodeMemory:
             if not loaded.gap:
                 break
         else:
-            _log.error("%s are missing: their ids are not known", loaded.gap, extra={"action": "ids_missing"})
+            _log.error(
+                "%s are missing, so their ids are unknown", loaded.gap, extra={"action": "ids_missing"}
+            )
         self._clock.note(loaded.now)
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self._new_caches()  # what is being read of the old database may still be put into the old ones
+        self._new_caches()  # running reads of the old database may still write to the old caches
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
 
     async def load_again(self, error: MemoryIsAhead) -> None:
-        """Forget what the database does not have. The caller has the turn."""
-        _log.warning("%s: everything is read again", error, extra={"action": "memory_reloaded"})
+        """
+        Read everything again, because memory has commits that the database lacks. The caller holds the turn.
+        """
+        _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
 
     async def follow(self) -> None:
-        """Know everything that was committed before this was called."""
+        """Update memory with everything that was committed before this call."""
         async with self.turn:
             await self.follow_within()
 
     async def follow_within(self) -> None:
-        """The same for a caller that has the turn."""
+        """Update memory as `follow` does, for a caller that holds the turn."""
         try:
             while not await self._follow():
                 pass
@@ -201,7 +208,7 @@ class NodeMemory:
             await self.load_again(error)
 
     async def _follow(self) -> bool:
-        """A part of it; whether that was all."""
+        """Follow some commits. Return True if these were all."""
         following = self.following
         last = following.last
 
@@ -217,13 +224,13 @@ class NodeMemory:
         return since.is_all
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
-        """A commit of this node is durable. The caller has the turn."""
+        """Apply a durable commit of this node. The caller holds the turn."""
         self.following.committed(row, plan)
         self.confirmed(row.id)
         self._horizon.moved()
 
     def acknowledged(self, row: CommitRow, plan: Plan) -> None:
-        """Whoever waits for a commit of this node, which is durable, is told so now."""
+        """Remember a durable commit of this node, because its waiters are answered now."""
         if self._confirmed:
             self._confirmed.note(row, plan)
 
@@ -233,25 +240,25 @@ class NodeMemory:
             await self._confirmed.write()
 
     def confirmed(self, commit: int) -> None:
-        """The standby has everything up to a commit."""
+        """Note that the standby has everything up to a commit."""
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """Wait until the standby has everything up to a commit that was followed. The caller has the turn."""
+        """Wait until the standby has everything up to a followed commit. The caller holds the turn."""
         following = self.following
         await self._database.append.confirm(needs_standby=needs_standby)
         await self.follow_within()
-        if self.following is following:  # else it was another database that waited for its standby
+        if self.following is following:  # otherwise another database waited for its standby
             self.confirmed(commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
-    """MemoryIsAhead when the row that was followed last is not the first of these."""
+    """Follow these rows. Raises MemoryIsAhead if the first one is not the row that was followed last."""
     rows = iter(rows)
     last = following.last
     if last.id:
         found = next(rows, None)
         if found is None or (found.id, found.token) != (last.id, last.token):
-            raise MemoryIsAhead(f"commit {last.id} is not in the database")
+            raise MemoryIsAhead(f"commit {last.id} is missing from the database")
     for row in rows:
         following.follow(row)

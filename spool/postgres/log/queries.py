@@ -1,13 +1,13 @@
-"""Every statement of the log, named, with a sentence about what it is for. There is one shard: 0."""
+"""SQL statements of the log. There is one shard: 0."""
 
 from __future__ import annotations
 
 # -- the head and the commits --------------------------------------------------------------------------------
 
-# Whoever has this lock is the only one who commits records.
+# The holder of this row lock, the head lock, is the only process that commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
 
-# End sessions of ours that have had the head for too long, but for those that wait for the standby.
+# End Tollhouse sessions that have held the head lock for too long, except those that wait for the standby.
 END_STOPPED = """
     SELECT pg_terminate_backend(session.pid)
       FROM pg_locks held JOIN pg_stat_activity session USING (pid)
@@ -17,15 +17,15 @@ END_STOPPED = """
        AND session.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
        AND session.wait_event_type IS DISTINCT FROM 'Lock' AND session.wait_event IS DISTINCT FROM 'SyncRep'"""
 
-# The head, unless somebody has it.
+# The head lock, unless another process holds it.
 TRY_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE SKIP LOCKED"
 
 MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# The moment, and the first that were committed since a row, that one included: it must still be there. One
-# row without a commit when there is none.
+# The current time, and the first commits from a given row on. That row is included, because it must still
+# exist. Without commits, one row has only the time.
 FOLLOW = f"""
     SELECT moment.now, {_ROW}
       FROM (SELECT {{now}} AS now) moment
@@ -34,11 +34,10 @@ FOLLOW = f"""
                   ORDER BY id LIMIT %(limit)s) AS since ON true
   ORDER BY id"""
 
-# Rows in the order of their ids, a slice at a time.
 ROWS_AFTER = f"""
     SELECT {_ROW} FROM {{schema}}.commits WHERE shard = 0 AND id > %(id)s ORDER BY id LIMIT %(limit)s"""
 
-# The newest rows before one, without ids: a start looks for those with open records.
+# The newest rows before a given one, without ids. A start searches them for open records.
 ROWS_BEFORE = f"""
     SELECT {_ROW.replace(" ids", " ''::bytea")} FROM {{schema}}.commits
      WHERE shard = 0 AND id < %(id)s
@@ -50,13 +49,13 @@ ADD_COMMIT = """
     VALUES (0, %(id)s, %(period)s, %(token)s, %(node)s, %(at)s, %(next)s::bigint[], %(closed)s::bigint[], %(durable)s,
             %(entries)s, %(size)s, %(checksum)s, %(terms)s, %(ids)s, %(found)s)"""
 
-# Whether an attempt stands of which the outcome was not heard.
+# Whether an attempt with unknown outcome was committed.
 STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"
 
-# The tokens of commits, of those that are there.
+# The tokens of the existing ones among these commits.
 TOKENS = "SELECT id, token FROM {schema}.commits WHERE shard = 0 AND id = ANY(%(ids)s::bigint[])"
 
-# When, checksum and packed terms of a commit that was not carried forward.
+# Time, checksum and packed terms of a commit that was not carried forward.
 COMMIT = """
     SELECT at, checksum, terms FROM {schema}.commits
      WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""
@@ -68,13 +67,12 @@ NEWEST = (
 
 # -- entries -------------------------------------------------------------------------------------------------
 
-# The records of one topic and commit.
+# Add the records of one topic and commit.
 ADD_ENTRY = """
     INSERT INTO {schema}.entries (shard, topic, first, count, period, at, version, checksum, body)
     VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
-# The entries that hold any number of a range, without their bodies: the first is the one that covers its
-# beginning.
+# Entries with any number of a range, without bodies. The first one may start before the range.
 ENTRIES_BETWEEN = """
     SELECT first, count, at, version, checksum,
            EXISTS (SELECT 1 FROM {schema}.damaged d WHERE d.shard = 0 AND d.topic = e.topic AND d.first = e.first)
@@ -86,7 +84,7 @@ ENTRIES_BETWEEN = """
        AND first <= %(last)s
   ORDER BY first"""
 
-# The same of several ranges, with their bodies, but for those that are in the cache.
+# The same for several ranges, with the bodies of entries that are not cached.
 ENTRIES_OF = """
     SELECT DISTINCT ON (e.first) e.first, e.count, e.at, e.version, e.checksum, false,
            CASE WHEN e.first <> ALL(%(cached)s::bigint[]) THEN e.body END
@@ -101,31 +99,29 @@ ENTRIES_OF = """
      WHERE e.first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY e.first"""
 
-# Bodies of entries.
 BODIES = """
     SELECT first, body FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first = ANY(%(firsts)s::bigint[])"""
 
-# When the record of a number was committed.
 COMMITTED_AT = """
     SELECT at FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first <= %(number)s AND first + count > %(number)s
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first DESC LIMIT 1"""
 
-# The oldest entries of a topic below a number, as candidates for removal.
+# Candidates for deletion.
 OLDEST_ENTRIES = """
     SELECT first, count, at, octet_length(body) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first < %(below)s
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first LIMIT %(limit)s"""
 
-# How many entries of a topic lie between two numbers.
+# The number of entries of a topic between two numbers.
 COUNT_ENTRIES = """
     SELECT count(*) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first >= %(first)s AND first < %(below)s"""
 
-# Mark entries as damaged and count their records, each once.
+# Mark entries as damaged, and count their records once.
 MARK_DAMAGED = """
     WITH marked AS (
         INSERT INTO {schema}.damaged (shard, topic, first)
@@ -140,18 +136,18 @@ MARK_DAMAGED = """
 
 # -- amendments ----------------------------------------------------------------------------------------------
 
-# What was filled into the records of a range.
+# Fields that later reports added to the records of a range.
 AMENDMENTS = """
     SELECT number, checksum, fields FROM {schema}.amendments
      WHERE shard = 0 AND topic = %(topic)s::smallint AND number BETWEEN %(first)s AND %(last)s"""
 
-# The same of several ranges.
+# The same for several ranges.
 AMENDMENTS_OF = """
     SELECT number, checksum, fields FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS wanted (first, last)
       JOIN {schema}.amendments ON shard = 0 AND topic = %(topic)s::smallint
            AND number BETWEEN wanted.first AND wanted.last"""
 
-# Open records' amendments, whole: a further report has been merged into each. In the period of the record.
+# Replace all added fields of open records, in the period of each record.
 AMEND = """
     INSERT INTO {schema}.amendments (shard, topic, number, period, checksum, fields)
     SELECT 0, new.topic, new.number,
@@ -163,52 +159,51 @@ AMEND = """
         ON CONFLICT (shard, topic, number, period)
         DO UPDATE SET checksum = excluded.checksum, fields = excluded.fields"""
 
-# -- books and marks -----------------------------------------------------------------------------------------
+# -- accounting and marks ------------------------------------------------------------------------------------
 
 MARKS = "SELECT booked, carried, kept_from, removed FROM {schema}.marks WHERE shard = 0"
 
-# The counters as of the commits that are booked, and what was carried forward of each.
+# The counters as of the counted commits, and the carried part of each.
 BOOKS = "SELECT topic, term, n, carried FROM {schema}.books WHERE shard = 0"
 
-# Commits that are not in the counters yet.
+# Commits that are not counted yet.
 UNBOOKED = """
     SELECT id, at, checksum, terms, found FROM {schema}.commits
      WHERE shard = 0 AND id > (SELECT booked FROM {schema}.marks WHERE shard = 0)
   ORDER BY id LIMIT %(limit)s"""
 
-# Commits are in the counters now, unless somebody else has put them there.
+# Mark commits as counted, unless another process did.
 BOOKED = "UPDATE {schema}.marks SET booked = %(after)s WHERE shard = 0 AND booked = %(before)s"
 
-# Running counters move.
+# Add to running counters.
 COUNT = """
     INSERT INTO {schema}.books (shard, topic, term, n, carried)
     SELECT 0, new.topic, new.term, new.n, 0 FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
 
-# Parts of running counters lose their commit rows.
+# Record parts of running counters as carried forward, because their commit rows are deleted.
 CARRY = """
     INSERT INTO {schema}.books (shard, topic, term, n, carried)
     SELECT 0, new.topic, new.term, 0, new.n FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET carried = books.carried + excluded.carried"""
 
-# Commit rows are carried forward now, unless somebody else has done it.
+# Mark commit rows as carried forward, unless another process did.
 CARRIED = "UPDATE {schema}.marks SET carried = %(after)s WHERE shard = 0 AND carried = %(before)s"
 
-# Commit rows between two ids.
 COMMITS_BETWEEN = """
     SELECT id, at, checksum, terms FROM {schema}.commits
      WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
   ORDER BY id LIMIT %(limit)s"""
 
-# Damaged terms count nothing any more, unless somebody else has set them aside, or carried them forward.
+# Empty damaged terms, unless another process already did so or carried them forward.
 EMPTY_TERMS = """
     UPDATE {schema}.commits c SET terms = %(terms)s, checksum = %(checksum)s
       FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m
      WHERE c.shard = 0 AND m.shard = 0 AND c.id = unread.id AND c.checksum = unread.checksum AND c.id > m.carried"""
 
-# -- conflicts, shapes, types of events ----------------------------------------------------------------------
+# -- conflicts, shapes, event types --------------------------------------------------------------------------
 
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM {schema}.conflicts WHERE shard = 0"
 DROP_CONFLICT = """
@@ -225,8 +220,7 @@ SHAPES = (
     "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
 )
 
-# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
-# in all.
+# `often` shapes stay because they are frequent; `most` is the limit for all. See spool.log.counted_names.
 BOUND_SHAPES = """
     WITH rest AS (SELECT names, last_seen FROM {schema}.unrecognised WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, names OFFSET %(often)s),
@@ -240,8 +234,7 @@ COUNT_EVENT_TYPE = """
         ON CONFLICT (shard, type) DO UPDATE
         SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
 
-# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
-# in all.
+# `often` types stay because they are frequent; `most` is the limit for all. See spool.log.counted_names.
 BOUND_EVENT_TYPES = """
     WITH rest AS (SELECT type, last_seen FROM {schema}.event_types WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, type OFFSET %(often)s),
@@ -263,7 +256,7 @@ KEEP_SERIES = """
 
 COUNT_SERIES = "SELECT count(*) FROM {schema}.series WHERE shard = 0"
 
-# When the oldest of the newest series was reported, so many of them.
+# When the oldest of the `most` newest series was last reported.
 NEWEST_SERIES_SINCE = """
     SELECT min(seen_at) FROM (
         SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest"""
@@ -277,7 +270,7 @@ KEEP_SERIES_KNOWN_SINCE = """
 
 FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
 
-# Runs are written by whoever wrote, or read, the last ones.
+# Only the node that last wrote or read the runs may write new ones.
 FOLDED = """
     UPDATE {schema}.folds
        SET seq = seq + 1, commit = %(commit)s, through = %(through)s::bigint[], covered_since = %(covered_since)s
@@ -297,27 +290,26 @@ KEEP_PLACES = """
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 FORGET_PLACES = "DELETE FROM {schema}.facts WHERE name = ANY(%s::text[])"
 
-# -- reporters -----------------------------------------------------------------------------------------------
+# -- senders that reported calls -----------------------------------------------------------------------------
 
-# As the server counts them meanwhile: a table's file does not shrink when rows go, but has room for others.
+# The server's estimate of live rows. The size of a table's file would not shrink when rows are deleted.
 HEARD_ROWS = "SELECT pg_stat_get_live_tuples('{schema}.heard'::regclass)"
 
 # -- periods -------------------------------------------------------------------------------------------------
 
 PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE shard = 0 ORDER BY period"
-# Whoever makes partitions: one at a time. Appends only read this table.
+# Only one process at a time creates partitions. Appends only read this table.
 LOCK_PERIODS = "LOCK TABLE {schema}.periods IN SHARE ROW EXCLUSIVE MODE"
 
-# The newest period, unless it goes on: nothing was committed in it, or neither its bytes nor its time are
-# full.
+# The newest period if it must end: it has a commit, and reached its limit of bytes or time.
 FULL_PERIOD = """
     SELECT current.period FROM (SELECT * FROM {schema}.periods WHERE shard = 0 ORDER BY period DESC LIMIT 1) current,
            (SELECT id, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
      WHERE newest.id >= current.commit
        AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
 
-# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it.
-# One that is gone again does not come back: those who follow would not see its commits.
+# Begin a period with existing partitions, unless another process did. A deleted period must not reappear,
+# because nodes that follow would miss its commits.
 BEGIN_PERIOD = """
     WITH begun AS (
         INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
@@ -329,7 +321,7 @@ BEGIN_PERIOD = """
 REMOVE_PERIOD = "DELETE FROM {schema}.periods WHERE shard = 0 AND period = %s"
 PARTITIONED = ("entries", "amendments", "commits")
 
-# A partition is made beside its table and then attached: readers of the table do not wait for it.
+# A partition is created separately and then attached, so that readers of the table do not wait.
 HAS_PARTITION = "SELECT to_regclass('{schema}.%(table)s_%(period)d') IS NOT NULL"
 MAKE_PARTITION = "CREATE TABLE {schema}.%(table)s_%(period)d (LIKE {schema}.%(table)s INCLUDING ALL)"
 ATTACH_PARTITION = """
@@ -337,12 +329,12 @@ ATTACH_PARTITION = """
         FOR VALUES FROM (%(period)d) TO (%(after)d)"""
 DROP_PARTITION = "DROP TABLE IF EXISTS {schema}.%(table)s_%(period)d"
 
-# Numbers below are removed now, with so many entries.
+# Mark numbers below as deleted, and add the number of their entries.
 REMOVED = """
     UPDATE {schema}.marks SET kept_from[%(topic)s::integer + 1] = %(number)s, removed = removed + %(entries)s
      WHERE shard = 0 AND kept_from[%(topic)s::integer + 1] = %(before)s"""
 
-# Marks of entries that are gone from the disk.
+# Marks of deleted entries.
 REMOVE_DAMAGED = """
     DELETE FROM {schema}.damaged
      WHERE shard = 0 AND first < (SELECT kept_from[topic + 1] FROM {schema}.marks WHERE shard = 0)"""

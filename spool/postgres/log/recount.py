@@ -1,7 +1,7 @@
 """
-The books at one instant, and recounting them from commit rows and entries, slice by slice.
+The accounting at one instant, and its recount from commit rows and entries, slice by slice.
 
-What is being counted does not change under it but by retention, after which the caller counts again.
+Only retention can change the counted data meanwhile; the caller then counts again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from spool.postgres.log.finds import BookedMeanwhile, count, total, unbooked
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
-COMMITS = 2048  # in one slice
-NUMBERS = 4096  # of a topic in one slice
+COMMITS = 2048  # commit rows per slice
+NUMBERS = 4096  # numbers of a topic per slice
 
 TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """What the books ask of the deliveries, at the same instant."""
+    """What the accounting needs from the deliveries, at the same instant."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass(kw_only=True)
 class Border:
-    """What there was at one instant: the counters to be checked, and how far a recount goes."""
+    """The state at one instant: the counters to check, and the range of the recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Border:
 
     @property
     def kept(self) -> TermCounter:
-        """The records that are there, by their numbers alone."""
+        """Return the number of stored records by topic, from their numbers only."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
@@ -65,9 +65,7 @@ class Border:
 
 
 def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
-    """
-    Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong together.
-    """
+    """Read the border in one snapshot, so that counters, uncounted commits and routes are consistent."""
     marks = connection.execute(database.sql(queries.MARKS)).fetchone()
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
     assert marks is not None
@@ -85,18 +83,16 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
 
 @dataclass(kw_only=True)
 class Recount:
-    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
+    """The result of a recount: terms, a sentence per problem, and the damage found."""
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
-    unread: dict[int, int] = field(
-        default_factory=dict
-    )  # commit -> checksum of a row whose terms are damaged
+    unread: dict[int, int] = field(default_factory=dict)  # commit -> checksum of a row with damaged terms
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:
-    """Recount the books by commit rows alone."""
+    """Recount from commit rows only."""
     recounted = Recount(sums=Counter(found.carried))
     last = found.first_commit - 1
     while last < found.last_commit:
@@ -105,7 +101,7 @@ async def recount_commits(database: Database, found: Border) -> Recount:
 
 
 async def recount(database: Database, found: Border, twice: TwiceAccepted) -> Recount:
-    """Recount the books by commit rows and entries. `twice` gets every entry."""
+    """Recount from commit rows and entries. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first = found.kept_from.get(topic, 1)
@@ -124,7 +120,7 @@ async def recount(database: Database, found: Border, twice: TwiceAccepted) -> Re
 
 
 def _commits(database: Database, connection: Connection, *, after: int, border: Border, into: Recount) -> int:
-    """Add one slice of commit rows; returns the last of it."""
+    """Add one slice of commit rows, and return its last commit."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
@@ -159,7 +155,9 @@ def set_aside(
     terms: TermCounter,
     uncounted: TermCounter,
 ) -> None:
-    """Have damaged commit rows count nothing any more. BookedMeanwhile if others were there before."""
+    """
+    Empty damaged commit rows and carry their terms forward. Raises BookedMeanwhile if another process already did.
+    """
     empty = books.pack_terms([])
     new = {
         "terms": empty,
@@ -184,7 +182,7 @@ def _numbers(
     into: Recount,
     twice: TwiceAccepted,
 ) -> None:
-    """Count one slice of numbers, every record decoded."""
+    """Count one slice of numbers by decoding every record."""
     damage: list[Damage] = []
     kept = 0
     wrong = []
@@ -202,25 +200,27 @@ def _numbers(
     into.damage += [(topic, one) for one in damage if (topic, one.first) not in known]
 
 
-# -- verifying -----------------------------------------------------------------------------------------------
+# -- verification --------------------------------------------------------------------------------------------
 
 
-RECOUNTS = 5  # of a recount under which retention removed something
+RECOUNTS = 5  # attempts, because retention may delete something during a recount
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """What the log asks of the deliveries, inside its transactions."""
+    """What the log needs from the deliveries, inside its transactions."""
 
 
 class Verification:
-    """Compares the books with what is kept. Nothing is removed while it counts: the caller sees to that."""
+    """
+    Comparison of the accounting with the stored data. The caller must prevent this process's retention meanwhile.
+    """
 
     def __init__(self, database: Database, routes: LogRoutes) -> None:
         self._database = database
         self._routes = routes
 
     async def books(self) -> Books:
-        """Read the counters of every topic and of the routes."""
+        """Read the counters of every topic and route."""
         found = await self._border()
         return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
 
@@ -228,8 +228,8 @@ class Verification:
         self, twice: Callable[[], TwiceAccepted]
     ) -> tuple[Books, Sequence[tuple[str, Damage]], TwiceAccepted]:
         """
-        Count again; return the books with what is wrong, the damaged entries by topic, and a new `twice` with
-        what it saw.
+        Recount and compare. Return the accounting with its problems, the damaged entries by topic, and
+        a new `twice`.
         """
         for _ in range(RECOUNTS):
             found = await self._border()
@@ -239,15 +239,15 @@ class Verification:
             if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
                 break
         else:
-            raise SpoolUnavailable("records were removed during every count: repeat it")
+            raise SpoolUnavailable("records were deleted during every recount: try again")
         await self._set_terms_aside(found, counted)
         verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
         return verified, counted.damage, seen
 
     async def set_damaged_aside(self) -> None:
         """
-        Set damaged terms aside before retention carries damaged rows forward: the numbers show what
-        their commits stored.
+        Exclude damaged commit rows from the accounting before retention deletes them. Their terms follow
+        from the numbers.
         """
         found = await self._border()
         counted = await recount_commits(self._database, found)
@@ -255,7 +255,10 @@ class Verification:
         await self._set_terms_aside(found, counted)
 
     async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
-        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        """
+        Exclude damaged commit rows, so that they are reported only once. The caller must
+        prevent retention meanwhile.
+        """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
         known = books.terms_of_damaged(found.counters, counted.sums, found.routes)

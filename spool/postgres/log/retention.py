@@ -1,10 +1,8 @@
 """
-Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk
-with its period.
+Deletion of old entries: they are marked as deleted at once, and their disk space is freed with their period.
 
-A period is a partition of each table. Bodies are never deleted row by row, so nothing has to be vacuumed.
-
-It also knows whether the log has room for more, within `spool.max_bytes`.
+A period is one partition per table. Rows are never deleted singly, so nothing needs vacuuming. This module
+also checks whether the log has space within `spool.max_bytes`.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ from spool.postgres.log.finds import count
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
-STEP = 256  # entries in one transaction
-COMMITS = 2048  # commit rows in one transaction
-HEARD_ROW_BYTES = 140  # with its index; measured
+STEP = 256  # entries per transaction
+COMMITS = 2048  # commit rows per transaction
+HEARD_ROW_BYTES = 140  # measured, including the index
 PERIOD_BYTES = 50 << 30
 PERIOD_S = 86_400.0
-PERIODS = 10  # when max_bytes are in use, at least
+PERIODS = 10  # minimum number of periods when max_bytes are used
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """What retention asks of the deliveries, inside its transaction."""
+    """What retention needs from the deliveries, inside its transaction."""
 
     def needed_from(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -47,7 +45,7 @@ class RouteNeeds(Protocol):
 
 
 class LogPeriod(NamedTuple):
-    """Where a period begins: its first numbers and commit, and the bytes of the log before it."""
+    """The start of a period: its first numbers and commit, and the bytes of the log before it."""
 
     number: int
     at: float
@@ -58,9 +56,10 @@ class LogPeriod(NamedTuple):
 
 class PostgresRetention:
     """
-    Removes in steps. `limits` says by topic which numbers must stay, whatever the routes say.
+    Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
+    needs of routes.
 
-    `set_aside` has damaged commit rows count nothing any more, where what they counted is known.
+    `set_aside` excludes damaged commit rows from the accounting where their terms are known.
     """
 
     def __init__(
@@ -76,14 +75,14 @@ class PostgresRetention:
         self._routes = routes
         self._set_aside = set_aside
         self._retention_s = retention_s
-        self._goal = int(max_bytes * (1 - retention.ROOM))  # bytes in use before entries go before their time
+        self._goal = int(max_bytes * (1 - retention.ROOM))  # used bytes above which entries are deleted early
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
-        Remove all that may go; return the number of entries removed.
+        Delete everything that may be deleted, and return the number of entries.
 
-        Entries go by age. While room is short whole periods go before their time, the oldest first.
+        Entries are deleted by age. If space is short, whole periods are deleted early, the oldest first.
         """
         removed = 0
         for topic in TOPICS:
@@ -107,7 +106,10 @@ class PostgresRetention:
     # -- periods ---------------------------------------------------------------------------------------------
 
     async def begin_period(self, now: float) -> bool:
-        """Have what is appended from now on go to partitions of its own, if the present period is long enough."""
+        """
+        Begin a new period with its own partitions if the current one has reached its limit. Return True
+        if it began.
+        """
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.sql(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -128,7 +130,7 @@ class PostgresRetention:
                 connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """The head is held for one round trip."""
+        """Begin a period. The head lock is held for one round trip."""
         with transaction.begun():
             pass
         with transaction.committed():
@@ -144,16 +146,16 @@ class PostgresRetention:
         ]
 
     def freed(self, connection: Connection) -> int:
-        """Bytes of the log before its oldest period."""
+        """Return the bytes of the log before its oldest period."""
         return self._periods(connection)[0].size
 
     def heard(self, connection: Connection) -> int:
-        """Bytes of the reporters that are remembered: see `spool.log.heard`."""
+        """Return the estimated bytes of the remembered senders; see `spool.log.heard`."""
         [rows] = connection.execute(self._database.sql(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
     def used(self, connection: Connection) -> int:
-        """Bytes of the periods that are there, and of the reporters."""
+        """Return the bytes of the existing periods and of the remembered senders."""
         newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
         log = newest[4] - self._periods(connection)[0].size if newest else 0
         return log + self.heard(connection)
@@ -165,7 +167,7 @@ class PostgresRetention:
         return self.used(connection) - self._goal
 
     async def _drop_periods(self) -> None:
-        """Periods of which every number is removed, every commit row carried forward, and every id in a run."""
+        """Drop the periods with all numbers deleted, all commit rows carried forward, and all ids in runs."""
         for period in await self._database.read(self._done_with):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -195,7 +197,7 @@ class PostgresRetention:
     # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """The oldest entries of a topic that are too old, a step of them."""
+        """Delete a step of entries of a topic that are too old. Return their number."""
         needed = self._routes.needed_from(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -210,8 +212,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        Remove the rest of the oldest period if nobody needs its end: earlier than its age asks, since
-        space is short.
+        Delete the rest of the oldest period early if nobody needs it, because space is short. Return the
+        number of entries.
         """
         periods = self._periods(connection)
         removed = 0
@@ -236,7 +238,7 @@ class PostgresRetention:
     def _remove(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
-        """Remove everything below a number."""
+        """Delete everything below a number."""
         first = oldest(self._database, connection, topic)
         mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:
@@ -245,11 +247,11 @@ class PostgresRetention:
         count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip(self, connection: Connection, numbers: Mapping[str, int]) -> None:
-        """Give up what optional routes have not delivered below a number of their topic."""
+        """Skip the undelivered records of optional routes below a number of their topic."""
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
             if skipped:
                 _log.warning(
-                    "optional routes gave up their oldest records",
+                    "optional routes skipped their oldest records, because their entries were deleted",
                     extra={"action": "records_skipped", "topic": topic, "records": skipped},
                 )
 
@@ -265,7 +267,10 @@ class PostgresRetention:
                 pass
 
     def _carry(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Commit rows that are too old, or of a period whose entries are all removed, are carried forward."""
+        """
+        Carry forward commit rows that are too old. If space is short, this includes rows of
+        periods without entries.
+        """
         marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
@@ -276,8 +281,8 @@ class PostgresRetention:
         emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
-        # A time so far ahead is of a clock that was set back since: its row must not stand before the others
-        # for ever.
+        # A time far in the future comes from a clock that was set back since. Its row must not block
+        # later rows forever.
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0
@@ -292,7 +297,7 @@ class PostgresRetention:
         return len(rows)
 
     def _emptied(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
-        """The first commit of the oldest period that still has entries."""
+        """Return the first commit of the oldest period that still has entries."""
         emptied = 0
         for period in self._periods(connection):
             if all(kept_from[topic] >= first for topic, first in period.firsts.items()):
@@ -300,7 +305,7 @@ class PostgresRetention:
         return emptied
 
     def progress(self, connection: Connection) -> Progress:
-        """Sum how far the log and its routes have come, over all topics."""
+        """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.plus(
@@ -312,18 +317,18 @@ class PostgresRetention:
 
 
 class RemovedMeanwhile(Exception):
-    """Another process has removed or carried the same: the next run goes on from there."""
+    """Another process deleted or carried forward the same rows. The next run continues from there."""
 
 
 class SeriesLeft(NamedTuple):
-    """How many series are known, and how many were forgotten for want of room."""
+    """The number of known series, and the number deleted for lack of space."""
 
     known: int
     pushed_out: int
 
 
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
-    """Remove series that were not reported for long, then those that were silent longest beyond their bound."""
+    """Delete series that were not reported for a long time, then the longest silent ones above the limit."""
 
     def one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.sql(query), values).fetchone()
@@ -333,10 +338,10 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     if count <= most:
         return SeriesLeft(count, 0)
     [before] = await database.read(one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
-    # A time that is ahead is of a clock that was set back since. It would say of each new series that it is known.
+    # A time in the future comes from a clock that was set back since. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
-    # Before the rows go: a commit between the two finds either the row or the time.
+    # Written before the rows are deleted, so that a commit between both finds either the row or the time.
     keep = database.sql(queries.KEEP_SERIES_KNOWN_SINCE)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await remove_aged(database, "series", "seen_at", before=before)
@@ -345,8 +350,8 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
 
 class LogRoom:
     """
-    What is in use is known from the newest commit row, the bytes that retention has freed so far, and those
-    of what is kept beside the log.
+    The free space of the log. Used space is computed from the newest commit row, the bytes that retention has
+    freed, and the data outside the log.
     """
 
     def __init__(
@@ -357,19 +362,21 @@ class LogRoom:
         self._clock = clock
         self._max_bytes = max_bytes
         self._drain = DrainRate()
-        self._freed = 0  # bytes of the log before its oldest period, less those beside the log
+        self._freed = 0  # bytes of the log before its oldest period, minus data outside the log
 
     async def begin(self) -> None:
-        """Read what was freed so far."""
+        """Read how much was freed so far."""
         await self._database.read(self._read)
 
     def _read(self, connection: Connection) -> None:
         self._freed = self._retention.freed(connection) - self._retention.heard(connection)
 
     def check(self, connection: Connection, size: int) -> None:
-        """SpoolFull when too much is left of a log that has had so many bytes. On the connection's thread."""
+        """
+        Raise SpoolFull if a log of this total size has too little space left. Runs on the connection's thread.
+        """
         if size - self._freed >= self._max_bytes:
-            self._read(connection)  # another node may have removed a period
+            self._read(connection)  # another node may have deleted a period
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 

@@ -1,5 +1,5 @@
 """
-Writes a plan under the head, and reads the memory of the log at a start. Functions of a connection
+Writing of a plan under the head lock, and reading of the log's memory at a start. All functions run
 inside one transaction.
 """
 
@@ -29,27 +29,27 @@ from spool.postgres.log.entries import KeptRecords, code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
 
-ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
+ROW_BYTES = 160  # size of a commit row or an entry without its body, including its index entries
 AMENDMENT_BYTES = 60
 AT_ONCE = 2048  # commit rows
-FOLLOWED_AT_ONCE = 256  # of which each may have the ids of many thousand records
+FOLLOWED_AT_ONCE = 256  # fewer, because each may have the ids of many thousand records
 
 _log = logging.getLogger(__name__)
 
 
 class Head(NamedTuple):
-    """What an append reads once it has the head."""
+    """The data that an append reads after it has the head lock."""
 
     period: int
-    rows: Sequence[CommitRow]  # since the row that it knew, that one included
+    rows: Sequence[CommitRow]  # commit rows from the last known row on, including that row
     now: float
     series: dict[bytes, SeriesState]
     series_known_since: float
-    is_all: bool  # there are no further rows
+    is_all: bool  # no further rows exist
 
 
 class PostgresPlanReader(KeptRecords):
-    """What a plan reads of what is kept. Counters and waiting reports are read beforehand, all at once."""
+    """The stored data that a plan reads. Counters and waiting reports were read before, in one round trip."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ def ask_head(
     wait: bool = True,
 ) -> Callable[[], Head | None]:
     """
-    Lock the head and read what was committed since.
+    Take the head lock, and query what was committed since. Call the returned function after the pipeline ends.
 
-    The answer is there once the pipeline is over: None when the head is not waited for and somebody has it.
+    It returns None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     asked = ask_since(database, connection, last)
     known = since_when = None
     if series:
         known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
-        # After the series: those that are missing were forgotten until then.
+        # Read after the series, so that missing series were already deleted at this time.
         since_when = connection.execute(database.sql(queries.SERIES_KNOWN_SINCE), (KNOWN_SINCE,))
 
     def answer() -> Head | None:
@@ -133,9 +133,9 @@ def write(
     node: UUID,
 ) -> CommitRow:
     """
-    Write the rows of a commit, without what moves with it in other tables, and return its row. Inside a pipeline.
+    Write the rows of a commit in a pipeline, and return its row. Other tables are not written here.
 
-    `closed` None: everything is closed at once.
+    `closed` None closes all records at once.
     """
     last = following.last
     size = ROW_BYTES
@@ -196,7 +196,9 @@ def _entries(plan: Plan, period: int, topic: str, records: list[Record]) -> list
 
 
 def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
-    """Whole, with what earlier reports had filled in: the plan has read that with the records."""
+    """
+    Pack the amendments, including fields that earlier reports added. The plan has read those with the records.
+    """
     rows = []
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
@@ -224,21 +226,21 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    """Return the time and terms of a commit; None if it was carried forward."""
+    """Return the time and terms of a commit, or None if it was carried forward."""
     row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):
-    """What was committed since a row, that one included."""
+    """The commit rows from a given row on, including that row."""
 
     rows: Sequence[CommitRow]
     now: float
-    is_all: bool  # there are no further rows
+    is_all: bool  # no further rows exist
 
 
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
-    """The answer is there once the pipeline is over."""
+    """Query what was committed since a row. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now()}
     asked = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
@@ -259,8 +261,10 @@ def write_fold(
     database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
 ) -> bool:
     """
-    New runs, the end of those they replace, and how far ids are in runs: up to a commit, which is up to `through`
-    in each topic. False when somebody else wrote runs.
+    Write new runs, delete those that they replace, and store how far ids are in runs.
+
+    That is up to `commit`, which ends at the numbers `through` in each topic. Returns False if another
+    process wrote runs.
     """
     facts = {
         "seq": seq,
@@ -283,17 +287,17 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """The memory of a log, and the number of the runs that it has."""
+    """The memory of a log, and the number of its stored runs."""
 
     following: Following
     seq: int
     now: float
-    # what it lacks: retention removed rows after their ids became part of runs that were not read any more
+    # commits that are missing, because retention deleted them after their ids moved to runs that were not read
     gap: str
 
 
 def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
-    """Runs as stored, and the newest ids from the commit rows after them. All of one moment."""
+    """Load the known ids from one snapshot: the stored runs, then newer ids from commit rows."""
     state = connection.execute(database.sql(queries.FOLD)).fetchone()
     moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
     assert state is not None and moment is not None
@@ -302,7 +306,9 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
     for key, hour, arrived_at, checksum, data in connection.execute(database.sql(queries.RUNS), binary=True):
         ids = runs.unpacked(data, checksum)
         if ids is None:
-            _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
+            _log.error(
+                "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
+            )
         found.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
     index.load(found, covered_since, places.load(stored, index.native))
@@ -316,8 +322,9 @@ def _follow_all(
     database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
 ) -> str:
     """
-    Follow what was committed after `commit`, with the first numbers that have ids in no run. Return the commits that
-    are not there though their ids are in no run that was read.
+    Follow the commits after `commit`. `first` are the first numbers with ids outside the runs.
+
+    Returns which commits are missing although their ids are in no run, or "".
     """
     newest = connection.execute(
         database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True

@@ -1,4 +1,4 @@
-"""When retention runs, and what has to be done around it: periods, folds, room for the next commit."""
+"""Background work of the log: following other nodes, retention, periods, folds and free space."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
 
-FOLLOW_S = 0.1  # between looks at what other nodes committed
-BOOK_S = 2.0  # between two countings of commits into the books, about
-WRITE_S = 1.0  # between two writings of what was confirmed
-TICK_S = 1.0  # what is overdue for so long is closed by an empty commit, if nobody commits
+FOLLOW_S = 0.1  # between looks at commits of other nodes
+BOOK_S = 2.0  # approximate time between two counts of commits into the accounting
+WRITE_S = 1.0  # between writes of the confirmed commits
+TICK_S = 1.0  # if no node commits, an empty commit closes what has been overdue for this time
 
 _log = logging.getLogger(__name__)
 
 
 class LogFollower:
-    """Runs until it is closed: follows, closes what is due when nobody commits, counts commits into the books."""
+    """
+    A task that follows other nodes, closes overdue records if no node commits, and counts commits
+    into the accounting.
+    """
 
     def __init__(
         self, database: Database, *, memory: NodeMemory, horizon: PostgresHorizon, commits: GroupCommits
@@ -44,7 +47,7 @@ class LogFollower:
         self._task = asyncio.create_task(self._run(), name="follow other nodes")
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish running work."""
         self._closing.set()
         await asyncio.wait([self._task])
 
@@ -64,7 +67,7 @@ class LogFollower:
             try:
                 await self._memory.follow()
                 now = time.monotonic()
-                # What failed may not be to do any more; only a commit shows that commits work again.
+                # The failed group may have been given up. Only a commit shows that commits work again.
                 has_failed = self._commits.last_error is not None
                 if not (has_failed or self._horizon.is_overdue()):
                     overdue_since = None
@@ -80,7 +83,7 @@ class LogFollower:
             except SpoolError as error:
                 if not is_away:
                     _log.error(
-                        "other nodes cannot be followed: %s", error, extra={"action": "following_failed"}
+                        "cannot follow the other nodes: %s", error, extra={"action": "following_failed"}
                     )
                 is_away = True
             except Exception:  # noqa: BLE001 - following must outlive whatever it meets
@@ -94,16 +97,15 @@ Trim = Callable[[float], Awaitable[bool]]
 
 
 async def nothing_to_trim(now: float) -> bool:
-    """Trim nothing: a log without other tables."""
+    """Return False, for a log without other tables."""
     return False
 
 
 class Upkeep:
     """
-    Removes what age and space allow, but nothing that one of `readers` still needs.
+    Deletes what age and space allow, but nothing that one of `readers` still needs.
 
-    `trim` removes some of what has had its time beside the log, in transactions of its own, until there
-    is nothing left.
+    `trim` deletes some expired data outside the log, in its own transactions, until nothing is left.
     """
 
     def __init__(
@@ -135,23 +137,30 @@ class Upkeep:
         self._readers = readers
         self._trim = trim
         self._no_room_at = float("-inf")
-        self._period_bytes = 0  # of the log before the present period
-        self.series = 0  # that are known
-        self.series_pushed_out = 0  # for want of room
-        self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
+        self._period_bytes = 0  # bytes of the log before the current period
+        self.series = 0  # number of known series
+        self.series_pushed_out = 0  # series deleted for lack of space
+        self.lock = (
+            asyncio.Lock()
+        )  # held by retention or a recount, so that no entry is deleted while it is counted
 
     async def begin_period_if_full(self) -> None:
-        """Start the next partition when the current one is full."""
+        """Start the next partition if the current one is full."""
         size = self._memory.following.last.size
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size
             try:
                 await self._retention.begin_period(self._database_clock.now())
             except SpoolUnavailable as error:
-                _log.warning("a new period did not begin: %s", error, extra={"action": "period_not_begun"})
+                _log.warning(
+                    "a new period could not be started: %s", error, extra={"action": "period_not_begun"}
+                )
 
     async def make_room(self) -> bool:
-        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
+        """
+        Delete entries early if no reader needs them. Return False if none was deleted, now or within
+        the last second.
+        """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self.lock.locked():
             return False
@@ -165,12 +174,17 @@ class Upkeep:
         return removed > 0
 
     async def retain(self) -> int:
-        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
+        """
+        Run retention. Database errors are only logged, because the next run repeats the work and
+        readiness reports them.
+        """
         async with self.lock:
             try:
                 return await self._retain()
             except (SpoolUnavailable, SpoolFull, RemovedMeanwhile) as error:
-                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
+                _log.error(
+                    "retention failed and will be repeated: %s", error, extra={"action": "retention_failed"}
+                )
                 return 0
 
     async def _retain(self) -> int:
@@ -184,14 +198,14 @@ class Upkeep:
         return removed
 
     async def _remove(self) -> int:
-        """Remove what age and space allow. The caller has the lock."""
+        """Delete what age and space allow. The caller holds the lock."""
         await self._memory.follow()
         await self._commits.close_what_is_due()
         await book_all(self._database)
         now = self._database_clock.now()
         if await self._database.read(self._retention.short_of_room):
             await self._retention.begin_period(now)
-            # The newest row always stays: its period must not be one that is to go.
+            # The newest row always stays, so it must not be in the period that will be deleted.
             await self._commits.commit_nothing()
             await self._folds.fold_all()
             await book_all(self._database)
@@ -204,6 +218,6 @@ class Upkeep:
         return removed
 
     def _limits(self) -> dict[str, int]:
-        """Return the lowest number of each topic that must stay: it is open, or a reader needs it."""
+        """Return the lowest number of each topic that must stay because it is open or a reader needs it."""
         closed = self._memory.closed
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

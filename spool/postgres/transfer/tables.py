@@ -1,8 +1,8 @@
 """
-What a schema keeps as tables of plain values, for another storage to take over.
+The tables of a schema in portable form, for copies and archives.
 
-They have the columns of the SQLite engine. What is otherwise is made here: topics by their names, the numbers
-of the log without what retention has removed, and the ledger's money.
+They have the columns of the SQLite engine. Differences are converted here: topic names, the numbers of the
+log without deleted ones, and the ledger's money.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from spool.transfer.tables import (
     bytes_of,
 )
 
-# Of the nodes that run, and what each copy makes anew. A new schema has rows in some of them.
+# Tables of running nodes, and tables that each copy creates again. A new schema already has rows in some of them.
 OF_NODES = frozenset(
     {
         "nodes",
@@ -54,7 +54,7 @@ OF_NODES = frozenset(
         "registry_changes",
     }
 )
-# Copied with what they belong to: entries, and the contents of container files.
+# Copied together with other tables: entries, and the contents of container files.
 WITH_OTHERS = frozenset(
     {
         "damaged",
@@ -65,7 +65,7 @@ WITH_OTHERS = frozenset(
         "ledger_billed_rollups",
     }
 )
-KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
+KEPT_NAMES = {"partial_reports": "pending"}  # tables with another name in the portable form
 
 _TABLES = """
     SELECT relname FROM pg_class
@@ -80,28 +80,28 @@ _NUMBERED = """
 
 
 def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
-    """Every table with rows that a copy must have, by its name for others; partitions are in the whole."""
+    """Return every table that a copy needs, by its portable name. Partitions belong to their table."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
 
 def kinds_of(database: Database, connection: Connection, table: str) -> dict[str, str]:
-    """The kind of each column."""
+    """Return the type of each column."""
     return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:
-    """Return the tables whose rows the server numbers in the column `id`."""
+    """Return the tables with an `id` that the server assigns."""
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
 
 
-# -- the tables of a schema, for another storage to take over ------------------------------------------------
+# -- the tables of a schema in portable form -----------------------------------------------------------------
 
 
-FIRST_AT_ONCE = 8  # rows, until it is known how large they are
+FIRST_AT_ONCE = 8  # rows per step until their size is known
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# Those that are not as they stand in the schema.
+# Tables that are not copied as stored.
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,
@@ -136,7 +136,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class PostgresTables:
-    """See `spool.transfer.tables.KeptTables`: as of one moment, read through one connection."""
+    """The tables of a schema in one snapshot, read through one connection."""
 
     def __init__(self, database: Database, connection: Connection, secret: bytes, stack: ExitStack) -> None:
         self.secret = secret
@@ -159,14 +159,14 @@ class PostgresTables:
         columns, rows = self._select(statement)
         if name == "conflicts":
             return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
-        if name == "heard":  # of which the other engine has a row for several
+        if name == "heard":  # the portable form may have several senders in a row
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days"):
             return _with_limbs(columns, rows)
-        if name in ("entries", "amendments"):  # which begin with the topic's number
+        if name in ("entries", "amendments"):  # the first column is the topic's number
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
@@ -176,10 +176,10 @@ class PostgresTables:
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
     def _select(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The columns of a statement, and its rows as they are asked for."""
+        """Return the columns of a statement, and its rows, read lazily."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # of rows that nobody read to their end
+        self._stack.callback(cursor.close)  # for rows that were not read to the end
         cursor.execute(self._database.sql(statement), values or None)
         return [column.name for column in cursor.description or ()], in_steps(cursor)
 
@@ -194,7 +194,7 @@ class PostgresTables:
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Yield the names that commits outside any run gave to records of earlier commits; the other names come
+        Yield the names that commits outside the runs gave to records of earlier commits. Other names come
         with their records.
         """
         before: dict[str, int] = {}
@@ -208,17 +208,19 @@ class PostgresTables:
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """Open the tables of a schema. NotAllowed if there is none, if it is of a later release, or if a node uses it."""
+    """
+    Return the opener of a schema's tables. Raises NotAllowed if there is no schema, if it is too new, or if a
+    node uses it.
+    """
     database = open_database(options.storage, options.clock)
     try:
         version = await found_version(database)
         if not version:
-            raise NotAllowed(f"there is no schema {database.name} to copy")
+            raise NotAllowed(f"the schema {database.name} does not exist, so there is nothing to copy")
         if version > VERSION:
             raise NotAllowed(
-                f"the schema {database.name} is of version {version}, and this Tollhouse knows what version "
-                f"{VERSION} "
-                "has: copy it with the release that made it so"
+                f"the schema {database.name} has version {version}, but this Tollhouse supports "
+                f"version {VERSION}: copy it with the release that upgraded it"
             )
         await database.read(partial(_check_unused, database))
         await finds.book_all(database)
@@ -239,11 +241,11 @@ def _check_unused(database: Database, connection: Connection) -> None:
     nodes = connection.execute(database.sql(_NODES), {"now": database.now()}).fetchall()
     if nodes:
         names = ", ".join(name for (name,) in nodes)
-        raise NotAllowed(f"gateways use the schema {database.name}: stop them first ({names})")
+        raise NotAllowed(f"gateways are using the schema {database.name}: stop them first ({names})")
 
 
 def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """Read rows in steps that fit into memory, judged by the largest row so far."""
+    """Yield rows in steps that fit in memory, based on the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):
@@ -253,12 +255,12 @@ def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A disagreement of two sources: how many are in its sums."""
+    """Add the number of conflicts, which is part of the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
 def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
-    """A number of money is three of nine decimals there."""
+    """Convert each amount of money into three limbs of nine decimals."""
     kept = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
@@ -271,6 +273,6 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
-    """True if the record at a place has a lower number; all have where the numbers are not known."""
+    """Return True if the record has a lower number than these, or if the numbers are unknown."""
     topic, number = place_of(place)
     return not numbers or number < numbers[topic]

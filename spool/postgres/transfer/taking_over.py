@@ -1,9 +1,9 @@
 """
-Takes over what another engine kept: same numbers, ids and receipts, bodies and checksums as they are.
+Filling of a schema from another storage: numbers, ids, receipts, bodies and checksums stay the same.
 
-Most tables have the columns of the SQLite engine. What is otherwise is made here: commit rows, which carry
-the numbers of the log and the ids that are in no run yet, entries and amendments in one period, waiting
-reports, the bytes of container metrics, and the ledger's money.
+Most tables have the columns of the SQLite engine. Differences are converted here: commit rows, which have the
+numbers of the log and the ids outside the runs, entries and amendments in one period, waiting reports,
+container files, and the ledger's money.
 """
 
 from __future__ import annotations
@@ -66,28 +66,28 @@ from spool.transfer.tables import (
     parts,
 )
 
-COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
+COMMIT_S = 3600.0  # a standby must receive a lot of data before it confirms the commit
 
 _log = logging.getLogger(__name__)
 
-# Of the tables that a source gives, those that are not taken row by row.
+# Tables of a source that are not copied row by row.
 _APART = frozenset({"facts", "entries", "commits", "secrets", "heard", "ledger_state", NEWEST_NUMBERS})
-_BEGUN = frozenset({"facts", "ledger_state"})  # a new schema has rows in them
+_BEGUN = frozenset({"facts", "ledger_state"})  # tables in which a new schema already has rows
 _LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
 _ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
 _ADD_PIECE = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
 
-FIRST = {"shard": 0, "period": 1}  # of columns that a source does not have: the first ones get everything
+# values of columns that a source does not have: everything belongs to the first shard and period
+FIRST = {"shard": 0, "period": 1}
 _NOBODY = UUID(int=0)
 
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill an empty schema in one transaction, marked as unfinished before. The secret is written where its file
-    is not there yet.
+    Fill an empty schema in one transaction, after marking it as unfinished. A missing secret file is created.
 
-    NotAllowed where something is kept already, a node runs, or the secret is another one. SpoolUnavailable
-    where no standby would confirm the copy.
+    Raises NotAllowed if the schema has data, a node uses it, or the secret differs. Raises SpoolUnavailable
+    if no standby would confirm the copy.
     """
     settings = options.storage
     await asyncio.to_thread(_make_secret, settings, opened)
@@ -143,12 +143,12 @@ def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
             make_secret(settings.secret_file, tables.secret)
         if read_secret(settings) != tables.secret:
             raise NotAllowed(
-                f"storage.secret_file: {settings.secret_file} is another secret than the one to copy"
+                f"storage.secret_file: {settings.secret_file} differs from the secret of the storage to copy"
             )
 
 
 async def _begin(database: Database) -> None:
-    """An empty schema with the mark; what an unfinished copy left is removed."""
+    """Create an empty schema with the mark. The rest of an unfinished copy is deleted first."""
     if await found_version(database):
         await database.read(partial(_check_unused, database))
     if await unfinished.is_marked(database):
@@ -158,13 +158,13 @@ async def _begin(database: Database) -> None:
     def mark(connection: Connection) -> None:
         connection.execute(
             database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
-        )  # nobody begins a session
+        )  # so that no node begins a session
         _check_unused(database, connection)
         for table in tables.kept_tables(database, connection).values():
             if table not in _BEGUN and _one(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
             ):
-                raise NotAllowed(f"the schema {database.name} is not empty: it has rows in {table}")
+                raise NotAllowed(f"the schema {database.name} is not empty: {table} has rows")
         unfinished.mark(database, connection)
 
     await database.transaction(mark)
@@ -172,7 +172,7 @@ async def _begin(database: Database) -> None:
 
 def _check_unused(database: Database, connection: Connection) -> None:
     if _one(database, connection, _LIVE, {"now": database.now()}):
-        raise NotAllowed("a gateway uses the schema: stop it first")
+        raise NotAllowed("a gateway is using the schema: stop it first")
 
 
 async def _drop(database: Database) -> None:
@@ -180,11 +180,13 @@ async def _drop(database: Database) -> None:
 
 
 async def _discard(database: Database) -> None:
-    """Try to drop the unfinished copy. What is left has the mark, and the next copy removes it."""
+    """Try to delete the unfinished copy. If that fails, its mark stays, and the next copy deletes it."""
     try:
         await _drop(database)
     except SpoolUnavailable as error:
-        _log.warning("what is there of the copy may have stayed: %s", error, extra={"action": "copy_left"})
+        _log.warning(
+            "the unfinished copy may not have been deleted: %s", error, extra={"action": "copy_left"}
+        )
 
 
 def _one(
@@ -195,7 +197,7 @@ def _one(
 
 
 class _TakingOver:
-    """One run of it, on the connection's thread."""
+    """One run of filling a schema, on the connection's thread."""
 
     def __init__(
         self,
@@ -212,8 +214,8 @@ class _TakingOver:
         self._progress = progress
 
     def run(self) -> None:
-        # It takes as long as it takes, and nobody waits for it. Between two statements records of the source
-        # are read.
+        # The copy has no time limit, because nobody waits for it. Between two statements, rows of the
+        # source are read.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
@@ -243,7 +245,7 @@ class _TakingOver:
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """
-        Numbers are those of the newest commit row, which is added: rows before it may have lost their neighbours.
+        Copy the log. A new commit row at the end has the current numbers, because earlier rows may be incomplete.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first(topic) - 1 for topic in TOPICS}
@@ -279,7 +281,9 @@ class _TakingOver:
             for row in self._rows("commits"):
                 terms = books.check_terms(row["terms"], row["checksum"])
                 if terms is None:
-                    raise SpoolDamaged(f"commit {row['id']} cannot be read: tollhouse doctor says what to do")
+                    raise SpoolDamaged(
+                        f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
+                    )
                 for one in terms:
                     numbers[one.topic] = max(numbers[one.topic], one.first + one.accepted)
                 ids = newest.take(terms)
@@ -321,8 +325,7 @@ class _TakingOver:
 
     def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
-        Return the first number of each topic that may be open; the records behind it close when their
-        time has come.
+        Return the first number of each topic that may be open. Later records close when their waiting time ends.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._rows("routes"):
@@ -360,7 +363,7 @@ class _TakingOver:
             yield {"reporter": sender, "at": at}
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """None of a table that the source does not have."""
+        """Yield the rows of a table, or nothing if the source does not have it."""
         if name not in self._tables.names:
             return
         table: KeptTable = self._tables.table(name)
@@ -368,7 +371,7 @@ class _TakingOver:
             yield dict(zip(table.columns, row, strict=True))
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
-        """Rows by the columns that the table has; of a source's others nothing is needed."""
+        """Write rows with the columns that the table has. Other columns of the source are not needed."""
         kinds = tables.kinds_of(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
@@ -400,7 +403,7 @@ class _TakingOver:
 
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
-    """A value as the column keeps it: truths are numbers there, and some texts are bytes here."""
+    """Convert a value for its column: booleans are numbers in the source, and some texts are bytes here."""
     value = row[name] if name in row else FIRST[name]
     if kind == "boolean":
         return None if value is None else bool(value)
@@ -424,7 +427,7 @@ def commit_row(
     size: int,
     token: int,
 ) -> dict[str, Any]:
-    """Make a commit row with its token, by which the node that made the commit recognises it."""
+    """Return a commit row with its token, by which the node that made the commit recognizes it."""
     return {
         "id": id,
         "token": token,
@@ -454,14 +457,14 @@ def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Three limbs of nine decimals are one number here."""
+    """Join the three limbs of each amount into one number."""
     sums = {name: row[name] for name in ("start", "key", *COUNTS, *LATENCY)}
     for name in MONEY:
         sums[name] = money.text(money.joined(*(row[f"{name}_{limb}"] for limb in (1, 2, 3))))
     return sums
 
 
-# Tables whose rows are otherwise than those of a source, by their name there.
+# Conversions of rows, by the portable name of the table.
 MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "pending": partial_report_row,
     "routes": lambda row: {**row, "named_at": 0.0},
@@ -477,8 +480,10 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 
 class NewestIds:
     """
-    `through`: by topic, up to which number ids are in runs. `apart`: ids, places and hours of names that are
-    kept beside the records. `amendments` and `id_runs`: rows of those tables.
+    Known ids that are in no run yet.
+
+    `through` is the last number of each topic with ids in runs. `apart` has the ids, places and hours of
+    names stored apart from records. `amendments` and `id_runs` are rows of these tables.
     """
 
     def __init__(
@@ -499,14 +504,16 @@ class NewestIds:
             topic = row["topic"]
             number = row["number"]
             if number > through.get(topic, 0):
-                with suppress(EntryUnreadable):  # as it first came
+                with suppress(
+                    EntryUnreadable
+                ):  # a damaged one is skipped, so the record stays as first stored
                     self._fields[topic, number] = codec.check_fields(
                         topic, number, row["checksum"], row["fields"]
                     )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
     def read(self, entry: Mapping[str, Any]) -> None:
-        """The ids of an entry's records; of one that cannot be read nothing is known."""
+        """Add the ids of an entry's records. Nothing is known of an entry that cannot be read."""
         topic = entry["topic"]
         first = entry["first"]
         count = entry["count"]
@@ -534,7 +541,7 @@ class NewestIds:
                 found.append((id, duplicates.place(topic, number), hour))
 
     def take(self, terms: Iterable[Terms]) -> bytes:
-        """Pack the ids that a commit made known, as its row has them."""
+        """Pack the ids that a commit added, as its row stores them."""
         found: list[tuple[int, int, int]] = []
         for one in terms:
             of_topic = self._found.get(one.topic)
@@ -545,14 +552,14 @@ class NewestIds:
 
     def rest(self) -> bytes:
         """
-        Pack the ids of commits that were carried forward already, and the names stored apart from their records.
+        Pack the ids of commits that were already carried forward, and the names stored apart from records.
         """
         found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
         return _packed(found + [name for name in self._apart if name[0] not in self._known])
 
 
 def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
-    """A damaged one is left out, as at a start."""
+    """Yield the stored runs. Damaged ones are empty, as at a start."""
     for row in rows:
         ids = runs.unpacked(row["ids"], row["checksum"])
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)

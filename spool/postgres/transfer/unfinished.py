@@ -1,4 +1,6 @@
-"""The mark of a schema that is being made as a copy of another storage: until it goes, no node may use it."""
+"""
+The mark of a schema that is an unfinished copy of another storage. While it exists, no node may use the schema.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def mark(database: Database, connection: Connection) -> None:
 
 
 async def is_marked(database: Database) -> bool:
-    """True if the schema holds a copy, finished or not."""
+    """Return True if the schema is an unfinished copy."""
 
     def look(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
@@ -37,17 +39,16 @@ async def is_marked(database: Database) -> bool:
 
 
 async def check_finished(database: Database) -> None:
-    """UnfinishedCopy where a copy has not come to its end."""
+    """Raise UnfinishedCopy if the schema is an unfinished copy."""
     if await is_marked(database):
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
 async def finish(database: Database, *, progress: Progress) -> None:
     """
-    Make the copy valid, with the durability that is configured.
+    Make the copy valid, with the configured durability. If a result is lost, it tries again, which is harmless.
 
-    An answer that was lost is asked for again: a mark that has gone already goes once more. SpoolUnavailable
-    where it cannot be known whether it counts.
+    Raises SpoolUnavailable if it stays unknown whether the copy is valid.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -57,11 +58,11 @@ async def finish(database: Database, *, progress: Progress) -> None:
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
                 raise SpoolUnavailable(
-                    f"the copy is whole, but the database did not say whether it counts now: {error}. Ask "
-                    "tollhouse "
-                    "storage status; if the copy is not finished, begin it again by the same command"
+                    "the copy is complete, but the database did not confirm that it is valid: "
+                    f"{error}. Run tollhouse storage status. If it reports an unfinished copy, run "
+                    "the same command again"
                 ) from error
-            progress(f"the copy is whole, and is to count once the database confirms it: {error}", 0)
+            progress(f"the copy is complete and waits for the database to confirm it: {error}", 0)
             await asyncio.sleep(PAUSE_S)
         else:
             return
@@ -71,25 +72,30 @@ def _remove(database: Database, connection: Connection) -> None:
     connection.execute(database.sql(_REMOVE), (UNFINISHED,))
 
 
-# -- confirming a copy ---------------------------------------------------------------------------------------
+# -- confirmation of a copy ----------------------------------------------------------------------------------
 
 
-TELL_S = 20.0  # between two lines that say what is waited for
+TELL_S = 20.0  # between two progress lines while waiting
 
 
 async def confirm(database: Database) -> None:
-    """Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be there."""
+    """
+    Wait until everything committed before has the configured durability. Raises Unconfirmed if that is unknown.
+    """
     await database.pool.confirm(needs_standby=database.needs_standby)
 
 
 async def check_standby(database: Database) -> None:
-    """SpoolUnavailable if nothing is confirmed at this moment: a copy would wait for that at its end."""
+    """
+    Raise SpoolUnavailable if the standby confirms nothing now, because the copy would wait for it at its end.
+    """
     try:
         await confirm(database)
     except Unconfirmed as error:
         found = await database.control.read(_standbys)
         message = (
-            f"nothing was copied, because the standby would not confirm it: {found}. Then repeat the command"
+            f"nothing was copied, because the standby would not confirm it: {found}. Then run the "
+            "command again"
         )
         raise SpoolUnavailable(message) from error
 
@@ -97,13 +103,15 @@ async def check_standby(database: Database) -> None:
 async def tell_while_it_waits(
     database: Database, writing: Coroutine[object, object, None], is_written: Event, progress: Progress
 ) -> None:
-    """Await what writes a copy; from `is_written` on its commit waits for the standby."""
+    """
+    Wait for the task that writes a copy. After `is_written` is set, report that its commit waits for the standby.
+    """
     task = asyncio.ensure_future(writing)
     try:
         while not task.done():
             await asyncio.wait([task], timeout=TELL_S)
             if not task.done() and is_written.is_set():
-                progress(f"waiting until the standby has confirmed the copy: {await _state(database)}", 0)
+                progress(f"waiting for the standby to confirm the copy: {await _state(database)}", 0)
         await task
     finally:
         task.cancel()
@@ -117,13 +125,13 @@ async def _state(database: Database) -> str:
 
 
 def _standbys(connection: Connection) -> str:
-    """Describe the state of the standby, and the remedy if nothing is confirmed for long."""
+    """Describe the standby, and what to do if it does not confirm."""
     [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:
-        return "synchronous_standby_names is empty: name a standby there, or set storage.durability"
+        return "synchronous_standby_names is empty: name a standby there, or change storage.durability"
     [[sees_all]] = connection.execute(SEES_ALL).fetchall()
     if not sees_all:
-        return "see whether the standby runs (GRANT pg_monitor to the role, and its state is shown here)"
+        return "check whether the standby runs (to see its state here, GRANT pg_monitor to the role)"
     found = connection.execute(STANDBYS.encode()).fetchall()
     lacking = [f"{name} lacks {lag:,} bytes" for name, is_synchronous, lag, _ in found if is_synchronous]
     return ", ".join(lacking) or f"no synchronous standby is connected: start one of {names}"

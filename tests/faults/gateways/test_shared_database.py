@@ -310,7 +310,7 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
             verdict = site.judge()
             assert verdict.lost == {name for sent in tail for name in sent.calls}
             told = [one["words"] for one in site.gateways[0].json("doctor", code=1)["doctor"]["found"]]
-            (lost,) = [words for words in told if "are not in the database any more" in words]
+            (lost,) = [words for words in told if "are missing from the database" in words]
             print(lost)
             assert "20 commits with 100 new records" in lost
             says_so = partial(is_said, site.gateways[0], "20 commits with 100 new records")

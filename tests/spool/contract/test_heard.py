@@ -109,5 +109,5 @@ def test_senders_are_packed_and_unpacked() -> None:
     assert set(facts) == set().union(*map(facts_in, senders))
     assert max(map(len, senders)) < 256
     assert senders == list(unpack_senders(pack_senders(senders)))
-    with pytest.raises(ValueError, match="end too early"):
+    with pytest.raises(ValueError, match="are cut off"):
         list(unpack_senders(pack_senders(senders)[:-1]))

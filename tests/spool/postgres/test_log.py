@@ -632,5 +632,5 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
         return found
 
     monkeypatch.setattr("spool.postgres.log.recount.border", moving)
-    with pytest.raises(SpoolUnavailable, match="repeat it"):
+    with pytest.raises(SpoolUnavailable, match="try again"):
         await log.verify()

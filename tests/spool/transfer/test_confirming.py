@@ -51,12 +51,12 @@ async def test_a_copy_counts_where_the_standby_has_it(
             if what == "commits":
                 receiver.kill()
                 receiver.wait()
-            elif what.startswith("waiting until the standby has confirmed") and what not in told:
+            elif what.startswith("waiting for the standby to confirm") and what not in told:
                 told.append(what)
                 if f"start one of {SUCCESSOR}" in what:  # the server saw it go
                     cluster.change(synchronous_standby_names="")
 
-        with pytest.raises(SpoolUnavailable, match=r"the copy is whole.*the standby is gone"):
+        with pytest.raises(SpoolUnavailable, match=r"the copy is complete.*the standby is gone"):
             await places.copy("files", "postgres", progress)
     assert told
     with pytest.raises(UnfinishedCopy):

@@ -53,7 +53,7 @@ async def test_killed_behind_each_statement_of_its_beginning(places: Places, rec
         with killed_behind(number) as told, pytest.raises(Killed):
             await places.copy("files", "postgres")  # also over what the attempt before has left
         problem = str((await ADMINISTRATION.status(storage))["problem"])
-        is_made = "not made yet" not in problem
+        is_made = "does not exist yet" not in problem
         outcomes.append(is_made)
         assert "an unfinished copy" in problem or not is_made, told[-1]
         if is_made and outcomes.count(True) in (1, 2):

@@ -71,7 +71,7 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     later = {"name": "version", "value": str(VERSION + 1).encode()}
     await database.run(lambda connection: connection.execute(database.sql(KEEP), later))
     await database.close()
-    with pytest.raises(NotAllowed, match=f"of version {VERSION + 1}"):
+    with pytest.raises(NotAllowed, match=f"has version {VERSION + 1}"):
         await tables(options)
 
 
