@@ -194,8 +194,8 @@ def _operation(block: KongBlock) -> str | None:
 
 def _answered_by(block: KongBlock) -> dict[str, Any]:
     targets = block.tried_targets
-    answered = targets[-1] if isinstance(targets, list) and targets else None
-    return answered if isinstance(answered, dict) else {}
+    target = targets[-1] if isinstance(targets, list) and targets else None
+    return target if isinstance(target, dict) else {}
 
 
 def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:

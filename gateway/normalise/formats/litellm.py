@@ -240,13 +240,13 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
 
 def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     usage, costs = meta.usage_object, event.cost_breakdown or meta.cost_breakdown
-    answered = usage.inference_geo if isinstance(usage, Usage) else None
+    stated_region = usage.inference_geo if isinstance(usage, Usage) else None
     priced = costs if isinstance(costs, LiteLLMCosts) else LiteLLMCosts()
     model = event.model
     if isinstance(model, str) and model.startswith("bedrock/"):
         model = model.removeprefix("bedrock/").removeprefix("converse/").removeprefix("invoke/")
     return region_of(
-        answered, priced.data_residency, priced.vertex_location, address=event.api_base, model=model
+        stated_region, priced.data_residency, priced.vertex_location, address=event.api_base, model=model
     )
 
 
@@ -261,9 +261,9 @@ def _describe(
 ) -> int:
     metadata = Metadata()
     metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
-    answered, usage = event.response, meta.usage_object
+    response, usage = event.response, meta.usage_object
     used = usage.service_tier if isinstance(usage, Usage) else None
-    served = answered.service_tier if isinstance(answered, LiteLLMResponse) else None
+    served = response.service_tier if isinstance(response, LiteLLMResponse) else None
     if used is not None or served is not None:
         tag_tier(metadata, used, served)
     if meta.spend_logs_metadata:

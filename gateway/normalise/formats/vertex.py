@@ -74,7 +74,7 @@ class VertexEvent(msgspec.Struct):
 
 def calls(event: VertexEvent) -> Iterable[Call]:
     """Read one row as one call."""
-    answered = nested(event.full_response, VertexAnswer)
+    response_body = nested(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
         source=NAME,
@@ -84,26 +84,26 @@ def calls(event: VertexEvent) -> Iterable[Call]:
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
         request_model=model_name(_short(text(event.model) or ""), PROVIDER),
-        response_model=model_name(answered.answered_by, PROVIDER),
+        response_model=model_name(response_body.answered_by, PROVIDER),
         region=of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
     )
-    count_tokens(record, answered.tokens())
-    if isinstance(answered.error, VertexFailure):
-        fail(record, answered.error.status, answered.error.code, answered.error.type)
+    count_tokens(record, response_body.tokens())
+    if isinstance(response_body.error, VertexFailure):
+        fail(record, response_body.error.status, response_body.error.code, response_body.error.type)
     metadata = Metadata()
     metadata.learn(mapping(nested(event.full_request, VertexRequest).labels))
-    tag_tier(metadata, answered.tier)
+    tag_tier(metadata, response_body.tier)
     metadata.describe(record)
-    return (Call(record, _identity(record, answered), metadata.left_out),)
+    return (Call(record, _identity(record, response_body), metadata.left_out),)
 
 
-def _identity(record: Inference, answered: VertexAnswer) -> Identity:
+def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     """
     Identify a call by the response id that SDKs also report, else by the row's id.
 
     Some exports write the row's id as 9.87E+16 and lose digits, so several calls share it.
     """
-    response_id = first(answered.id, answered.responseId)
+    response_id = first(response_body.id, response_body.responseId)
     if response_id and is_long(response_id):
         return of_call(record, response_id=response_id)
     if record.request_id and _DIGITS.fullmatch(record.request_id):

@@ -213,10 +213,10 @@ class SpanMemory:
                 number, resource = at, EncodedResource(encoded_resource)
             context = self._contexts.enter(resource, encoded_scope, options)
             for begin in range(0, len(spans), _LOOKED_FOR):
-                some = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
-                rows = self._memory.find(context.number, some) if context.number else [(_NEW,)] * len(some)
+                chunk = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
+                rows = self._memory.find(context.number, chunk) if context.number else [(_NEW,)] * len(chunk)
                 kinds = [self._kinds[row[0]] if len(row) > 1 else None for row in rows]
-                found.append(LookedUp(context, some, rows, kinds))
+                found.append(LookedUp(context, chunk, rows, kinds))
                 if clock.is_over():
                     yield
                     if self._options is not options:

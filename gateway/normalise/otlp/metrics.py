@@ -423,8 +423,8 @@ def _declared_word(point: Point, family: MetricFamily) -> str | None:
     """
     Return a token type that the family declares, even if the same text usually means "not stated", such as `none`.
     """
-    words = (point.attributes.get(name) for name in family.type_keys)
-    return next((word for word in words if isinstance(word, str) and word in family.types), None)
+    stated_types = (point.attributes.get(name) for name in family.type_keys)
+    return next((word for word in stated_types if isinstance(word, str) and word in family.types), None)
 
 
 def _identity(series: bytes, point: Point) -> Identity:

@@ -304,8 +304,8 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
         if type(value) is str:
             if value not in ABSENT and len(value) <= MAX_TEXT:
                 return value
-        elif value is not None and (words := tag_rules.text_of(value)) is not None:
-            return words
+        elif value is not None and (number_text := tag_rules.text_of(value)) is not None:
+            return number_text
     return None
 
 

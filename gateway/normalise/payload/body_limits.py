@@ -168,8 +168,8 @@ AT_ONCE: Final = 2048  # entries to encode without a pause
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:
     """Encode a list as JSON, taking its entries one by one. After each step the event loop gets a turn."""
     left, parts = iter(entries), []
-    while some := list(islice(left, AT_ONCE)):
-        parts.append(msgspec.json.encode(some)[1:-1])
-        if len(some) == AT_ONCE:
+    while chunk := list(islice(left, AT_ONCE)):
+        parts.append(msgspec.json.encode(chunk)[1:-1])
+        if len(chunk) == AT_ONCE:
             yield
     return b"[" + b",".join(parts) + b"]"

@@ -214,13 +214,13 @@ def base64(text: str) -> Generator[bytes, None, bytes]:
     """Decode base64, with TURN now and then. Raises ValueError if it is not base64."""
     parts: list[bytes] = []
     for start in range(0, len(text), _STEP):
-        some = text[start : start + _STEP]
+        chunk = text[start : start + _STEP]
         try:
-            parts.append(binascii.a2b_base64(some, strict_mode=True))
+            parts.append(binascii.a2b_base64(chunk, strict_mode=True))
         except (binascii.Error, ValueError) as error:
             raise ValueError("not base64") from error
         if start + _STEP < len(text):
-            if some[-1] == "=":
+            if chunk[-1] == "=":
                 raise ValueError("not base64")
             yield TURN
     return b"".join(parts)

@@ -79,9 +79,9 @@ def entries(
             scopes: JsonScopes = []
             for j, scope in enumerate(inner):
                 if scope is not None:
-                    some = getattr(scope, items) or ()
-                    scopes.append((j, scope.scope, some))
-                    count += len(some)
+                    scope_items = getattr(scope, items) or ()
+                    scopes.append((j, scope.scope, scope_items))
+                    count += len(scope_items)
             into.append((i, entry.resource, scopes))
     allowance.count(count, len(body))
 
@@ -167,9 +167,9 @@ def _cut(
         scopes: JsonScopes = []
         for j, inner in enumerate(one.get(middle, ())):
             named = _described(inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope")
-            some = inner.get(items, ())
-            scopes.append((j, named, some))
-            allowance.count(1 + len(some), 0)
+            scope_items = inner.get(items, ())
+            scopes.append((j, named, scope_items))
+            allowance.count(1 + len(scope_items), 0)
             if allowance.is_due(0):
                 yield
         into.append(

@@ -442,9 +442,9 @@ def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Pie
     """Decode any number of attributes, with turns for the event loop."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
-        some = encoded[start : start + MANY]
-        attributes.update(attributes_of(some))
-        if allowance.is_due(0, len(some)):
+        chunk = encoded[start : start + MANY]
+        attributes.update(attributes_of(chunk))
+        if allowance.is_due(0, len(chunk)):
             yield Piece()
     return attributes
 
@@ -536,9 +536,9 @@ def _point(
     outside: dict[str, object] = {}
     if len(encoded) > len(attributes):
         for start in range(0, len(encoded), MANY):
-            some = encoded[start : start + MANY]
-            outside.update(outside_of(some, attributes))
-            if allowance.is_due(0, len(some)):
+            chunk = encoded[start : start + MANY]
+            outside.update(outside_of(chunk, attributes))
+            if allowance.is_due(0, len(chunk)):
                 yield Piece()
     return countable.point(
         flags=point.flags,

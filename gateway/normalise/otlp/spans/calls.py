@@ -34,10 +34,10 @@ def counts_of(
     dialect: SpanDialect,
     provider: str | None,
     model: str | None,
-    more: Fields,
+    contained: Fields,
 ) -> Tokens:
     """
-    Return the counts of a call from its own span. `more` holds the fields of its containers. Raises BadValue.
+    Return the counts of a call from its own span. `contained` holds the fields of its containers. Raises BadValue.
     """
     attributes = span.attributes
     first_count = semconv.first_count
@@ -55,12 +55,12 @@ def counts_of(
     )
     if shape.meters:
         stated = stated._replace(meters=meters_of(attributes, shape))
-    if more:
-        whole = more.get("usage")
+    if contained:
+        whole = contained.get("usage")
         if whole is not None and (fields := of_whole(whole, stated)) is not None:
             return fields
-        stated = _completed(stated, more)
-    total = _total(attributes, shape, more) if shape.total or more else None
+        stated = _completed(stated, contained)
+    total = _total(attributes, shape, contained) if shape.total or contained else None
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
         without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
@@ -73,21 +73,25 @@ def counts_of(
         or tokens.input + tokens.output == total
     ):
         return tokens
-    if len(shape.input) > 1 or len(shape.output) > 1 or more:
+    if len(shape.input) > 1 or len(shape.output) > 1 or contained:
         inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
-        if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
+        if (
+            "input" in contained
+            and "output" in contained
+            and semconv.first(attributes, shape.total) is not None
+        ):
             # only if an attribute states the total, because a container's own total always agrees with
             # its own sums
-            inputs.append(more["input"])
-            outputs.append(more["output"])
+            inputs.append(contained["input"])
+            outputs.append(contained["output"])
         tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
     return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
-def _completed(stated: Tokens, more: Fields) -> Tokens:
+def _completed(stated: Tokens, contained: Fields) -> Tokens:
     """Fill counts that the attributes omit, or state as 0, from a container."""
     found: dict[str, Any] = {}
-    for field, value in more.items():
+    for field, value in contained.items():
         if field not in _FIELDS:
             continue
         number = getattr(stated, field)
@@ -95,7 +99,7 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
             counted = semconv.count(value, field)
             if counted is not None:
                 found[field] = counted
-    container_meters = more.get("meters")
+    container_meters = contained.get("meters")
     if container_meters:
         stated = stated._replace(meters=merged(stated.meters, container_meters))
     return stated._replace(**found) if found else stated
@@ -107,11 +111,11 @@ def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | 
     return numbers if numbers and any(numbers.values()) else None
 
 
-def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
+def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
     """Return the reported total. An impossible total counts as missing, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
-        return semconv.count(more.get("total"), "total") if total is None else total
+        return semconv.count(contained.get("total"), "total") if total is None else total
     except values.BadValue:
         return None
 
@@ -166,19 +170,19 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     attributes, dialect = span.attributes, product.spans
     if product.own_names:
         shape = own_shape(shape, product, attributes)
-    more = _NOTHING
+    contained = _NOTHING
     if shape.containers or dialect.more is not None:
-        more = _contained(attributes, shape, dialect)
-    request_model = semconv.first_text(attributes, shape.request_model) or more.get("model")
+        contained = _contained(attributes, shape, dialect)
+    request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     if request_model is None and response_model is None:
         request_model = semconv.plain_model(attributes)
     model = request_model or response_model
-    provider = _provider(attributes, shape, dialect, model, more)
-    tokens = counts_of(span, shape, dialect, provider, model, more)
+    provider = _provider(attributes, shape, dialect, model, contained)
+    tokens = counts_of(span, shape, dialect, provider, model, contained)
     cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
-    if cost is None and "cost" in more:
-        cost = semconv.money(more["cost"], "cost")
+    if cost is None and "cost" in contained:
+        cost = semconv.money(contained["cost"], "cost")
     status, error_type = "ok", None
     if failed(span, shape) or (span.events and _is_raised(span, shape, tokens)):
         status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
@@ -188,8 +192,8 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         response_id, shared_id = dialect.ids(attributes)
     elif request_id is not None:
         response_id, shared_id = semconv.ids(attributes)
-    if response_id is None and "response_id" in more:
-        response_id = more["response_id"]
+    if response_id is None and "response_id" in contained:
+        response_id = contained["response_id"]
         request_id = request_id or response_id
     # More than 15 keyword arguments would take longer than the rest, because Python creates a dict first.
     record = Inference(
@@ -212,14 +216,14 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if cost is None and shape.cost:
         record.charges = semconv.charges_of(attributes, shape.cost)
     states_region = model is not None and model.startswith(_STATES_REGION)
-    if states_region or shape.region or shape.address or "region" in more:
+    if states_region or shape.region or shape.address or "region" in contained:
         record.region = semconv.region_of(
             attributes,
             shape.region,
             shape.address,
             provider=provider,
             model=model,
-            answered=more.get("region"),
+            answered=contained.get("region"),
         )
     return SpanCall(
         place,
@@ -229,7 +233,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         caller_of(attributes, shape),
         response_id,
         shared_id,
-        more.get("service_tier"),
+        contained.get("service_tier"),
     )
 
 
@@ -258,11 +262,15 @@ def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
 
 
 def _provider(
-    attributes: Attributes, shape: AttributeShape, dialect: SpanDialect, model: str | None, more: Fields
+    attributes: Attributes,
+    shape: AttributeShape,
+    dialect: SpanDialect,
+    model: str | None,
+    contained: Fields,
 ) -> str | None:
     stated = semconv.provider_of(attributes, shape.provider) if shape.provider else None
-    if stated is None and "provider" in more:
-        stated = semconv.provider(more["provider"])
+    if stated is None and "provider" in contained:
+        stated = semconv.provider(contained["provider"])
     if dialect.provider is not None:
         stated = dialect.provider(stated, model)
     return stated or (semconv.model_provider(model) if model is not None else None)
