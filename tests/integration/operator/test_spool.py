@@ -375,7 +375,7 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
         assert None is login["amount"]
         await server.ask("POST", "/insights/run", {})
         [insight] = (await server.ask("GET", "/insights")).payload["insights"]
-        assert "1 usage events of the type login are unmapped" == insight["title"]
+        assert "1 usage events of the type login have no stream" == insight["title"]
         assert [login] == (await server.ask("GET", "/event-types", sent="no")).payload["event_types"]
 
 

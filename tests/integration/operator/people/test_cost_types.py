@@ -223,7 +223,7 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
         assert (await report(there))[0] == 403
         assert (await report(there, "cost_type=discounted_cost"))[0] == 403
         assert ".41923" in (await use(there, "get_cost_data", cost_type="billed_cost")).text
-        assert "your roles show billed_cost" in (await use(there, "get_budgets")).text
+        assert "your roles show only billed_cost" in (await use(there, "get_budgets")).text
 
 
 async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
