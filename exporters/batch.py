@@ -1,4 +1,4 @@
-"""Which records of a delivery are sent, from its entries; and work on them in short turns of the event loop."""
+"""The records of a delivery that are sent, and work on records in short turns of the event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spool.turns.fair_turns import pause
 T = TypeVar("T")
 U = TypeVar("U")
 
-TURN: Final = 64  # records in one turn, about half a millisecond: a whole delivery takes 5 to 10
+TURN: Final = 64  # records per turn, about half a millisecond; all records of a delivery take 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many records of a delivery are sent, and why the others are not."""
+    """Number of records of a delivery that are sent, and of those that are not."""
 
     sent: int
     shadow: int
@@ -30,10 +30,10 @@ class Tally:
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
         """
-        Account for all numbers, after the destination accepted the `items` that were sent except `refused`.
-        `items` defaults to one per record.
+        Account for every record of the delivery after the destination accepted the request but rejected
+        `refused` of `items`. By default there is one item per record.
 
-        Raises Rejected if the destination accepted none of them: then the answer's 2xx means as little as a 400.
+        Raises Rejected if the destination accepted no item, because then the 2xx means the same as a 400.
         """
         items = self.sent if items is None else items
         if items and refused >= items:
@@ -51,12 +51,12 @@ class Tally:
 
 @dataclass(slots=True)
 class Batch:
-    """The records to send, each with the time of its commit, and the numbers that are not sent."""
+    """The records to send, each with the time of its commit, and the number of records that are not sent."""
 
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
     damaged: int = 0
-    boundaries: list[int] = field(default_factory=list)  # numbers whose kind differs from the one sent before
+    boundaries: list[int] = field(default_factory=list)  # record numbers where the kind of record changes
 
     @property
     def tally(self) -> Tally:
@@ -65,22 +65,26 @@ class Batch:
     def settlement(
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
-        """Account for all numbers as its tally does."""
         return self.tally.settlement(refused=refused, items=items, words=words)
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """The batch of a destination that sums: shadows are not sent."""
+    """
+    Return the records for a destination that sums. Duplicates kept for reference (shadows) are not sent.
+    """
     return _sort(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """The batch of a destination that keeps records: shadows are sent, marked as such."""
+    """Return the records for a destination that stores records. Shadows are sent and marked as such."""
     return _sort(delivery, entries, shadows=True)
 
 
 def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
-    """The number before which to split a batch of several kinds, near its middle; None for one kind."""
+    """
+    Return the record number nearest to the middle where a new kind of record begins. Return None if there is
+    only one kind.
+    """
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
@@ -98,7 +102,7 @@ def _sort(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Bat
             batch.boundaries.append(number)
         kind = record.kind
         batch.records.append((record, committed_at))
-    # A number whose entry is gone altogether is as damaged as one that cannot be read.
+    # A record whose entry is missing counts as damaged, like a record that cannot be read.
     batch.damaged = delivery.count - batch.shadow - len(batch.records)
     return batch
 
@@ -110,7 +114,7 @@ def _numbered(entries: Sequence[Entry]) -> Iterator[tuple[int, Record | None, fl
 
 
 async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
-    """Apply `work` to TURN items at a time, in order, and let other tasks run in between."""
+    """Apply `work` to up to TURN items at a time, in order. Other tasks run in between."""
     made = []
     for start in range(0, len(items), TURN):
         if start:

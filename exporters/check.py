@@ -1,10 +1,9 @@
 """
-What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what
-is sent there.
+Checks of [upstream], [[destinations]] and [[notify]] for `tollhouse check`: would records be accepted?
 
-An empty export and a question about a billing drop leave nothing behind. A Tollhouse gets the marked call as well: it
-counts the call nowhere, and says if it rejects the records of this one. Of all other streams and destinations only the
-connection is tried, and they stay unverified.
+The checks send an empty export, or validate a billing drop, because neither leaves data at the receiver. Another
+Tollhouse also gets the test call, which it does not count; its response says whether it rejects forwarded
+records. For all other streams and destinations only the connection is tested, and the result is "unverified".
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from exporters.settings import DestinationSettings, NotifySettings, UpstreamSett
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
-# Streams of the table that a gateway sends nothing to: the first two are an agent's.
+# Streams to which a gateway sends nothing. The first two belong to an agent.
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 
 
@@ -39,11 +38,11 @@ _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # the name of the key that covers it
+    key: str | None  # name of the key that covers the scope
     url: str | None
-    published: bool  # the address is one that the service publishes
-    status: str  # of a Probe; without a key the stream would be parked
-    words: str | None = None  # of the upstream, or why nothing was sent
+    published: bool  # the service documents this address
+    status: str  # status of a Probe; without a key the route would be paused
+    words: str | None = None  # the upstream's message, or why nothing was sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +50,8 @@ class DestinationCheck:
     name: str
     type: str
     topics: Sequence[str]
-    to: str  # the file, or the address without its path, which may hold a secret
-    status: str  # of a Probe
+    to: str  # the file, or the address without its path, because a path may hold a secret
+    status: str  # status of a Probe
     words: str | None = None
 
 
@@ -60,8 +59,8 @@ class DestinationCheck:
 class ChannelCheck:
     name: str
     type: str
-    to: str  # the server, without the path, which may hold a secret; empty where a file holds the address
-    status: str  # of a Probe
+    to: str  # the server without its path, because a path may hold a secret; empty if a file holds the address
+    status: str  # status of a Probe
     words: str | None = None
 
 
@@ -69,10 +68,10 @@ async def check(
     settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = (), send: bool = False
 ) -> Sequence[StreamCheck]:
     """
-    Check each stream in use, in the order of the table; none if there is no upstream.
+    Check each stream in use, in the order of STREAMS. Return nothing if there is no upstream.
 
-    In use are AI telemetry, what a key or a setting of [upstream] is for, and what `used` names. `send`: the marked
-    call goes to an upstream that is no Tollhouse as well.
+    A stream is in use if it carries AI telemetry, if a key or a setting of [upstream] concerns it, or if
+    `used` names it. With `send`, the test call is also sent to an upstream that is not a Tollhouse.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -94,14 +93,15 @@ async def check_destinations(
     send: bool = False,
 ) -> Sequence[DestinationCheck]:
     """
-    Check each of [[destinations]], in their order. `installation` is the public id of who asks, if it is known; `send`
-    as of `check`.
+    Check each of [[destinations]], in their order.
+
+    `installation` is this installation's public id, or None if it is unknown. `send` is as for `check`.
     """
     return [await _check_destination(settings, clock, installation, send) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
-    """One line for each of [[notify]], in their order. Nobody is told anything."""
+    """Check each of [[notify]], in their order. No notification is sent."""
     return [await _check_channel(settings, clock) for settings in channels]
 
 
@@ -116,7 +116,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _found(probe: Awaitable[Probe]) -> Probe:
-    """Await a probe. One that fails inside of Tollhouse must not keep the others from running."""
+    """Await a probe, and return a Probe even if it raises, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -126,7 +126,7 @@ async def _found(probe: Awaitable[Probe]) -> Probe:
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     if stream in _NEVER_SENT:
         return False
-    if stream == BILLING_VALIDATION:  # without a key drops are validated here
+    if stream == BILLING_VALIDATION:  # without a key, drops are validated here
         return keyring.covering(STREAMS[stream].scope) is not None
     named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
     mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
@@ -154,7 +154,10 @@ async def _check_destination(
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """Try the connection to an agent's gateway. The key is the device's own and known only after it enrolled."""
+    """
+    Test the connection to an agent's gateway. The device's own key is not tested, because it exists
+    only after enrolment.
+    """
     async with client_of(settings, clock=clock) as client:
         found = await try_connection(client, url)
     return DestinationCheck(
@@ -168,7 +171,10 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 
 def _origin(url: str) -> str:
-    """Return an address without its path, which may hold a secret. Brokers, HOST:PORT, have none."""
+    """
+    Return an address without its path, because a path may hold a secret. The addresses of brokers, HOST:PORT,
+    have no path.
+    """
     if "://" not in url:
         return url
     parts = urlsplit(url)
@@ -184,7 +190,7 @@ async def _check(
     clock: Clock,
     send: bool,
 ) -> StreamCheck:
-    # Mapped events leave as unit cost, under its key.
+    # Mapped events are sent as unit cost, with that key.
     sent_as = UNIT_COST if stream == EVENTS and _is_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)
@@ -197,7 +203,7 @@ async def _check(
     words = probe.words
     if sent_as != stream and not unused and key:
         types = ", ".join(sorted(settings.events))
-        words = f"events of the types {types} become unit cost; other types are kept and not sent"
+        words = f"events of the types {types} become unit cost; other types are stored here and not sent"
     return StreamCheck(
         stream=stream,
         scope=scope,
@@ -214,11 +220,14 @@ def _is_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
 
 
 def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
-    """Why nothing is sent to a stream, whatever key covers it; None if something may be."""
+    """Return why nothing is sent to a stream with any key, or None if something may be sent."""
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:
-        return "it has no path and no type in upstream.events: usage events are kept here for spool.retention"
+        return (
+            "no path and no type in upstream.events is set, so usage events are stored here for "
+            "spool.retention and not sent"
+        )
     if STREAMS[stream].telemetry and paths.template(stream) is None:
         return "its path is empty: its records are not sent, and counted as unmapped"
     return None

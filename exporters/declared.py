@@ -1,4 +1,4 @@
-"""What modules declare, each imported when its declaration is asked for: a process pays for what it uses."""
+"""Declarations that are imported when first used, so that a process loads only the modules it needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 class Declared(Mapping[str, T]):
     """
-    Declarations by name; `places` has the module of each, and its name there after a colon if that is not TYPE. The
-    names are known without an import.
+    Declarations by name, with lazy imports.
+
+    `places` maps each name to `MODULE` or `MODULE:NAME`. Without NAME, the declaration is the module's TYPE.
+    The names are known without an import.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

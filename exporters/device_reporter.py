@@ -1,7 +1,7 @@
 """
-Enrols this device at its gateway with an enrolment key, then sends heartbeats with the key that it was given.
+Enrolment of this device at its gateway with an enrolment key, and then heartbeats with the device's own key.
 
-Nothing waits for it: telemetry is a route like any other, parked until the device's key is there.
+Nothing else waits for enrolment. The telemetry route is paused until the device's key exists.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class _DeviceAnswer(msgspec.Struct):
 
 class DeviceReporter:
     """
-    `facts` are sent with every request, `report` adds those of a heartbeat; `keep_key` writes the device's key.
+    A loop that enrols this device and then sends heartbeats.
 
-    `state` is the device's state as the gateway answered it, `reason` why the last request failed, None if
-    it did not.
+    `facts` are sent with every request, `report` returns what a heartbeat adds, and `keep_key` stores the
+    device's key. `state` is the device's state in the gateway's last response. `reason` says why the last
+    request failed, or is None.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class DeviceReporter:
         self.reason: str | None = None
 
     async def run(self) -> None:
-        """Report until cancelled; between two heartbeats nothing happens."""
+        """Report until cancelled."""
         rest_s = 0.0
         while True:
             await asyncio.sleep(rest_s)
@@ -87,7 +88,7 @@ class DeviceReporter:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Enrol or send one heartbeat; returns how long to wait before the next."""
+        """Enrol, or send one heartbeat. Return how many seconds to wait before the next request."""
         try:
             rest_s = await self._heartbeat() if self._key_file.exists() else await self._enrol()
         except Retryable as error:
@@ -100,7 +101,7 @@ class DeviceReporter:
             self._set_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
-        return rest_s * random.uniform(0.95, 1.05)  # a fleet that starts together does not stay together
+        return rest_s * random.uniform(0.95, 1.05)  # so that a fleet that started together spreads out
 
     async def _enrol(self) -> float:
         if self._enrolment_key is None:
@@ -111,14 +112,14 @@ class DeviceReporter:
         if answer.key is not None:
             self._keep_key(answer.key)
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
-            return 0.0  # the first heartbeat at once
+            return 0.0  # send the first heartbeat at once
         if answer.device.state == ENROLLED:
             self._set_reason(
-                "the device's key is missing here, and the gateway gives it once: tollhouse devices reset ID "
-                "there"
+                "this device has lost its key, and the gateway issues a key only once: run tollhouse "
+                "devices reset ID on the gateway"
             )
             return REFUSED_S
-        self._set_reason(f"the gateway answers: {answer.device.state}")
+        self._set_reason(f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
     async def _heartbeat(self) -> float:
@@ -130,7 +131,7 @@ class DeviceReporter:
                 raise
             return await self._enrol()  # the key was revoked or reset: enrol again
         is_enrolled = answer.device.state == ENROLLED
-        self._set_reason(None if is_enrolled else f"the gateway answers: {answer.device.state}")
+        self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
     async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
@@ -142,14 +143,14 @@ class DeviceReporter:
             decoded = msgspec.json.decode(answer.body, type=_DeviceAnswer)
         except (msgspec.DecodeError, RecursionError) as error:
             raise Misconfigured(
-                "what answers at this address is not a gateway", status=answer.status
+                "the server at this address is not a gateway", status=answer.status
             ) from error
         self.state = decoded.device.state
         self._interval_s = min(max(1.0, decoded.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
         return decoded
 
     def _set_reason(self, reason: str | None) -> None:
-        """Log every change once: an offline laptop must not fill its log."""
+        """Log each change once, so that an offline laptop does not fill its log."""
         if reason != self.reason:
             if reason is None:
                 _log.info("connected to the gateway", extra={"action": "linked"})

@@ -1,13 +1,15 @@
-"""Why a delivery did not settle, named for what happens next."""
+"""Errors of deliveries, named for what happens next."""
 
 from __future__ import annotations
 
 
 class SendError(Exception):
     """
-    `answered`: the destination answered, and may answer the same again under this idempotency key.
+    An error of a delivery.
 
-    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its place.
+    `answered`: the destination responded, and may repeat this response under the same idempotency key.
+    `ambiguous`: the request was sent and may have been accepted, because no response came, or a proxy
+    responded instead of the destination.
     """
 
     def __init__(
@@ -20,12 +22,14 @@ class SendError(Exception):
 
     @property
     def answer(self) -> str | None:
-        """Return the answer's status as text, to be compared with other answers; None if there was no answer."""
+        """
+        Return the response status as text, to compare with other responses. Return None if there was no response.
+        """
         return str(self.status or "refused") if self.answered else None
 
 
 class PutOff(SendError):
-    """`retry_after_s`: when the destination wants to be asked again, if it says so."""
+    """An error after which the destination may request a wait, `retry_after_s`."""
 
     def __init__(
         self,
@@ -41,19 +45,21 @@ class PutOff(SendError):
 
 
 class Retryable(PutOff):
-    """No answer, 408, 429, 5xx: the same records again, later."""
+    """No response, 408, 429 or 5xx: send the same records again later."""
 
 
 class Rejected(SendError):
-    """The destination read these bytes and refused them: look for the record at fault."""
+    """The destination read these bytes and rejected them: look for the record at fault."""
 
 
 class DeliveryTooLarge(SendError):
-    """413, or over batch_bytes before it left: fewer records at once."""
+    """413, or larger than batch_bytes before sending: send fewer records per request."""
 
 
 class Divide(SendError):
-    """One request must not hold all of it: split before the number `at` and send each part by itself."""
+    """
+    The records must not be sent in one request: split before record number `at` and send each part by itself.
+    """
 
     def __init__(self, message: str, *, at: int) -> None:
         super().__init__(message, answered=False)
@@ -62,13 +68,13 @@ class Divide(SendError):
 
 class Misconfigured(PutOff):
     """
-    A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx).
+    A key, address or file is wrong, and the operator must fix it (401, 403, 404, 405, 415, 501, 3xx).
 
-    `type` is the word under which the destination answered it, if it gave one.
+    `type` is the error type in the destination's response, if there is one.
     """
 
     type: str | None = None
 
 
 class OutcomeUnknown(SendError):
-    """No answer to a request that must not be repeated: an operator decides what became of it."""
+    """No response to a request that must not be repeated: an operator decides what became of it."""

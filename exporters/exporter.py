@@ -1,4 +1,4 @@
-"""The seam of the outbound side: what a route asks of a destination, and how a route is configured."""
+"""Interfaces of destinations, and the configuration of a route."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from spool.log.values import Entry
 
 KeepMark = Callable[[str], Awaitable[None]]
 
-_DIGEST: Final = "digest="  # what the mark of a landing delivery ends with
+_DIGEST: Final = "digest="  # prefix of the digest at the end of a landing delivery's mark
 
 
 class Exporter(Protocol):
-    """One destination for one topic. Raises exporters.errors; cancellation means that nothing is known."""
+    """
+    One destination for one topic. Methods raise exporters.errors. If `send` is cancelled, the outcome is unknown.
+    """
 
-    in_flight: int  # deliveries at once
-    max_records: int  # a delivery's cut
+    in_flight: int  # maximum number of deliveries at once
+    max_records: int  # maximum number of records per delivery
 
     async def prepare(self, delivery: Delivery) -> str | None:
-        """The mark to store before the first byte is written (files), else None."""
+        """Return the mark to store before the first byte is written, for files. Otherwise return None."""
         ...
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        """Send the records; returns what became of them. The same delivery is always the same bytes."""
+        """Send the records and return their outcome. The same delivery always sends the same bytes."""
         ...
 
     async def close(self) -> None: ...
@@ -35,8 +37,10 @@ class Exporter(Protocol):
 
 class LandingExporter(Protocol):
     """
-    A destination that a delivery enters as files, whole: nothing of it is ever split, set aside or sent again
-    as another delivery. Raises Retryable without a status, or Misconfigured.
+    A destination that stores each delivery as a whole, such as a data lake.
+
+    A delivery is never split, set aside or sent again as another delivery. Raises Retryable without a
+    status, or Misconfigured.
     """
 
     in_flight: int
@@ -45,40 +49,43 @@ class LandingExporter(Protocol):
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Bring a delivery in, read step by step; `keep_mark` is awaited before the first byte leaves."""
+        """
+        Store a delivery, reading its entries step by step. Awaits `keep_mark` before it sends the first byte.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None:
-    """Keep the mark of a landing delivery's first attempt; park if the log gives other records than then."""
+    """
+    Store the mark of a landing delivery's first attempt. Raise Misconfigured if the log now returns other records.
+    """
     if delivery.mark is None:
         await keep(mark)
     elif delivery.mark.rpartition(_DIGEST)[2] != mark.rpartition(_DIGEST)[2]:
         raise Misconfigured(
-            f"the log changed under a delivery: {delivery.first} to {delivery.last} had other records when it was "
-            "first sent (tollhouse spool verify says if it is damaged)",
+            f"the log changed under a delivery: records {delivery.first} to {delivery.last} differ "
+            "from those of the first attempt; run tollhouse spool verify to see if the log is damaged",
             answered=False,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """
-    A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal route.
-    """
+    """A route, how it sends, and the secrets it needs. Equal settings, `made_of`, make equal routes."""
 
     spec: RouteSpec
     made_of: object
     exporter: Exporter | LandingExporter
-    stamps: Callable[[], object] = tuple  # changes with the secret files; then the route tries again at once
+    # its value changes with the secret files; then the route tries again at once
+    stamps: Callable[[], object] = tuple
     backoff: Backoff = field(default_factory=Backoff)
-    linger_s: float = 0.0  # how long a record waits for others to leave with it
+    linger_s: float = 0.0  # how long a record waits for more records, in seconds
     lands: bool = (
         False  # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
     )
     beside: Callable[[], Coroutine[Any, Any, None]] | None = (
-        None  # runs while the route does; it does not fail
+        None  # runs as long as the route does; it must not fail
     )
-    reads_packed: bool = False  # the exporter takes spool.packed.records.PackedRecords as they are
+    reads_packed: bool = False  # the exporter accepts spool.packed.records.PackedRecords

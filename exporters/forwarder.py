@@ -1,4 +1,4 @@
-"""Runs every route and every table that is brought upstream; all try again at once when a secret changes."""
+"""The routes and syncs of this process. All of them try again at once when a secret changes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-FLUSH_S = 1.0  # at a stop, for what waited to be sent together
+FLUSH_S = 1.0  # time for a last delivery at a stop, for records that waited for more records
 
 
 @asynccontextmanager
 async def running_beside(
     work: Callable[[], Coroutine[Any, Any, None]] | None, name: str
 ) -> AsyncIterator[None]:
-    """Run something beside the body, and cancel it at the end of that."""
+    """Run a task next to the body, and cancel it when the body ends. None runs nothing."""
     if work is None:
         yield
         return
@@ -40,7 +40,7 @@ async def running_beside(
 
 
 class Sync(Protocol):
-    """A table that is brought upstream row by row, shown like a route."""
+    """A table that is sent to the upstream row by row. Operators see it as a route."""
 
     def state(self) -> RouteState: ...
 
@@ -55,21 +55,19 @@ class Sync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _Running:
-    """A route or a sync that runs. `close` frees what it sent by, once it ended."""
+    """A running route or sync. `close` frees its connections after it ended."""
 
     work: RouteLoop | Sync
     stamps: Callable[[], object]
     close: Callable[[], Awaitable[None]]
     task: asyncio.Task[None]
     seen: object
-    config: RouteConfig | None = None  # of a route
+    config: RouteConfig | None = None  # None for a sync
 
 
 class Forwarder:
     """
-    The routes, one for each destination and topic, and the tables that are brought upstream.
-
-    Each runs while this process holds its lease.
+    The routes, one per destination and topic, and the syncs. Each runs only while this process holds its lease.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Forwarder:
         leases: Leases | None = None,
         packed: Native | None = None,
     ) -> None:
-        """`packed` reads packed records for the routes that can take them."""
+        """`packed` reads packed records for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
@@ -100,7 +98,7 @@ class Forwarder:
         self._failure = asyncio.Event()
 
     async def start(self) -> None:
-        """Declare the configured routes to the storage, then run every one."""
+        """Declare the configured routes to the storage, then run all of them."""
         await self._deliveries.declare([config.spec for config in self._specs])
         for config in self._specs:
             self._start_route(config)
@@ -111,10 +109,11 @@ class Forwarder:
 
     async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
         """
-        Forward by these from now on; `syncs` None: as before. Nothing has changed when it raises.
+        Use this configuration from now on. With `syncs` None, the syncs do not change. If it raises,
+        nothing has changed.
 
-        What is being sent is answered as it began: nothing is cut off, so nothing becomes ambiguous. Routes
-        that are made of the same settings go on untouched.
+        Requests in progress are completed, so no delivery becomes ambiguous. Routes whose settings are
+        equal keep running.
         """
         await self._deliveries.declare([config.spec for config in specs], at_start=False)
         wanted = {config.spec.name: config for config in specs}
@@ -134,16 +133,17 @@ class Forwarder:
         self.poke()
 
     async def wait(self) -> None:
-        """Wait for the end of a route, which is always a fault, and raise its cause."""
+        """Wait until a route ends, which is always an error, and raise its cause."""
         await self._failure.wait()
         assert self._failed is not None
         self._failed.result()
 
     async def stop(self) -> None:
         """
-        Send what waits to be sent together, as far as that takes no longer than FLUSH_S.
+        Send the records that wait for more records, for at most FLUSH_S seconds. Then cancel all
+        requests in progress.
 
-        Then cancel what is being sent: an open delivery stays open and is sent again with the same bytes.
+        A cancelled delivery stays open and is sent again with the same bytes.
         """
         running = list(self._running.values())
         flushes = [each.work.flush() for each in running if isinstance(each.work, RouteLoop)]
@@ -159,16 +159,18 @@ class Forwarder:
             await each.close()
 
     def syncs(self) -> Sequence[RouteState]:
-        """The tables brought upstream, shown as routes are."""
+        """Return the syncs in the form of routes."""
         return [sync.state() for sync in self._syncs]
 
     def poke(self) -> None:
-        """Let every route try again at once."""
+        """Make every route and sync try again at once."""
         for running in self._running.values():
             running.work.poke()
 
     async def _state_of(self, route: str) -> str:
-        """Return the state of a route; RUNNING if it cannot be read, since sending will show it."""
+        """
+        Return the stored state of a route, or RUNNING if it cannot be read, because sending will show the state.
+        """
         try:
             return next(
                 (each.state for each in await self._deliveries.routes() if each.name == route), RUNNING
@@ -193,7 +195,7 @@ class Forwarder:
         before = [task for task in self._retiring if task.get_name() == name]
 
         async def run() -> None:
-            if before:  # two that send at once would mix the lines of a file
+            if before:  # two loops that send at once would mix the lines of a file
                 await asyncio.wait(before)
             await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.wake)
 
@@ -225,7 +227,10 @@ class Forwarder:
         )
 
     def _retire(self, name: str) -> None:
-        """A route ends when what it sends is answered; a sync at once, as its repeat changes nothing."""
+        """
+        End a route when its requests in progress are completed. End a sync at once, because repeating
+        it changes nothing.
+        """
         running = self._running.pop(name)
 
         async def end() -> None:

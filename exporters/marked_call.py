@@ -1,8 +1,9 @@
 """
-One call of zero tokens that proves the way of AI telemetry to a far side.
+A test call of zero tokens that shows whether a destination accepts AI telemetry.
 
-It leaves as a route's records do. A Tollhouse knows it by its id: it accepts or rejects the call by the rules of any
-other forwarded record, then counts it as ignored, so it is in no sum. Any other receiver counts one call.
+It is sent like the records of a route. Another Tollhouse recognizes its id: it accepts or rejects the call by
+the rules for forwarded records, then counts it as ignored, so the call appears in no total. Any other
+receiver counts one call.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
 
-_NAME: Final = "tollhouse-check"  # as provider, model and source: what other receivers show
+_NAME: Final = "tollhouse-check"  # shown by other receivers as provider, model and source
 _RECEIPT_ID: Final = re.compile(r"\bid=([\w.~+/=-]{1,128});")
 
 
 def body(now: float) -> bytes:
-    """Encode the call as an export of one span."""
+    """Encode the test call as an OTLP export of one span."""
     at = int(now * NS)
     call = Inference(
         id=CHECK_ID,
@@ -53,13 +54,16 @@ async def try_call(
     send: bool = False,
 ) -> Probe:
     """
-    Send an empty export of spans, then the marked call: to a Tollhouse always, because it counts the call nowhere, and
-    to any other receiver only if `send`.
+    Send an empty export of spans, then the test call.
+
+    A Tollhouse always gets the test call, because it does not count it. Any other receiver gets the call
+    only with `send`.
     """
     try:
         empty = await send_nothing(client, url, authorization=authorization, headers=headers)
     except SendError as error:
-        if not (send and isinstance(error, Rejected)):  # it may reject an empty export alone
+        # with `send`, continue after a rejected empty export, because the receiver may reject only empty exports
+        if not (send and isinstance(error, Rejected)):
             return failed(error)
     else:
         if not (send or RECEIPT in empty.headers):
@@ -70,7 +74,7 @@ async def try_call(
         )
         refuse_page(answer)
     except Rejected as error:
-        return Probe(status=REFUSED, words=f"it rejects the marked call: {error}")
+        return Probe(status=REFUSED, words=f"it rejects the test call: {error}")
     except SendError as error:
         return failed(error)
     return _judge(answer)
@@ -80,12 +84,14 @@ def _judge(answer: HttpAnswer) -> Probe:
     count, words = rejected(answer, "traces")
     if count:
         reason = f": {words}" if words else ""
-        return Probe(status=REFUSED, words=f"it answers {answer.status}, but rejects the marked call{reason}")
+        return Probe(
+            status=REFUSED, words=f"it responds with {answer.status}, but rejects the test call{reason}"
+        )
     receipt = answer.headers.get(RECEIPT)
     if receipt is None:
         found = answered(answer)
-        words = found.words or "it accepted the marked call and may count one call of zero tokens"
+        words = found.words or "it accepted the test call and may count it as one call of zero tokens"
         return Probe(status=found.status, words=words)
     id = _RECEIPT_ID.search(receipt)
     shown = f" (receipt {id[1]} there)" if id else ""
-    return Probe(status=OK, words=f"a Tollhouse, which accepted the marked call and counts it nowhere{shown}")
+    return Probe(status=OK, words=f"a Tollhouse that accepted the test call and does not count it{shown}")

@@ -1,9 +1,8 @@
 """
-When a request may leave: the wait after failures, and the rate and order that a destination wants; and when the
-deliveries of one route leave: what the answers mean for its workers, how long the newest records wait for others to
-leave with them, and which worker wakes.
+Timing of requests and deliveries: backoff after failures, rate limits, order, and the workers of a route.
 
-The throttle is pure except for the clock. Timers are monotonic: a step of the wall clock changes no wait.
+A throttle decides which workers may send. A linger decides how long the newest records wait for more. Resting
+workers are woken for new records. Timers are monotonic, so a change of the wall clock does not change a wait.
 """
 
 from __future__ import annotations
@@ -23,30 +22,33 @@ from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery
 from spool.log.protocols import Log
 from spool.turns.fair_turns import TokenBucket
 
-LONGEST_HINT_S = 86_400.0  # a date further away comes from a wrong clock
+LONGEST_HINT_S = 86_400.0  # longest accepted Retry-After; a later date comes from a wrong clock
 
-# While everything is refused, that many single records are tried; one more for every ten minutes of it, so
-# that no run of bad records, however long, can hide that the destination takes others.
+# While a destination rejects everything, up to this number of single records are tried, plus one more for
+# every ten minutes. So a run of bad records cannot hide that the destination accepts other records.
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
-LOOK_S = 0.05  # whether there is a whole delivery by now
-FOLLOW_S = 2.0  # for so long after a request to hurry, commits of other gateways may become known here
+LOOK_S = 0.05  # how often to check for a full delivery
+FOLLOW_S = 2.0  # how long after `hurry` the commits of other gateways may still become known here
 DAY_S = 86400.0
-DAY_ENDS_S = 600.0  # after midnight, UTC: then the files of the day before are made
+DAY_ENDS_S = 600.0  # after midnight UTC, when the files of the previous day are written
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Exponential from `first_s` to `most_s`, with jitter so that gateways do not return all at once."""
+    """
+    Exponential delays from `first_s` to `most_s` seconds. Random jitter keeps gateways from retrying all at once.
+    """
 
     first_s: float = 1.0
     most_s: float = 30.0
 
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
-        The wait after `failures` (at least 1) failures in a row, at least as long as the destination asked for.
+        Return the wait in seconds after `failures` failures in a row (at least 1).
 
-        `chance` from 0 to 1 is drawn when not given: the wait lies between half and the whole of the step.
+        The wait is at least `hint_s`, which the destination requested, up to a day. `chance`, from 0 to 1,
+        places the wait between half the step and the whole step; it is random by default.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance
@@ -55,14 +57,14 @@ class Backoff:
 
 
 class Pace:
-    """At most `per_s` a second over time, and `burst` at once."""
+    """A rate limit of `per_s` a second on average, and `burst` at once."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._bucket = TokenBucket(clock, per_s=per_s, burst=burst)
         self._turn = asyncio.Lock()
 
     async def take(self, n: int) -> None:
-        """Wait until n may be sent, in the order of the calls."""
+        """Wait until `n` units may be sent. Callers are served in order."""
         async with self._turn:
             wanted = min(n, self._bucket.burst)
             while wait_s := self._bucket.wait_s(wanted):  # noqa: ASYNC110 - it waits for time alone
@@ -70,23 +72,33 @@ class Pace:
             self._bucket.charge(wanted)
 
     def give_back(self, n: int) -> None:
-        """Return what was waited for and not sent."""
+        """Return units that were taken but not sent."""
         self._bucket.charge(-n)
 
 
 class InOrder:
-    """Keeps the deliveries of a sequence in order: while one waits, those with later numbers wait too."""
+    """
+    The order of deliveries in a sequence: while one delivery waits, deliveries with higher numbers wait as well.
+    """
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, set[int]] = defaultdict(set)  # by sequence, the first numbers
+        # first record numbers of waiting deliveries, by sequence
+        self._waiting: defaultdict[str, set[int]] = defaultdict(set)
 
     @contextmanager
     def turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
-        """A context around sending. Retryable, before anything is sent, while an earlier delivery waits."""
+        """
+        Enter this context to send a delivery.
+
+        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits.
+        Replays are exempt.
+        """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
-            waiting.add(delivery.first)  # later ones wait for this one too, whichever is due first
-            raise Retryable("an earlier request must arrive first", answered=False)
+            waiting.add(
+                delivery.first
+            )  # later deliveries wait for this one as well, even if they become due first
+            raise Retryable("an earlier request must be accepted first", answered=False)
         try:
             yield
         except (Retryable, Misconfigured):
@@ -99,28 +111,34 @@ class InOrder:
 
 
 class RouteThrottle:
-    """Which workers may send, by what the answers so far mean for the route as a whole."""
+    """The destination's responses so far, and which workers of the route may send because of them."""
 
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
-        self.round = 0  # failures that began in the same round are one failure
+        self.round = 0  # failures of requests that began in the same round count as one
         self._clock = clock
         self._backoff = backoff
         self._epoch = clock.now() - clock.monotonic()
         self._failures = 0
         self._refusals = 0
-        self._shown: str | None = None  # the reason that operators see beside the state
+        self._shown: str | None = None  # reason that operators see next to the state
         self._waits_until = 0.0
-        self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
+        # set by the destination's Retry-After; a success of another delivery does not shorten it
+        self._asked_until = 0.0
         self._refusing_since = clock.monotonic()
-        self._suspects: Counter[int] = Counter()  # errors of each delivery since the last success, by id
+        self._suspects: Counter[int] = Counter()  # errors per delivery id since the last success
 
     def now(self) -> float:
-        """Seconds since the epoch as of start, moved on by the monotonic clock."""
+        """
+        Return the wall-clock time at start plus the monotonic time since then, in seconds since the epoch.
+        """
         return self._epoch + self._clock.monotonic()
 
     def rest_s(self, place: int) -> float:
-        """Return how long the worker at a place waits: 0 if it may send, inf if another worker must succeed first."""
+        """
+        Return how many seconds the worker at a place waits: 0 if it may send, inf if another worker
+        must succeed first.
+        """
         if place > 0 and self._is_narrow():
             return inf
         return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())
@@ -129,11 +147,11 @@ class RouteThrottle:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def open(self) -> None:
-        """End every wait; the state stays."""
+        """End every wait. The state does not change."""
         self._waits_until = self._asked_until = 0.0
 
     def succeed(self) -> bool:
-        """A record was accepted. True if the route was not running or had failed."""
+        """Note that a record was accepted. Return True if the route was not running or showed a failure."""
         recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
@@ -143,25 +161,29 @@ class RouteThrottle:
         return recovered
 
     def suspect(self, delivery: int) -> None:
-        """A delivery met an error that it may be the cause of."""
+        """Note an error that this delivery may have caused."""
         self._suspects[delivery] += 1
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        True if a delivery met so many errors that it is tried in halves, though nothing else passed meanwhile.
+        Return True if a delivery failed often enough to be tried in halves, even if no other
+        delivery succeeded meanwhile.
 
-        On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs
-        little: one request goes out at a time, and the halves must meet as many errors again. Where the other
-        half passed, one error is enough.
+        On a quiet route there may be no other delivery. If the destination is at fault, halving costs little:
+        one request is sent at a time, and each half must fail as often again. If another record was accepted
+        meanwhile, one error is enough.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
     def search(self) -> None:
-        """A batch was refused: until one is accepted, one request at a time looks for the record at fault."""
+        """
+        Note that a batch was rejected. Until a delivery is accepted, one request at a time looks for the
+        record at fault.
+        """
         self._refusals += 1
 
     def refuse(self) -> None:
-        """A single record was refused and nothing proves that others are not."""
+        """Note that a single record was rejected and nothing proves that the destination accepts others."""
         if self.state != REFUSING:
             self.state = REFUSING
             self._refusing_since = self._clock.monotonic()
@@ -175,10 +197,10 @@ class RouteThrottle:
 
     def fail(self, began: int, words: str, *, hint_s: float | None) -> bool:
         """
-        Note a failure without an answer, or with one that asks to wait. True if operators should see `words`
-        as the reason.
+        Note a failure without a response, or a response that requests a wait.
 
-        The first failure delays nothing: another delivery may pass. The second in a row does.
+        Return True if operators should now see `words` as the reason. The first failure delays nothing,
+        because another delivery may succeed. The second failure in a row delays the route.
         """
         if began == self.round:
             self.round += 1
@@ -202,10 +224,10 @@ class RouteThrottle:
 
 class Linger:
     """
-    Lets the newest records wait for others, because a request costs more than its records. `below` is the number
-    below which deliveries may be cut; what is closed when it is made may leave at once.
+    The wait of the newest records for more records, because a request costs more than its records.
 
-    Timers are those of the event loop: no step of a clock changes a wait.
+    Deliveries may contain record numbers lower than `below`. Records that are already closed at construction
+    need not wait. The timers are the event loop's, so a change of the wall clock does not change a wait.
     """
 
     def __init__(self, log: Log, topic: str, *, seconds: float, max_records: int) -> None:
@@ -220,18 +242,19 @@ class Linger:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def changes(self) -> AsyncIterator[int]:
-        """`below` whenever it has grown: when the oldest record waited long enough, or there is a whole delivery."""
+        """Yield `below` whenever it grows: the oldest record waited long enough, or a delivery is full."""
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
-            # a whole delivery leaves at once; what is left over is no news of the log
+            # A full delivery is sent at once. The log reports no change for the records that remain, so
+            # loop for them.
             while closed > self._below:
                 self._below = max(await self._wait(), self._below)
                 yield self._below
 
     def end(self) -> bool:
-        """Let everything that is closed leave; False if nothing waited."""
+        """Release all closed records. Return False if none waited."""
         waited_from, self._below = self.below, self._log.closed_below(self._topic)
         return self._below > waited_from
 
@@ -248,9 +271,11 @@ class Linger:
 
 class CommitLinger:
     """
-    As `Linger`, but a record waits from its commit on, so that a restart makes no file early, and a stop makes none.
+    Like `Linger`, but the wait counts from the commit of a record, so neither a restart nor a stop writes
+    a file early.
 
-    `uncut` gives the lowest number that the route has not settled.
+    A record waits at most until ten minutes after the end of its UTC day. `uncut` returns the lowest record
+    number that the route has not settled.
     """
 
     def __init__(
@@ -274,7 +299,6 @@ class CommitLinger:
         self.below = 0
 
     async def changes(self) -> AsyncIterator[int]:
-        """Yield `below` whenever it has grown."""
         async for _ in self._log.changes(self._topic):
             self.below = max(self.below, await self._uncut())
             while self._waiting() > 0:
@@ -284,12 +308,12 @@ class CommitLinger:
                 yield self.below
 
     def hurry(self) -> None:
-        """Let what has been committed by now leave as soon as it is closed, whatever the times of its commits."""
+        """Release every record that is committed now, as soon as it is closed, whatever its age."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 
     async def _rest(self, committed_at: float) -> None:
-        """Wait until a record is due, or for a whole delivery."""
+        """Wait until the record at `below` is due or a delivery is full."""
         while self._waiting() < self._max_records and not await self._is_due(committed_at):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
@@ -297,12 +321,11 @@ class CommitLinger:
         return self._log.closed_below(self._topic) - self.below
 
     async def _committed_at(self) -> float:
-        """The commit of the record at `below`; 0 if it is damaged."""
+        """Return when the record at `below` was committed, or 0 if it is damaged."""
         entries = await self._log.read(self._topic, self.below, self.below)
         return entries[0].committed_at if entries else 0.0
 
     async def _is_due(self, committed_at: float) -> bool:
-        """True if the record at `below` has waited long enough, and with it those behind it."""
         if self._clock.monotonic() - self._hurried_at < FOLLOW_S:
             self._hurried_below = await self._log.newest_number(self._topic)
         day_ends_at = committed_at // DAY_S * DAY_S + DAY_S
@@ -310,23 +333,26 @@ class CommitLinger:
         return self.below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
 
     def end(self) -> bool:
-        """Let nothing leave early: what waits is on disk."""
+        """Do nothing and return False, because waiting records are safe on disk."""
         return False
 
 
 class RestingWorkers:
     """
-    Workers of one route that rest: news wake one of them, and one that found work wakes the next. `may_work` says of
-    a place whether its worker may send now. Belongs to the event loop.
+    Resting workers of one route. News wakes one worker, and a worker that finds work wakes the next.
+
+    `may_work` returns whether the worker at a place may send now. Use this class only on the event loop.
     """
 
     def __init__(self, may_work: Callable[[int], bool]) -> None:
         self._may_work = may_work
         self._resting: dict[int, asyncio.Event] = {}
-        self.told = 0  # how often there were news that a worker which looks just now may have missed
+        self.told = 0  # wake-ups that a worker may have missed because it was just looking for work
 
     def wake_one(self) -> None:
-        """Wake one resting worker that may send. If there is none, workers that are looking for work look again."""
+        """
+        Wake one resting worker that may send. If there is none, make workers that are looking for work look again.
+        """
         for place in self._resting:
             if self._may_work(place):
                 self._resting.pop(place).set()
@@ -340,13 +366,13 @@ class RestingWorkers:
         self._resting.clear()
 
     async def rest(self, place: int, seconds: float, *, told: int) -> None:
-        """Wait until woken, or for some time; not at all if there were news since `told` was read."""
+        """Wait until woken, or for `seconds`. Return at once if a wake-up happened since `told` was read."""
         if told != self.told:
             return
         woken = self._resting[place] = asyncio.Event()
         try:
             with suppress(TimeoutError):
-                # Not wait_for, which loses a cancellation in 3.11.
+                # asyncio.wait_for can lose a cancellation in Python 3.11.
                 async with asyncio.timeout(seconds):
                     await woken.wait()
         finally:

@@ -1,4 +1,4 @@
-"""What can be found out about a destination without leaving anything there."""
+"""Tests of destinations that leave no data there."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from exporters.http.answers import HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
-REFUSED = "refused"  # its route would be parked
-UNAVAILABLE = "unavailable"  # nobody answers, or not now: records would wait and be tried again
-UNVERIFIED = "unverified"  # nothing speaks against it, and nothing can be sent to try it
+REFUSED = "refused"  # the route would be paused
+UNAVAILABLE = "unavailable"  # no response, or not now; records would wait and be sent again
+UNVERIFIED = "unverified"  # no problem was found, but no request can test it
 UNUSED = "unused"  # nothing is sent there
 
 _OTLP = (PROTOBUF, "application/protobuf", "application/json")
-NO_TRACE = "it answers; there is no request that would try the key and leave nothing behind"
+NO_TRACE = "it responds, but no request can test the key without leaving data there"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """`words` are the destination's, or say why nothing was sent."""
+    """The result of a test. `words` are the destination's message, or say why nothing was sent."""
 
     status: str
     words: str | None = None
@@ -34,7 +34,7 @@ class Probe:
 async def send_nothing(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> HttpAnswer:
-    """Send an empty OTLP export; raises SendError."""
+    """Send an empty OTLP export. Raises SendError."""
     answer = await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
     refuse_page(answer)
     return answer
@@ -43,7 +43,7 @@ async def send_nothing(
 async def try_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> Probe:
-    """Send an empty OTLP export."""
+    """Test an address with an empty OTLP export."""
     try:
         answer = await send_nothing(client, url, authorization=authorization, headers=headers)
     except SendError as error:
@@ -52,14 +52,14 @@ async def try_export(
 
 
 def answered(answer: HttpAnswer) -> Probe:
-    """Judge the answer to an empty export that succeeded."""
+    """Judge the successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
-        return Probe(status=UNVERIFIED, words=f"it answers {answer.status}, but not as OTLP does")
+        return Probe(status=UNVERIFIED, words=f"it responds with {answer.status}, but not in OTLP")
     return Probe(status=OK)
 
 
 async def try_connection(client: Client, url: str) -> Probe:
-    """Asks for the root of a server, under no key: whether it can be reached and anybody answers."""
+    """Request the root of a server without a key, to test whether it can be reached and responds."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
     try:
@@ -71,7 +71,7 @@ async def try_connection(client: Client, url: str) -> Probe:
 
 
 def try_file(path: Path) -> Probe:
-    """Try if lines can be appended to a file, or the file be made."""
+    """Test whether lines can be appended to a file, or whether the file can be created."""
     try:
         if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
             return Probe(status=REFUSED, words=f"{path} is not a file that can be written")
@@ -81,7 +81,10 @@ def try_file(path: Path) -> Probe:
 
 
 def try_directory(directory: Path) -> Probe:
-    """Writes and flushes a file without a name, in the nearest directory above if this one is still to be made."""
+    """
+    Test a directory by writing and flushing an unnamed file. If it does not exist yet, test the
+    nearest existing parent.
+    """
     place = directory
     try:
         place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
@@ -90,15 +93,16 @@ def try_directory(directory: Path) -> Probe:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return Probe(status=REFUSED, words=f"{place} cannot be written to: {error.strerror}")
+        return Probe(status=REFUSED, words=f"cannot write to {place}: {error.strerror}")
     return Probe(status=OK)
 
 
 def failed(error: SendError) -> Probe:
     """
-    Judge by a failure if later deliveries would work. If only the empty export is refused, key and
-    address are good.
+    Judge by an error whether later deliveries would work.
+
+    If only the empty export is rejected, the key and the address are good.
     """
     if isinstance(error, Rejected):
-        return Probe(status=UNVERIFIED, words=f"it takes no empty export: {error}")
+        return Probe(status=UNVERIFIED, words=f"it rejects an empty export: {error}")
     return Probe(status=UNAVAILABLE if isinstance(error, Retryable) else REFUSED, words=str(error))

@@ -1,4 +1,4 @@
-"""Checks of single settings: each yields a sentence, in the user's own key names, for a problem."""
+"""Checks of single settings. Each yields one sentence per problem, with the setting's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-MAX_STREAM_KEYS = 5  # dimensions of a unit-cost stream
+MAX_STREAM_KEYS = 5  # maximum number of dimensions of a unit-cost stream
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
@@ -20,7 +20,7 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
 def headers(name: str, values: Mapping[str, str]) -> Iterator[str]:
     for header, value in values.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header) or not value.isprintable():
-            yield f"{name}: {header!r} is not a header, or its value is not one line"
+            yield f"{name}: {header!r} is not a valid header, or its value is not one line"
 
 
 def stream_name(name: str, value: str) -> Iterator[str]:
@@ -29,17 +29,19 @@ def stream_name(name: str, value: str) -> Iterator[str]:
 
 
 def url(name: str, value: str) -> Iterator[str]:
-    """An empty URL is none. What is wrong is said without the address, which may hold a password."""
+    """
+    Check an address. An empty one is valid. Messages leave the address out, because it may hold a password.
+    """
     if value and not _is_url(value):
         yield f"{name} must begin with http:// or https://"
     elif value and "@" in urlsplit(value).netloc:
-        yield f"{name} must not hold a user or a password: take out what stands before the @"
+        yield f"{name} must not contain a user or a password: remove the part before the @"
 
 
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not close, or a port that is none
+    except ValueError:  # an unclosed bracket or an invalid port
         return False
     return text.startswith(("http://", "https://")) and has_host

@@ -1,9 +1,9 @@
 """
-A file of lines, appended and flushed before their delivery is settled: what the destinations of files share.
+A file of lines, appended and flushed before their delivery is settled. All file destinations use it.
 
-Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for its
-lines behind that place, wherever a rotation has moved the file within the directory, and writes those that are
-missing: no line is there twice, and the lines of other deliveries, which may have come first, are never touched.
+Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for
+its lines after that position, even if a rotation renamed the file within the directory, and writes the
+missing lines. So no line is written twice, and the lines of other deliveries in between are never changed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ Write = Callable[[Delivery, Sequence[Entry]], Awaitable[tuple[list[bytes], Settl
 _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
-_STEP = 64 * 1024  # read backwards in search of the last line
-# Full, busy or failing for now; everything else (permissions, a directory of that name) the operator must
-# change.
+_STEP = 64 * 1024  # bytes per step, read backwards in search of the last line
+# Disk full, busy or failing for now. The operator must fix any other error, such as missing permissions.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE}
 
@@ -45,9 +44,10 @@ _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.
 @dataclass(frozen=True)
 class Mark:
     """
-    Where a delivery begins: a file by its identity, and its size before.
+    Where a delivery begins: the identity of a file, and its size before the delivery.
 
-    `device` is 0 for a file that several machines mount: each has a number of its own for the file system.
+    `device` is 0 for a file that several machines mount, because each machine has its own number for
+    the file system.
     """
 
     device: int
@@ -68,13 +68,15 @@ class Mark:
 
 class FileExporter:
     """
-    `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that
-    begins with another line is moved aside. `shared`: other machines go on with the file where this one
-    stops. `ending` is what all lines of a delivery end with, and no others: what an earlier attempt wrote of it
-    and this one would not, as after a change of prices, becomes blank.
+    An exporter that appends the lines of deliveries to a file.
+
+    `write` returns the lines of a delivery, all of them different. `head` is the first line of a new file; a
+    file with another first line is renamed. With `shared`, other machines may continue the file. `ending`
+    returns the text that ends all lines of the delivery and no other lines. If an earlier attempt wrote lines
+    with this ending that are no longer wanted, for example because prices changed, they are blanked.
     """
 
-    in_flight = 1  # one file, one order
+    in_flight = 1  # one delivery at a time, because it is one file in one order
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class FileExporter:
         self._write = write
         self._ending = ending
         self._file = _File(path, head, shared)
-        # One thread: what a cancelled delivery was still writing ends before its repeat begins.
+        # One thread, so that a cancelled delivery finishes writing before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -124,7 +126,7 @@ _locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 class _File:
-    """Blocks on the disk: called on the exporter's thread alone."""
+    """The file of an exporter. Its methods block on the disk, so call them only on the exporter's thread."""
 
     def __init__(self, path: Path, head: bytes, shared: bool) -> None:
         self.path = path
@@ -132,19 +134,28 @@ class _File:
         self._shared = shared
         self._lock = _locks[path.absolute()]
         self._descriptor: int | None = None
-        self._mount: Path | None = None  # of the file, once it was there
+        self._mount: Path | None = None  # mount point of the file, known after it was first opened
 
     def begin(self, before: Mark | None) -> Mark:
-        """The place after which a delivery's lines are: that of its first attempt if its file is found."""
+        """
+        Return the position after which the delivery's lines are: that of its first attempt if the file is found.
+        """
         with self._lock:
             if before is not None:
                 descriptor = self._find(before)
                 if descriptor is not None:
                     os.close(descriptor)
                     return before
-                # Moved away by a rotation: what it holds of this delivery cannot be known.
+                # A rotation moved the file out of the directory, so the lines written so far are unknown.
                 fields = {"action": "mark_lost"}
-                _log.warning("%s: the file of a repeated delivery is gone", self.path, extra=fields)
+                _log.warning(
+                    (
+                        "%s: the file of a repeated delivery no longer exists in its directory, so some "
+                        "lines may be written twice"
+                    ),
+                    self.path,
+                    extra=fields,
+                )
             descriptor = self._current()
             _end_last_line(descriptor)
             status = os.fstat(descriptor)
@@ -152,8 +163,9 @@ class _File:
 
     def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
         """
-        Every line is on disk when this returns, and behind the mark it is there once. What else is there with this
-        ending becomes blank.
+        Write the missing lines and flush. On return, every line is on disk, once after the mark.
+
+        Other lines with this ending are blanked.
         """
         with self._lock:
             descriptor = self._current()
@@ -172,7 +184,7 @@ class _File:
 
     def _written(self, mark: Mark | None, current: int, wanted: set[bytes], ending: bytes) -> set[bytes]:
         """
-        Return the wanted lines that an earlier attempt has written: behind the mark, or since then in a new file.
+        Return the wanted lines that an earlier attempt wrote, after the mark or in a file created since.
         """
         if mark is None:
             return set()
@@ -198,7 +210,7 @@ class _File:
             os.close(rotated)
 
     def _find(self, mark: Mark) -> int | None:
-        """The file that a mark names: where it was, or under another name in the same directory."""
+        """Open the file that a mark names, at its path or under another name in the same directory."""
         here = self.path.resolve()
         neighbours = list(here.parent.iterdir()) if here.parent.is_dir() else []
         for candidate in (here, *neighbours):
@@ -214,7 +226,7 @@ class _File:
         return None
 
     def _current(self) -> int:
-        """The file at the path, opened anew when a rotation has taken the last one away."""
+        """Return the file at the path. Open it again if a rotation moved the previous file."""
         if self._descriptor is not None and _is_at(self._descriptor, self.path):
             return self._descriptor
         self.close()
@@ -229,7 +241,9 @@ class _File:
             here.rename(aside)
             fields = {"action": "file_moved_aside", "file": str(aside)}
             _log.warning(
-                "%s: it begins with other columns and is moved aside; a new one begins", here, extra=fields
+                "%s: the file has other columns, so it was renamed and a new file was created",
+                here,
+                extra=fields,
             )
             descriptor = self._open()
         self._descriptor = descriptor
@@ -242,13 +256,13 @@ class _File:
 
 
 def _begins_otherwise(descriptor: int, head: bytes) -> bool:
-    """True if the file's first line is another head: its lines have other columns."""
+    """Return True if the file's first line differs from `head`, so its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
     return bool(newline) and first + newline != head
 
 
 def _free_name(path: Path) -> Path:
-    """`NAME.1`, or the first further number that no file has."""
+    """Return `NAME.1`, or the next numbered name that does not exist."""
     names = (path.with_name(f"{path.name}.{number}") for number in count(1))
     return next(name for name in names if not name.exists())
 
@@ -264,9 +278,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _end_last_line(descriptor: int) -> None:
     """
-    Cut off the part of a line that a crash or a full disk left: its delivery will write it again.
+    Cut off the incomplete last line that a crash or a full disk left. Its delivery writes the line again.
 
-    A last line that only lacks its newline gets one.
+    If only the newline is missing, append it.
     """
     size = os.fstat(descriptor).st_size
     if not size or os.pread(descriptor, 1, size - 1) == b"\n":
@@ -287,10 +301,10 @@ def _end_last_line(descriptor: int) -> None:
 
 def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
     """
-    Lines behind a place that are wrong become blank: those that hold zeros, or that their delivery has no more.
+    Blank the wrong lines after a position. Other lines keep their position.
 
-    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of them
-    joins the next one; a table of commas has empty lines. The lines of other deliveries stay where they are.
+    A power cut leaves zeros in place of lines that were written but not flushed. In JSON, a line of spaces
+    becomes part of the next line. In CSV, it becomes empty lines.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
@@ -300,7 +314,7 @@ def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[b
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(
         descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND
-    )  # while it appends, a write ignores its place
+    )  # in append mode, pwrite ignores its position
     try:
         for is_blank, size in sizes:
             if is_blank:
@@ -308,12 +322,14 @@ def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[b
             place += size
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
-    words = "lines are blanked that a power cut left torn, or that an earlier attempt wrote at other prices"
+    words = (
+        "lines were blanked, because a power cut tore them or an earlier attempt wrote them with other prices"
+    )
     _log.warning(words, extra={"action": "torn_lines"})
 
 
 def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
-    """Return the wanted lines that begin at or behind a place, with or without blanks before them."""
+    """Return the wanted lines that begin at or after a position, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
         return {found for line in file for found in (line, line.lstrip(b" ")) if found in wanted}

@@ -1,4 +1,6 @@
-"""What a far side said, without our secrets: whatever of it is stored, shown or logged goes through `redact`."""
+"""
+Removal of secrets from text of a remote server. Use `redact` before such text is stored, shown or logged.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +16,35 @@ from exporters.secret_source import SecretSource
 
 LONGEST_WORDS = 500
 STRUCK_OUT: Final = "[key]"
-_LEAST_PART: Final = 8  # characters: shorter parts of a secret address are ordinary words
+_LEAST_PART: Final = 8  # characters; shorter parts of a secret address are ordinary words
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """
-    Make one bounded, printable line that holds none of the secrets.
+    Return one printable line of bounded length that contains none of the secrets.
 
-    Of an address its path, the parts of the path and the values of its query are secret too; of a header with a
-    scheme, such as `Bearer`, what follows the scheme.
+    If a secret is an address, its path, the parts of its path and the values of its query are secret as well.
+    If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
     forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
-    for form in sorted(forms, key=len, reverse=True):  # a secret may be a part of another one
+    for form in sorted(
+        forms, key=len, reverse=True
+    ):  # longest first, because a secret may be part of another secret
         text = text.replace(form, STRUCK_OUT)
     text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
     return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."
 
 
 def secrets_in_query(url: str) -> Iterator[str]:
-    """Yield the values in the query of an address that is no secret itself."""
+    """Yield the query values of an address that is not a secret itself."""
     for _, value in parse_qsl(urlsplit(url).query):
         if len(value) >= _LEAST_PART:
             yield value
 
 
 def lines_of(source: SecretSource | None) -> list[str]:
-    """Return the lines of a secret; none if it cannot be read, because then it was not sent either."""
+    """Return the lines of a secret. Return none if it cannot be read, because then it was not sent either."""
     try:
         return source.value().split("\n") if source else []
     except Misconfigured:
@@ -81,6 +85,6 @@ def _parts_of_basic(credentials: str) -> Iterator[str]:
 
 
 def _spellings(part: str) -> Iterator[str]:
-    """Yield a part as it stands in addresses, forms and JSON."""
+    """Yield a part in the spellings of addresses, forms and JSON."""
     yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
     yield part.replace("/", "\\/")

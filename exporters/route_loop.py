@@ -1,7 +1,7 @@
 """
-The loop of one (destination, topic): take a delivery, send it, record what became of it.
+The loop of a route: take a delivery, send it, record the outcome.
 
-What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.pace`.
+`exporters.pace` decides which worker may send, and when.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
-READ_AT_ONCE = 4096  # records, of a delivery that lands whole
-FAULTS = 3  # without a success between: then the route is at fault, and it parks
-# The refusals that are never given to a request that was taken under the same key: a service that honours
-# keys would have repeated its first answer. Every other one may come from somebody in between, or while the
-# first is worked on.
-_NOT_TAKEN = (200, 400, 413)  # 200: it rejected every item
-_BUSY = (502, 503, 504)  # these say nothing of the request
+READ_AT_ONCE = 4096  # records read at once, for a delivery that lands as a whole
+FAULTS = 3  # number of internal errors without a success in between, after which the route is paused
+# Rejections that prove that the request was never accepted under its key, because a service that honours keys
+# would have repeated its first response. Any other rejection may come from a proxy, or be sent while the
+# first request is still in progress.
+_NOT_TAKEN = (200, 400, 413)  # 200: every item was rejected
+_BUSY = (502, 503, 504)  # these responses say nothing about the request
 
 
 class _Halve(SendError):
-    """5xx, which this delivery may be the cause of: look for the record at fault."""
+    """A delivery that may cause 5xx responses itself: split it to find the record at fault."""
 
 
 class RouteLoop:
     """
-    Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes.
+    The loop of one route. It runs until it is cancelled. Open deliveries then stay open and are sent again,
+    byte by byte the same.
 
-    After `retire` or `let_go` it ends by itself, when what it was sending is answered; after the second it
+    After `retire` or `let_go`, the loop ends when its requests in progress are answered. After `let_go`, it
     may run again.
     """
 
@@ -102,12 +103,15 @@ class RouteLoop:
         self._throttle = RouteThrottle(clock, self._backoff)
         self._resting = RestingWorkers(lambda place: self._throttle.rest_s(place) == 0.0)
         self._choosing = asyncio.Lock()
-        self._faults = 0  # of our own since the last success
+        self._faults = 0  # internal errors since the last success
         self._is_retired = self._is_let_go = self.is_running = False
-        self._waits = ""  # for the spool, as it was last logged
+        self._waits = ""  # last logged reason to wait for the queue on disk
 
     async def run(self, state: str = RUNNING) -> None:
-        """`state` is where the route stood when the process ended; a parked one tries at once."""
+        """
+        Run until cancelled. `state` is the state in which the last process left the route. A paused route
+        tries at once.
+        """
         self._throttle.state = state
         self._is_let_go = False
         self.is_running = True
@@ -123,12 +127,14 @@ class RouteLoop:
             self.is_running = False
 
     def poke(self) -> None:
-        """Try again now: a secret or the configuration changed."""
+        """Try again now, because a secret or the configuration changed."""
         self._throttle.open()
         self._resting.wake_all()
 
     def wake(self) -> None:
-        """Try again now, and let a lake have what waits for its file: an operator asked for it."""
+        """
+        Try again now and, for a data lake, send the records that wait for their file. An operator requested it.
+        """
         if isinstance(self._linger, CommitLinger):
             self._linger.hurry()
         self.poke()
@@ -139,42 +145,44 @@ class RouteLoop:
         self._resting.wake_all()
 
     def let_go(self) -> None:
-        """Begin no further delivery in this run: another process is to send for the route."""
+        """Begin no further delivery in this run, because another process will send for the route."""
         self._is_let_go = True
         self._resting.wake_all()
 
     async def flush(self) -> None:
-        """Send what waits for others to leave with it, if the route may send now."""
+        """Send the records that wait for more records, if the route may send now."""
         if self._linger.end() and self.is_running:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
     async def forward_once(self, place: int | None = None) -> bool:
         """
-        Begin or resume one delivery, send it, settle it. False when nothing was due, or the worker at a place may
-        not send any more.
+        Begin or resume one delivery, send it and settle it.
 
-        Cancellation settles nothing: the delivery stays open and is sent again with the same bytes.
+        Return False if no delivery was due or the worker at this place may not send. Cancellation settles
+        nothing: the delivery stays open and is sent again with the same bytes.
         """
         async with self._choosing:
-            # Who looked before may have met why all wait: the same delivery is there again.
+            # Check again after the wait for the lock. The worker that held it may have failed, and then this
+            # worker must wait as well.
             rests = place is not None and self._throttle.rest_s(place) > 0
             delivery = None if rests else await self._next()
         if delivery is None:
             return False
-        self._resting.wake_one()  # there may be more
+        self._resting.wake_one()  # there may be another delivery
         try:
             await self._forward(delivery)
-        except Exception as error:  # what became of it could not be said: it must not stay as being sent
+        # the outcome could not be stored, so the delivery must not stay marked as being sent
+        except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            # then it is due again at once, and known as one that may have been taken
+            # This makes it due again after the wait, and ambiguous: the destination may have accepted it.
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
         return True
 
     async def _forward(self, delivery: Delivery) -> None:
-        """Send it and say what became of it."""
+        """Send a delivery and store the outcome."""
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
@@ -185,18 +193,18 @@ class RouteLoop:
         except (
             Rejected,
             DeliveryTooLarge,
-        ) as error:  # refused as it was sent: look for the record at fault
+        ) as error:  # rejected as it was sent: look for the record at fault
             await self._search(delivery, error, began)
-        except Misconfigured as error:  # the data is not at fault: keep it and wait
+        except Misconfigured as error:  # the data is not at fault: store it and wait
             await self._park(delivery, error)
         except Retryable as error:
             await self._retry(delivery, error, began)
         except TakenOver:
-            pass  # who has it now sends it
+            pass  # the process that took it over sends it
         except OutcomeUnknown as error:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
-            _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
+            _log.exception("%s: internal error in a delivery", self.name, extra={"action": "delivery_fault"})
             await self._fault(delivery, error, began)
         else:
             await self._deliveries.settle(delivery, settlement)
@@ -208,7 +216,9 @@ class RouteLoop:
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
             return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
-        # Parked: the throttle alone decides when. But over a fault, what does not fail comes first.
+        # While the route is paused, only the throttle decides when to try, so every delivery counts as due.
+        # After repeated internal errors each delivery keeps its own waiting time, so that deliveries without
+        # errors go first.
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         most = self._exporter.max_records
         return await self._deliveries.due(self.name, now=waited, max_records=most, below=self._linger.below)
@@ -216,7 +226,7 @@ class RouteLoop:
     async def _send(self, delivery: Delivery) -> Settlement:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
-            raise _Halve(delivery.last_error or "5xx while others passed", answered=False)
+            raise _Halve(delivery.last_error or "5xx while other deliveries were accepted", answered=False)
         if self._lands:
             return await self._land(delivery)
         exporter = cast("Exporter", self._exporter)
@@ -237,7 +247,7 @@ class RouteLoop:
         return await exporter.land(delivery, self._pieces(delivery), keep_mark)
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
-        """Yield the entries of a delivery, of which there may be more than fit into memory."""
+        """Yield the entries of a delivery step by step, because all of them may not fit into memory."""
         for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
             last = min(first + READ_AT_ONCE - 1, delivery.last)
             for entry in await self._read(replace(delivery, first=first, last=last)):
@@ -246,14 +256,19 @@ class RouteLoop:
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
         try:
             await self._deliveries.mark(delivery, mark)
-        except SpoolUnavailable as error:  # nothing was sent: it cannot have been taken
-            raise Retryable(f"the spool did not keep where it begins: {error}", answered=False) from error
+        except SpoolUnavailable as error:  # nothing was sent, so the destination cannot have accepted it
+            raise Retryable(
+                f"the queue on disk did not store where the delivery begins: {error}", answered=False
+            ) from error
 
     async def _progress(self) -> int:
         return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
-        """Parks the route over a damaged page: what the page hides is whole, and a restart salvages it."""
+        """
+        Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage the
+        records on it.
+        """
         try:
             return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
         except SpoolDamaged as error:
@@ -266,7 +281,9 @@ class RouteLoop:
             await self._deliveries.set_state(self.name, RUNNING, None)
 
     async def _search(self, delivery: Delivery, error: SendError, began: int) -> None:
-        """Split what was refused; set a single record aside once the route is proven to work without it."""
+        """
+        Split a rejected delivery. Set a single record aside once another record of the route was accepted since.
+        """
         words = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
             await self._retry(delivery, Retryable(words, status=error.status), began)
@@ -278,7 +295,8 @@ class RouteLoop:
         if delivery.count > 1 and self._throttle.state != REFUSING:
             self._throttle.search()
             await self._deliveries.split(delivery, reason=words, refused=True)
-        elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
+        # it was sent before the route was rejected as a whole, so halving it would prove nothing now
+        elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
             await self._deliveries.retry(
                 delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite
@@ -289,19 +307,27 @@ class RouteLoop:
             await self._suspect(delivery, error)
 
     async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
-        """Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost."""
+        """
+        Store the record as a rejected record. If the maximum number of rejected records is reached, pause
+        the route instead.
+        """
         dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
         if dead >= self._max_dead_letters:
-            full = f"{dead} dead letters wait for a decision (spool.max_dead_letters): retry or discard them"
+            full = (
+                f"{dead} rejected records wait for a decision (spool.max_dead_letters): retry or discard them"
+            )
             await self._park(
-                delivery, Misconfigured(f"{full}; the last refusal: {error}", answered=error.answered)
+                delivery, Misconfigured(f"{full}; the last rejection: {error}", answered=error.answered)
             )
             return
         await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
-        await self._worked()  # `proven`: others were accepted
+        await self._worked()  # `proven`: other records were accepted
 
     async def _suspect(self, delivery: Delivery, error: SendError) -> None:
-        """Retry a single refused record later; unless others passed since, send one at a time until then."""
+        """
+        Retry a single rejected record later. Unless other records were accepted since, send one record at a
+        time until then.
+        """
         await self._deliveries.retry(
             delivery,
             reason=str(error),
@@ -315,14 +341,16 @@ class RouteLoop:
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
     async def _fault(self, delivery: Delivery, error: Exception, began: int) -> None:
-        """Retry what failed inside of Tollhouse, and park when nothing else comes of it."""
+        """Retry after an internal error. Pause the route after FAULTS errors without a success."""
         self._faults += 1
         words = f"fault: {type(error).__name__}"
         if self._faults < FAULTS:
             await self._retry(delivery, Retryable(words, answered=False, ambiguous=True), began)
             return
-        repeats = f"{words}, again and again: the log of Tollhouse says where"
-        not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)  # behind what waits
+        repeats = f"{words}, repeatedly: see the log of Tollhouse"
+        not_before = (
+            self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
+        )  # after the deliveries that wait now
         await self._park(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
         )
@@ -330,7 +358,7 @@ class RouteLoop:
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         words = str(error)
         self._warn(delivery, "route_parked", words)
-        self._throttle.park(PARKED_S)  # first: once it is given back, another worker that looks would send it
+        self._throttle.park(PARKED_S)  # before the delivery is released, so that no other worker sends it
         await self._deliveries.retry(
             delivery, reason=words, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
         )
@@ -355,22 +383,22 @@ class RouteLoop:
 
     async def _work(self, place: int) -> None:
         while not (self._is_retired or self._is_let_go):
-            told = self._resting.told  # read first: what happens from here on is not missed
+            told = self._resting.told  # read before looking, so that no later wake-up is missed
             rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:
                 try:
                     if await self.forward_once(place):
-                        if self._throttle.rest_s(place):  # now another one sends, or says how long all wait
+                        if self._throttle.rest_s(place):  # only one worker may send now, or all wait
                             self._resting.wake_all()
                         continue
                     rest_s = await self._until_due()
                     self._waits = ""
                 except SpoolUnavailable as error:
-                    # nothing was settled, nothing is lost: the spool says what it needs
+                    # Nothing was settled or lost. The error says what the queue on disk needs.
                     self._tell_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
-                    _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
+                    _log.exception("%s: the queue on disk failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
             await self._resting.rest(place, min(rest_s, LONGEST_REST_S), told=told)
 
@@ -385,7 +413,10 @@ class RouteLoop:
         return LONGEST_REST_S if at is None else max(0.01, at - self._throttle.now())
 
     async def _listen(self) -> None:
-        """Wake a worker for new records. They look in LONGEST_REST_S anyway, so an end is not a failure."""
+        """
+        Wake a worker for new records. Workers look at least every LONGEST_REST_S, so the end of this
+        loop loses nothing.
+        """
         async for _ in self._linger.changes():
             self._resting.wake_one()
 

@@ -1,4 +1,4 @@
-"""A secret as the operator gave it: a file that is read again when it changes, or an environment variable."""
+"""A secret from a file, which is read again when it changes, or from an environment variable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exporters.errors import Misconfigured
 
 
 class SecretSource:
-    """`name` is how error messages call it. The value never appears in a message or a repr."""
+    """A secret under the `name` that error messages use. The value never appears in a message or a repr."""
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class SecretSource:
         self._value = ""
 
     def value(self) -> str:
-        """The secret; Misconfigured if it cannot be read: the route waits until the operator changes that."""
+        """
+        Return the secret. Raises Misconfigured if it cannot be read; the route then waits until the
+        operator fixes it.
+        """
         if self._file is None:
             value = self._environ.get(self._env, "").strip()
             if not value:
@@ -44,7 +47,7 @@ class SecretSource:
         return self._value
 
     def stamp(self) -> tuple[int, ...] | None:
-        """Changes whenever the file does; None without a file or while it is not there."""
+        """Return a value that changes whenever the file does, or None if there is no file."""
         if self._file is None:
             return None
         try:
@@ -57,12 +60,12 @@ class SecretSource:
         try:
             value = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Misconfigured(f"{self.name}: {file} cannot be read: {words}", answered=False) from error
+            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise Misconfigured(f"{self.name}: cannot read {file}: {words}", answered=False) from error
         lines = value.split("\n")
         if len(lines) > self._most_lines or not all(map(_is_word, lines)):
             what = "one secret on one line" if self._most_lines == 1 else f"1 to {self._most_lines} lines"
-            raise Misconfigured(f"{self.name}: {file} must hold {what}", answered=False)
+            raise Misconfigured(f"{self.name}: {file} must contain {what}", answered=False)
         return value
 
 

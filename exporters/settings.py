@@ -1,4 +1,4 @@
-"""The sections that say what is sent where: [upstream], [[destinations]] and [[notify]]."""
+"""The sections [upstream], [[destinations]] and [[notify]], which define what is sent where."""
 
 from __future__ import annotations
 
@@ -11,215 +11,256 @@ from spool.settings import MIB, Duration, Size, setting
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamKey:
-    """A secret by file or environment, with either `use_cases` or `scopes`."""
+    """A secret from a file or an environment variable, with either `use_cases` or `scopes`."""
 
-    name: str = setting("", "how messages call the key; each name once")
-    secret_file: Path | None = setting(None, "the file that holds the secret; a change of it is noticed")
-    secret_env: str = setting("", "or the environment variable that does")
-    use_cases: tuple[str, ...] = setting((), 'what the key was made for, such as "Send AI Telemetry"')
-    scopes: tuple[str, ...] = setting((), "or the scopes that it has")
+    name: str = setting("", "unique name of the key, shown in messages")
+    secret_file: Path | None = setting(None, "file that holds the secret; it is read again when it changes")
+    secret_env: str = setting("", "environment variable that holds the secret, instead of `secret_file`")
+    use_cases: tuple[str, ...] = setting(
+        (), 'use cases for which the cost service made the key, such as "Send AI Telemetry"'
+    )
+    scopes: tuple[str, ...] = setting((), "scopes of the key, instead of `use_cases`")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventStream:
     """
-    Usage events of one type become `sum` operations of a unit-cost stream.
+    A unit-cost stream that receives the usage events of one type as `sum` operations.
 
-    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name
+    `element`, `value` and `dimensions` name a field of the event: `subject`, `source`, `type`, or a name
     in its data.
     """
 
-    stream: str = setting("", "the name of the stream")
-    type: str = setting("allocation", "what the stream holds", choices=("allocation", "metric"))
-    granularity: str = setting(
-        "DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY", "MONTHLY")
-    )
-    element: str = setting("subject", "the place of what is summed for")
-    value: str = setting("", "the place of the amount; empty counts events")
-    dimensions: Mapping[str, str] = setting({}, "name of the dimension = its place; at most 5")
+    stream: str = setting("", "name of the unit-cost stream")
+    type: str = setting("allocation", "what the stream contains", choices=("allocation", "metric"))
+    granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY", "MONTHLY"))
+    element: str = setting("subject", "field of the event with the element that the amount belongs to")
+    value: str = setting("", "field of the event with the amount; if empty, events are counted")
+    dimensions: Mapping[str, str] = setting({}, "dimensions of the stream as NAME = FIELD, at most 5")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept here."""
+    """
+    Your cost service, or another Tollhouse. If `base_url` is empty, nothing is forwarded to it.
+    """
 
-    base_url: str = setting("", "its address")
-    ai_telemetry_url: str = setting("", "where OTLP goes; empty means `base_url`")
-    connection_id: str = setting("", "of the connection that takes billing drops; empty sends none")
-    billing_segment: str = setting("external", "the segment of the paths of billing drops")
-    proxy: str = setting("", "an HTTP proxy on the way")
-    ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
-    timeout: Duration = setting(30.0, "of one request")
-    batch_records: int = setting(
-        1000, "records of one delivery", edge="the next records are another delivery", least=1
+    base_url: str = setting("", "address of the service")
+    ai_telemetry_url: str = setting("", "address for OTLP, if it differs from `base_url`")
+    connection_id: str = setting(
+        "", "id of the billing connection that receives hourly billing files; if empty, none are sent"
     )
-    batch_bytes: Size = setting(4 * MIB, "bytes of one request", edge="a larger delivery is split")
+    billing_segment: str = setting("external", "path segment in the addresses of billing files")
+    proxy: str = setting("", "address of an HTTP proxy")
+    ca_file: Path | None = setting(None, "file with CA certificates to trust, instead of the system's")
+    timeout: Duration = setting(30.0, "maximum time per request")
+    batch_records: int = setting(
+        1000,
+        "maximum number of records per delivery",
+        edge="further records are sent in the next delivery",
+        least=1,
+    )
+    batch_bytes: Size = setting(
+        4 * MIB, "maximum bytes per request, before compression", edge="a larger delivery is split"
+    )
     linger: Duration = setting(
         0.25,
-        "how long a record waits for others to leave with it; `0s` sends each as soon as it is closed",
+        "how long a record waits for more records; with `0s` each is sent as soon as it is closed",
         least=0,
     )
-    compression: str = setting("gzip", "of requests", choices=("gzip", "none"))
-    idempotency_header: str = setting("Idempotency-Key", "the header that marks a repeated delivery")
-    in_flight: int = setting(4, "requests on their way at once", least=1)
-    keys: tuple[UpstreamKey, ...] = setting((), "the secrets, each used for no more than it is for")
-    paths: Mapping[str, str] = setting({}, "name of a stream = its path, where it differs from the usual one")
+    compression: str = setting("gzip", "compression of requests", choices=("gzip", "none"))
+    idempotency_header: str = setting(
+        "Idempotency-Key", "name of the header by which the service recognizes a repeated delivery"
+    )
+    in_flight: int = setting(4, "maximum number of requests at once, for AI telemetry", least=1)
+    keys: tuple[UpstreamKey, ...] = setting(
+        (), "keys for the service; each is used only for its use cases or scopes"
+    )
+    paths: Mapping[str, str] = setting(
+        {}, "paths that differ from the usual ones, as STREAM = PATH; an empty path sends nothing"
+    )
     kind: str = setting(
         "service",
-        "tollhouse: operations keep their ids, and events travel as events",
+        "what receives the records; to a `tollhouse`, unit-cost operations keep their ids and usage events "
+        "are sent as events",
         choices=("service", "tollhouse"),
     )
-    events: Mapping[str, EventStream] = setting({}, "usage events that become unit cost, by their type")
+    events: Mapping[str, EventStream] = setting(
+        {}, "usage events that are sent as unit cost, by type of event"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationSettings:
-    """A receiver besides the upstream, with its own progress. A slow or refusing one delays no other."""
+    """
+    Another receiver of records, with its own progress. A slow or rejecting receiver does not delay the
+    others.
+    """
 
     name: str = setting(
-        "", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`"
+        "",
+        "unique name; its routes are called `NAME/TOPIC`; letters, digits, `.`, `_` and `-`, at most 64",
     )
-    type: str = setting("", "the kind of receiver")
-    path: Path | None = setting(None, "the file, of the types ndjson and focus; the folder, of the type file")
+    type: str = setting("", "type of the receiver")
+    path: Path | None = setting(None, "ndjson and focus: the file; file: the folder of the data lake")
     url: str = setting(
         "",
-        "the address, of the types otlp and webhook; `s3://BUCKET/PREFIX`, `gs://...` or `az://...` of a lake;"
-        " `HOST:PORT,HOST:PORT` of kafka; `https://HOST:PORT/DATABASE` of clickhouse",
+        "address: `https://...` for otlp and webhook; `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or "
+        "`az://CONTAINER/PREFIX` for a data lake; `HOST:PORT,HOST:PORT` for kafka; "
+        "`https://HOST:PORT/DATABASE` for clickhouse",
     )
-    headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
+    headers: Mapping[str, str] = setting({}, "headers of every request", secret=True)
     secret_file: Path | None = setting(
         None,
-        "otlp: the key that is sent; webhook: the secret that signs; s3: key id, secret and session token, a line"
-        " each; gcs: the JSON of a service account; azure: the account key or a SAS token; kafka and"
-        " clickhouse: user and password, a line each",
+        "file with the secret. otlp: key to send. webhook: secret for signatures. s3: key id, secret and "
+        "session token, one per line. gcs: JSON of a service account. azure: account key or SAS token. "
+        "kafka and clickhouse: user and password, one per line",
     )
-    topics: tuple[str, ...] = setting(("ai-telemetry",), "what is sent there")
+    topics: tuple[str, ...] = setting(("ai-telemetry",), "topics to send")
     linger: Duration | None = setting(
         None,
-        "how long a record waits for others to leave with it, as `upstream.linger`; 250ms where it is not set, 15m for"
-        " a lake, whose files are made then, 5s for clickhouse",
+        "how long a record waits for more records: 250ms by default, 15m for a data lake (each file holds the "
+        "records of one wait), 5s for clickhouse",
         least=0,
     )
     required: bool = setting(
-        True, "records are kept until it has them; false: no longer than `spool.retention`"
+        True,
+        "retain records until this destination accepted them; if false, at most for `spool.retention`",
     )
-    start: str = setting("oldest", "where a new destination begins in the log", choices=("oldest", "now"))
+    start: str = setting(
+        "oldest",
+        "first record for a new destination: the oldest stored, or the next",
+        choices=("oldest", "now"),
+    )
     shared: bool = setting(
-        False, "ndjson, focus and file: all nodes mount `path`, which several gateways on one PostgreSQL need"
+        False,
+        "ndjson, focus and file: confirms that all gateways mount `path`; required if several gateways "
+        "share one PostgreSQL database",
     )
     format: str = setting(
         "parquet",
-        "of the files of a lake; ndjson is compressed with zstd; focus (CSV, compressed too) and focus-parquet have"
-        " charges by the hour",
+        "format of the files of a data lake. ndjson is compressed with zstd. focus (compressed CSV) and "
+        "focus-parquet contain hourly charges instead of records",
         choices=("parquet", "ndjson", "focus", "focus-parquet"),
     )
     lines: str = setting(
         "",
-        "focus: `meters` writes a row for each price line of an estimate, such as input audio; empty: one row for all"
-        " of them (docs/meters.md)",
+        "focus: `meters` writes one row per price line of an estimate, such as input audio; if empty, one row "
+        "for all price lines (docs/meters.md)",
         choices=("", "meters"),
     )
     batch_records: int | None = setting(
         None,
-        "records that leave together before `linger` is over: of a lake 250,000 where it is not set, and at most"
-        " 1,000,000; of kafka 1,000, and at most 10,000; of clickhouse 20,000, and at most 100,000",
-        edge="the next records are another file, transaction or request",
+        "maximum number of records per file, transaction or request. Data lake: 250,000 by default, at most "
+        "1,000,000. kafka: 1,000 by default, at most 10,000. clickhouse: 20,000 by default, at most 100,000",
+        edge="a full file, transaction or request is sent before `linger` ends",
         least=1,
     )
     endpoint: str = setting(
-        "", "of a lake: the address of a store like S3, or a private one; empty: the provider's"
+        "",
+        "data lake: address of an S3-compatible store or a private endpoint; if empty, the cloud provider's",
     )
     region: str = setting(
-        "", "s3: the region of the bucket; empty: us-east-1; kafka: that of the cluster, for `aws-msk-iam`"
+        "", "s3: region of the bucket, us-east-1 if empty. kafka with `aws-msk-iam`: region of the cluster"
     )
-    account: str = setting("", "azure: the storage account")
-    role: str = setting("", "s3, and kafka with `aws-msk-iam`: the role to assume with `identity_token_file`")
+    account: str = setting("", "azure: name of the storage account")
+    role: str = setting(
+        "", "s3, and kafka with `aws-msk-iam`: role to assume with the token in `identity_token_file`"
+    )
     identity_token_file: Path | None = setting(
         None,
-        "s3, azure: the token of a pod, for an identity without a secret; gcs: the file of an external account; kafka:"
-        " that of `oauthbearer`, or of a pod, with `role`",
+        "file for an identity without a secret. s3 and azure: the pod's token. gcs: external account. "
+        "kafka: the token for `oauthbearer`, or the pod's token with `role`",
     )
-    proxy: str = setting("", "of a lake and clickhouse: an HTTP proxy on the way")
+    proxy: str = setting("", "data lake and clickhouse: address of an HTTP proxy")
     ca_file: Path | None = setting(
-        None, "of a lake and kafka: certificates to trust, beside the system's; of clickhouse: in their place"
+        None,
+        "file with CA certificates to trust: in addition to the system's for a data lake and kafka, instead of "
+        "the system's for clickhouse",
     )
     encryption: str = setting(
-        "", "s3: how the store encrypts, `AES256` or `aws:kms:KEY`; empty: as the bucket says"
+        "",
+        "s3: how the store encrypts files, `AES256` or `aws:kms:KEY`; if empty, by the bucket's default",
     )
     leave_out: tuple[str, ...] = setting(
         (),
-        "of a lake and clickhouse: columns that stay empty, such as `user`, and tags that are not there, such as"
-        " `tags.customer`",
+        "data lake and clickhouse: columns to leave empty, such as `user`, and tags to omit, such as "
+        "`tags.customer`",
     )
     verify: Duration = setting(
         86400.0,
-        "of a lake, kafka and clickhouse: how often its list of files, its progress or the sums of its rows are "
-        "compared with the books; `0s` never",
+        "data lake, kafka and clickhouse: how often the destination's files, progress or row counts are "
+        "compared with the accounting; `0s` turns this off",
         least=0,
     )
-    table: str = setting("ai_telemetry", "clickhouse: the table that rows are added to")
+    table: str = setting("ai_telemetry", "clickhouse: table to insert into")
     topic: str = setting(
         "tollhouse.{topic}",
-        "kafka: where records go; progress goes to the topic `progress` of the same pattern",
+        "kafka: pattern of the topic names, also for the topic `progress`, which stores the progress of routes",
     )
     transactions: bool = setting(
         True,
-        "kafka: false is for brokers without transactions: a record may be there twice, under the same key",
+        "kafka: use transactions; if false, for brokers without them, a record may be stored twice under the "
+        "same message key",
     )
-    tls: bool = setting(True, "kafka: encrypt; false is taken on loopback alone")
+    tls: bool = setting(True, "kafka: encrypt connections; false is accepted only for loopback addresses")
     tls_cert_file: Path | None = setting(
-        None, "kafka and clickhouse: the client certificate and its chain, with `tls_key_file`: mutual TLS"
+        None, "kafka and clickhouse: client certificate with its chain, for mutual TLS; needs `tls_key_file`"
     )
-    tls_key_file: Path | None = setting(None, "kafka and clickhouse: its private key, without a password")
+    tls_key_file: Path | None = setting(
+        None, "kafka and clickhouse: private key of the client certificate, without a password"
+    )
     sasl: str = setting(
         "",
-        "kafka: how it signs in; empty: it does not",
+        "kafka: sign-in method; if empty, Tollhouse does not sign in",
         choices=("", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "aws-msk-iam"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings:
-    """A channel for people or programs that are told of budgets and insights: [notifications](notifications.md)."""
+    """A channel that receives notifications of budgets and insights: [notifications](notifications.md)."""
 
-    name: str = setting("", "how budgets and views name it; letters, digits, `.`, `_` and `-`")
-    type: str = setting("", "the kind of receiver")
-    url: str = setting("", "the address, of the types webhook, slack, teams, alertmanager and pagerduty")
+    name: str = setting("", "unique name, used by budgets and views; letters, digits, `.`, `_` and `-`")
+    type: str = setting("", "type of the receiver")
+    url: str = setting("", "webhook, slack, teams, alertmanager and pagerduty: address of the receiver")
     url_file: Path | None = setting(
-        None, "slack and teams: or the file that holds it, because the address is a secret"
+        None, "slack and teams: file with the address, instead of `url`, because the address is a secret"
     )
     secret_file: Path | None = setting(
         None,
-        "webhook: the secret that signs; alertmanager: the bearer token; email: the password; pagerduty: the"
-        " integration key",
+        "file with the secret. webhook: secret for signatures. alertmanager: bearer token. email: password. "
+        "pagerduty: integration key",
     )
     headers: Mapping[str, str] = setting(
-        {}, "sent with every request, of webhook and alertmanager", secret=True
+        {}, "webhook and alertmanager: headers of every request", secret=True
     )
-    proxy: str = setting("", "an HTTP proxy on the way")
-    ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
-    server: str = setting("", "email: the mail server, HOST:PORT")
+    proxy: str = setting("", "address of an HTTP proxy")
+    ca_file: Path | None = setting(None, "file with CA certificates to trust, instead of the system's")
+    server: str = setting("", "email: mail server as HOST:PORT")
     tls: str = setting(
-        "starttls", "email: how the connection is encrypted", choices=("starttls", "implicit", "none")
+        "starttls", "email: encryption of the connection", choices=("starttls", "implicit", "none")
     )
-    username: str = setting("", "email: who signs in; empty signs nobody in")
-    sender: str = setting("", "email: the address that mails come from")
-    to: tuple[str, ...] = setting((), "email: the addresses that mails go to, at most 50")
+    username: str = setting("", "email: user name on the mail server; if empty, Tollhouse does not sign in")
+    sender: str = setting("", "email: sender address")
+    to: tuple[str, ...] = setting((), "email: recipient addresses, at most 50")
     insights: str = setting(
         "warning",
-        "the least severity of the insights that are sent to it",
+        "minimum severity of insights that are sent",
         choices=("none", "info", "warning", "critical"),
     )
-    categories: tuple[str, ...] = setting((), "the categories of those insights, such as spend; empty: all")
+    categories: tuple[str, ...] = setting(
+        (), "categories of insights that are sent, such as spend; if empty, all categories"
+    )
     group_wait: Duration = setting(
         30.0,
-        "slack, teams and email: how long a notice waits for others that leave as one message with it",
+        "slack, teams and email: how long a notification waits for others to share one message",
         least=0,
     )
     quiet_hours: str = setting(
-        "", 'when only critical notices leave, such as "22:00-07:00"; the others wait for the end'
+        "", 'hours in which only critical notifications are sent, such as "22:00-07:00"; the others wait'
     )
     digest: str = setting(
-        "", 'the time of day at which notices of severity info leave together, such as "08:00"'
+        "", 'time of day at which notifications of severity info are sent together, such as "08:00"'
     )
-    time_zone: str = setting("UTC", "of both times, such as Europe/Berlin")
+    time_zone: str = setting("UTC", "time zone of `quiet_hours` and `digest`, such as Europe/Berlin")

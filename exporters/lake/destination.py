@@ -180,7 +180,7 @@ def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if settings.url and (parts.scheme != scheme or not parts.netloc or parts.query or parts.fragment):
         yield f"{shown}.url: type {settings.type!r} takes {scheme}://BUCKET/PREFIX"
     if "@" in parts.netloc:
-        yield f"{shown}.url must not hold a user or a password: take out what stands before the @"
+        yield f"{shown}.url must not contain a user or a password: remove the part before the @"
     if settings.type == "azure" and not settings.account:
         yield f"{shown}.account is required for type 'azure': the storage account"
     if settings.encryption and settings.type != "s3":
@@ -199,7 +199,7 @@ def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
     elif parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         yield f"{shown}: http:// is taken on loopback alone, because it shows every record: use https://"
     elif "@" in parts.netloc:
-        yield f"{shown} must not hold a user or a password: take out what stands before the @"
+        yield f"{shown} must not contain a user or a password: remove the part before the @"
 
 
 FOLDER: Final = _lake_type("file")

@@ -130,7 +130,7 @@ def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> 
 
 def test_check_proves_that_a_far_tollhouse_accepts_records(installations: Any, tmp_path: Path) -> None:
     """
-    T1: without `chain_keys` at the far side check said ok, and every record was rejected. With it the marked call is
+    T1: without `chain_keys` at the far side check said ok, and every record was rejected. With it the test call is
     accepted, is found there by its receipt, and is in no sum.
     """
     near, far, _ = chained(installations, tmp_path)
@@ -141,11 +141,11 @@ def test_check_proves_that_a_far_tollhouse_accepts_records(installations: Any, t
         found = {row["stream"]: row for row in near.json(*words, code=1)["upstream"]}
         assert "refused" == found["traces"]["status"]
         assert "server.chain_keys" in found["traces"]["words"]
-    assert "rejects the marked call" in near.attempt("doctor").stdout
+    assert "rejects the test call" in near.attempt("doctor").stdout
     far.config.write_text(listed)
     far.run("reload")
     found = {row["stream"]: row for row in near.json("check", "--send")["upstream"]}
-    id = re.search(r"counts it nowhere \(receipt (\S+) there\)", found["traces"]["words"])
+    id = re.search(r"does not count it \(receipt (\S+) there\)", found["traces"]["words"])
     assert id is not None
     receipt = far.json("spool", "receipt", id[1])["receipt"]
     assert (1, 0, {"check": 1}, {}) == tuple(

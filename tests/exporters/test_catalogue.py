@@ -76,7 +76,7 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     ("changes", "words"),
     [
         ({"url": "gs://bucket/x"}, "takes s3://BUCKET/PREFIX"),
-        ({"url": "s3://key:secret@bucket/x"}, "must not hold a user or a password"),
+        ({"url": "s3://key:secret@bucket/x"}, "must not contain a user or a password"),
         ({"batch_records": MOST_RECORDS + 1}, "at most 1,000,000"),
         ({"required": False}, "a lake has every record"),
         ({"leave_out": ("spend",)}, "cannot be left out"),

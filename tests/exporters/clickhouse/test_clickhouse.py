@@ -177,7 +177,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     [
         ({"url": "http://house.example:8123/costs"}, "on loopback alone"),
         ({"url": "https://house.example:8443/costs/more"}, "takes https://HOST:PORT/DATABASE"),
-        ({"url": "https://me:pw@house.example:8443/costs"}, "must not hold a user"),
+        ({"url": "https://me:pw@house.example:8443/costs"}, "must not contain a user"),
         ({"batch_records": MOST_RECORDS + 1}, "at most 100,000"),
         ({"table": "a;b"}, "letters, digits"),
         ({"required": False}, "a table has every record"),

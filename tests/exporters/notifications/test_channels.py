@@ -56,7 +56,7 @@ def test_a_complete_channel_has_no_problem() -> None:
         ("pagerduty", {"secret_file": None},
          "notify[0].secret_file is required for type 'pagerduty': it holds the integration key"),
         ("alertmanager", {"headers": {"a b": "c"}},
-         "notify[0].headers: 'a b' is not a header, or its value is not one line"),
+         "notify[0].headers: 'a b' is not a valid header, or its value is not one line"),
         ("email", {"server": "mail"},
          "notify[0].server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""),
         ("email", {"sender": "x\r\nBcc: y@z"}, "notify[0].sender must be an e-mail address for type 'email'"),

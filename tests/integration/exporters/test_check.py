@@ -175,25 +175,25 @@ def rejection(words: str) -> Reply:
         (
             [Reply(), Reply()],
             True,
-            ("ok", "it accepted the marked call and may count one call of zero tokens"),
+            ("ok", "it accepted the test call and may count it as one call of zero tokens"),
         ),
         (
             [Reply(400, b"no", "text/plain"), Reply()],
             True,
-            ("ok", "it accepted the marked call and may count"),
+            ("ok", "it accepted the test call and may count it"),
         ),
-        ([Reply(), Reply(400, b"no", "text/plain")], True, ("refused", "it rejects the marked call: 400 no")),
+        ([Reply(), Reply(400, b"no", "text/plain")], True, ("refused", "it rejects the test call: 400 no")),
         ([Reply(), Reply(503)], True, ("unavailable", "503")),
         ([Reply(403, b"no scope", "text/plain")], True, ("refused", "403 no scope")),
         (
             [Reply(headers=RECEIPT), Reply(headers=RECEIPT)],
             False,
-            ("ok", "counts it nowhere (receipt abc there)"),
+            ("ok", "does not count it (receipt abc there)"),
         ),
         (
             [Reply(headers=RECEIPT), rejection("no chain for sec-1")],
             False,
-            ("refused", "it answers 200, but rejects the marked call: no chain for [key]"),
+            ("refused", "it responds with 200, but rejects the test call: no chain for [key]"),
         ),
     ],
 )

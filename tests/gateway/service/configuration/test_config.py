@@ -147,4 +147,4 @@ ADDRESSES = {
 def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:
     """Not even an empty one; the sentence does not repeat what may be a password."""
     path = written(tmp_path, ADDRESSES[name].format(f"https://{user}@costs.example:8443"))
-    assert [f"{name} must not hold a user or a password: take out what stands before the @"] == problems(path)
+    assert [f"{name} must not contain a user or a password: remove the part before the @"] == problems(path)
