@@ -1,1 +1,1 @@
-"""The calls of the operator API on the log: one record, the newest ones, and what happens now."""
+"""Operator API handlers for the log: single records, the newest records, and what happens now."""

@@ -1,6 +1,5 @@
 """
-The calls of the operator API for the clock, receipts, the books, and findings of the log: items that no dialect
-took, and reports that disagreed.
+Operator API handlers for the clock, receipts, the accounting, unrecognized items, and conflicting reports.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def describe_books(books: Books) -> dict[str, object]:
     }
 
 
-@call("GET", "/clock", VIEW_OPERATION, "The time that is used, and a step of the clock")
+@call("GET", "/clock", VIEW_OPERATION, "Show the time in use, and a step of the clock")
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = doubts(request.shared.clock)
     return {
@@ -48,9 +47,9 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-@call("POST", "/clock/accept", OPERATE_SPOOL, "Believe the clock after a step of it")
+@call("POST", "/clock/accept", OPERATE_SPOOL, "Accept the clock after a step")
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
-    """Believe the wall clock now, and remove by it."""
+    """Accept the wall clock now, so that records are deleted by its time again."""
     clock = request.shared.clock
     step_s, held_s = doubts(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
@@ -60,24 +59,26 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
-@call("GET", "/receipts/{id}", VIEW_RECORDS, "What became of a submission")
+@call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission")
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
     found = await request.services.log.receipt(request.word("id"))
     at = found.get("at")
     return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
 
 
-@call("GET", "/books", VIEW_OPERATION, "The running books")
+@call("GET", "/books", VIEW_OPERATION, "Show the running accounting")
 async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
     return describe_books(await request.services.log.books())
 
 
-@call("GET", "/verify", VIEW_OPERATION, "Recount the books")
+@call("GET", "/verify", VIEW_OPERATION, "Recount the accounting")
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are
-    compared with those that are kept. `accepted_twice` has the records by topic whose ids were known when they were
-    accepted, with the numbers of the first of them.
+    Recount from commit rows and entries, without the running counters. The calls in totals are compared with
+    the stored ones.
+
+    `accepted_twice` lists, by topic, records that were accepted although their ids were already known, with
+    the first record numbers.
     """
     services = request.services
 
@@ -92,13 +93,14 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
-    """A sentence for each topic."""
+    """Yield a sentence for each topic."""
     for topic, twice in found.items():
         numbers = ", ".join(map(str, twice.numbers))
         more = ", ..." if twice.records > len(twice.numbers) else ""
         yield (
-            f"{topic}: records that count twice, because their ids were known and accepted again: {twice.records} "
-            f'(numbers {numbers}{more}); "Records that count twice" in docs/reliability.md says what to do'
+            f"{topic}: records that count twice, because they were accepted although their ids were "
+            f'known: {twice.records} (numbers {numbers}{more}); "Records that count twice" in '
+            "docs/reliability.md says what to do"
         )
 
 
@@ -133,11 +135,11 @@ CONFLICTS: List[Finding] = List(
 )
 
 
-@call("GET", "/ignored", VIEW_OPERATION, "List unrecognised AI shapes", lists=IGNORED)
+@call("GET", "/ignored", VIEW_OPERATION, "List unrecognized AI items", lists=IGNORED)
 async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
 
 
-@call("GET", "/conflicts", VIEW_OPERATION, "List reports that disagreed", lists=CONFLICTS)
+@call("GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS)
 async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

@@ -1,4 +1,4 @@
-"""The call of the operator API that streams which lists changed."""
+"""The operator API handler that streams which lists changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from spool.registry.permission_sets import (
     VIEW_STREAM_SETTINGS,
 )
 
-# between two events for who may see some calls alone: the moment of a change tells something, too
+# time between two events for people with restricted access, because the exact moment of a change would reveal
+# other people's calls
 OWN_EVERY_S = 15.0
 OF_THE_REGISTRY = (
     "insights",
@@ -40,7 +41,7 @@ OF_THE_REGISTRY = (
     "statements",
     "roles",
 )
-# The permission set without which a page is closed, by what is said of it.
+# For each kind of change: the permission set that its page needs.
 NEEDS = {
     "records": VIEW_RECORDS,
     "recommendations": VIEW_RECOMMENDATIONS,
@@ -55,12 +56,13 @@ NEEDS = {
 }
 
 
-@call("GET", "/changes", SIGNED_IN, "Hear what changes", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
+@call("GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
 async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
-    Says what changed and nothing more: who listens asks again for what it shows.
+    Stream the names of changed lists and nothing more. The listener then requests the data that it shows.
 
-    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of OWN_EVERY_S.
+    People hear only of lists that they may open. People with restricted access hear of changes
+    only every OWN_EVERY_S.
     """
     versions = OwnVersions(request) if request.is_limited else partial(_versions, request.services)
     seen = await versions()
@@ -81,7 +83,7 @@ def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> boo
 
 
 async def _versions(services: OperatorServices) -> Mapping[str, object]:
-    """Return for each list a value that differs after a change of the list."""
+    """Return for each list a value that changes whenever the list changes."""
     log = services.spool.log
     deliveries = services.spool.deliveries
     registry = services.installation.registry
@@ -105,16 +107,17 @@ async def _versions(services: OperatorServices) -> Mapping[str, object]:
 
 class OwnVersions:
     """
-    For each list a value that differs after a change of what a person may see who sees a part of the calls alone.
+    For each list, a value that changes whenever its visible part changes for a person with restricted access.
 
-    Nothing that others do makes an event or moves one: what may be seen is compared with itself, at a beat.
+    Other people's changes cause no event and move none, because the visible part is compared with itself
+    at fixed intervals.
     """
 
     def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:
         self._request = request
         self._versions: Mapping[str, object] = {}
         self._next_at = 0.0
-        self._registry: object = None  # its version, at which what is visible was worked out
+        self._registry: object = None  # version for which the visible part was computed
         self._visible: Mapping[str, str] = {}
 
     async def __call__(self) -> Mapping[str, object]:
@@ -131,7 +134,7 @@ class OwnVersions:
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
         visible = dict(self._visible)
-        spent = visible.pop("budgets"), calls  # a call moves what was spent
+        spent = visible.pop("budgets"), calls  # a call changes the amount spent
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
     async def _of_registry(self) -> Mapping[str, str]:
@@ -153,9 +156,9 @@ async def follow(
     request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
 ) -> web.StreamResponse:
     """
-    An event stream, as long as the session goes on with the same rights; the operator socket has none that ends.
+    Send an event stream until the session ends or its rights change. The operator socket has no session that ends.
 
-    A browser comes back with the rights that it has then.
+    A browser then reconnects with its new rights.
     """
 
     async def may_listen() -> bool:

@@ -1,4 +1,6 @@
-"""The calls of the operator API for what upstreams refused: dead letters, and records named by partial successes."""
+"""
+Operator API handlers for rejected records: those set aside, and those named in partly successful responses.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Letters(RequestBody):
-    """Dead letters by number, or those of one route, or all of them."""
+    """Rejected records by number, or those of one route, or all of them."""
 
     ids: list[int] | None = None
     route: str | None = None
@@ -45,7 +47,7 @@ class Letters(RequestBody):
 
 
 class Edit(RequestBody):
-    """`record` has the fields to change; those that are as they were may stand beside them."""
+    """`record` has the fields to change. It may also contain unchanged fields."""
 
     record: dict[str, Any]
 
@@ -106,20 +108,23 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
-@call("GET", "/dead", VIEW_OPERATION, "List dead letters", lists=DEAD)
+@call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD)
 async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
 
 
-@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a dead letter's record")
+@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record")
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _letter(request, request.number("id"))
     return {"dead": {**describe_dead(letter), "record": as_json(letter.record)}}
 
 
-@call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a dead letter again with other values")
+@call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values")
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
-    """Send a dead letter again with other values. The audit row has the fields, and a hash of either record."""
+    """
+    Send a rejected record again with other values. The audit row has the changed fields, and a hash
+    of both records.
+    """
     services = request.services
     id = request.number("id")
     letter = await _letter(request, id)
@@ -131,7 +136,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
 
 
-@call("POST", "/dead/retry", OPERATE_SPOOL, "Send dead letters again")
+@call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again")
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
@@ -147,14 +152,14 @@ async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> Dead
     for letter in await request.services.deliveries.dead():
         if letter.id == id:
             return letter
-    raise NotThere("there is no dead letter with this id")
+    raise NotThere("there is no rejected record with this id")
 
 
 def _hash(record: Record) -> str:
     return sha256(pack([record])).hexdigest()
 
 
-@call("POST", "/dead/discard", OPERATE_SPOOL, "Give dead letters up")
+@call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records")
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
@@ -162,11 +167,19 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
         discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
-        await services.wake(route)  # it may have parked with all the dead letters that it may have
+        await services.wake(
+            route
+        )  # the route may have paused because it had the maximum number of rejected records
     return {"discarded": discarded}
 
 
-@call("GET", "/partial-refusals", VIEW_OPERATION, "List what partial successes refused", lists=REFUSALS)
+@call(
+    "GET",
+    "/partial-refusals",
+    VIEW_OPERATION,
+    "List records rejected in partly successful responses",
+    lists=REFUSALS,
+)
 async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
@@ -174,18 +187,18 @@ async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result
 async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
     given = request.body
     if (given.ids is not None) + (given.route is not None) + given.all != 1:
-        raise Invalid("name dead letters by their ids, or one route, or all of them")
+        raise Invalid("name rejected records by their ids, or one route, or all of them")
     letters = list(await request.services.deliveries.dead(route=given.route))
     if given.ids is None:
         return letters
     found = [letter for letter in letters if letter.id in set(given.ids)]
     if len(found) != len(set(given.ids)):
-        raise NotThere("there is no dead letter with one of these ids; nothing was changed")
+        raise NotThere("there is no rejected record with one of these ids; nothing was changed")
     return found
 
 
 def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
-    """Their part of the audit row: the count, and at most a hundred ids."""
+    """Describe the ids for the audit row: their number, and at most a hundred of them."""
     return {"count": len(ids), "ids": list(ids[:100])}
 
 
@@ -200,25 +213,32 @@ _COST = re.compile(r"\d+(\.\d+)?")
 
 def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
     """
-    Return a copy of a record with the given values, and the names of the changed fields. `people` replaces e-mail
-    addresses as it does in records from senders. A given cost counts as reported.
+    Return a copy of a record with the given values, and the names of the changed fields. `people` replaces
+    e-mail addresses as it does for records from senders. A given cost counts as reported.
 
     Raises Invalid with the name of a wrong field.
     """
     if isinstance(record, UnitCostOperation):
         raise NotAllowed(
-            "a unit-cost record cannot be edited, as its stream totals include it: discard it and send a correction"
+            "a unit-cost record cannot be edited, because the totals of its stream include it; "
+            "discard it and send a correction"
         )
     shown = as_json(record)
     names = [name for name, value in given.items() if name not in shown or shown[name] != value]
     if not names:
-        raise Invalid("nothing differs from the record as it is; to send it as it is, retry it")
+        raise Invalid("the record would not change; to send it unchanged, retry it")
     if isinstance(record, Correction):
-        raise NotAllowed("a correction is the difference between two states of a call: retry or discard it")
+        raise NotAllowed(
+            "a correction is the difference between two states of a call and cannot be edited; retry or "
+            "discard it"
+        )
     checks = _CHECKS[type(record)]
     for name in names:
         if name not in checks:
-            raise Invalid(f"{name[:64]} cannot be changed; of this record these can: {', '.join(checks)}")
+            raise Invalid(
+                f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
+                f"{', '.join(checks)}"
+            )
     changes = {name: _carried(checks[name](name, given[name]), name, people) for name in names}
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
@@ -241,15 +261,15 @@ def _carried(value: Any, name: str, people: People) -> Any:
 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT):
-        raise Invalid(f"{name} is text of 1 to {MAX_TEXT} characters, or null")
+        raise Invalid(f"{name} must be text of 1 to {MAX_TEXT} characters, or null")
     return value
 
 
 def _region(name: str, value: Any) -> str | None:
-    """Return a region in the one spelling under which the ledger sums it."""
+    """Return a region in the one spelling that totals use."""
     found = regions.name_of(value) if isinstance(value, str) else None
     if value is not None and found is None:
-        raise Invalid(f"{name} is a region in the provider's word, such as us-east-1 or eu, or null")
+        raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
     return found
 
 
@@ -262,7 +282,7 @@ def _required_text(name: str, value: Any) -> str:
 
 def _tokens(name: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or not 0 <= value <= MAX_TOKENS):
-        raise Invalid(f"{name} is a whole number from 0 to {MAX_TOKENS}, or null")
+        raise Invalid(f"{name} must be a whole number from 0 to {MAX_TOKENS}, or null")
     return value
 
 
@@ -270,14 +290,14 @@ def _cost(name: str, value: Any) -> str | None:
     if value is not None and (
         not isinstance(value, str) or len(value) > MAX_COST_DIGITS or not _COST.fullmatch(value)
     ):
-        raise Invalid(f'{name} is decimal text such as "0.0125", or null')
+        raise Invalid(f'{name} must be decimal text such as "0.0125", or null')
     return value
 
 
 def _time(name: str, value: Any) -> int | None:
     time = instant(value) if isinstance(value, str) else None
     if value is not None and time is None:
-        raise Invalid(f"{name} is an RFC 3339 time such as 2026-01-31T12:00:00Z, or null")
+        raise Invalid(f"{name} must be an RFC 3339 time such as 2026-01-31T12:00:00Z, or null")
     return time
 
 
@@ -297,7 +317,8 @@ def _tags(name: str, value: Any) -> dict[str, str]:
             or not tags.put(found, key, text)
         ):
             raise Invalid(
-                f"{name}.{key[:64]}: text under a short name, neither content nor a secret, and not too many"
+                f"{name}.{key[:64]} must be text with a short name, and must not be content or a "
+                "secret; their number is limited"
             )
     return found
 
@@ -307,7 +328,8 @@ def _data(name: str, value: Any) -> dict[str, Any]:
     for key, each in value.items() if isinstance(value, dict) else [("", None)]:
         if not tags.put(kept, key, each):
             raise Invalid(
-                f"{name}.{key[:64]}: a number, a text or a truth value that is not content, and not too many"
+                f"{name}.{key[:64]} must be a number, a text or true or false, and must not be "
+                "content; their number is limited"
             )
     return dict(value)
 
@@ -316,12 +338,12 @@ def _body(name: str, value: Any) -> bytes:
     body = msgspec.json.encode(value)
     drop = billing.read(body)
     if drop.errors:
-        raise Invalid("; ".join((f"{name} is not a billing drop", *drop.errors)))
+        raise Invalid("; ".join((f"{name} is not a billing file", *drop.errors)))
     return body
 
 
 def _drop(body: bytes) -> dict[str, Any]:
-    """Return month, operation and number of rows of the drop in a record."""
+    """Return the month, operation and number of rows of the hourly file in a record."""
     drop = billing.read(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 

@@ -1,4 +1,4 @@
-"""The calls of the operator API on routes: how they stand, their deliveries, records sent again, lakes put right."""
+"""Operator API handlers for routes: their state, their deliveries, replays, and repairs of data lakes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "
 
 
 class Replay(RequestBody):
-    """`since` and `until` are RFC 3339 times of commit; until when it is left out is now."""
+    """`since` and `until` are RFC 3339 times of commits. Without `until`, it is now."""
 
     route: str
     since: str
@@ -47,7 +47,10 @@ class TryRoute(RequestBody):
 
 
 def _show_route(route: RouteState) -> dict[str, object]:
-    """`refused_24h` records were rejected by answers that accepted others; `refusal` is the newest reason."""
+    """
+    Describe a route. `refused_24h` is the number of records rejected in responses that accepted others;
+    `refusal` is the newest reason.
+    """
     return {**describe_route(route), "refused_24h": route.refused_recently, "refusal": route.refusal}
 
 
@@ -72,7 +75,7 @@ ROUTES: List[RouteState] = List(
 )
 
 
-@call("GET", "/status", VIEW_OPERATION, "Topics, routes and space")
+@call("GET", "/status", VIEW_OPERATION, "Show topics, routes and space")
 async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     books, stats, routes = (
@@ -108,7 +111,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 def _spans_read(services: SpoolServices) -> Counter[str] | None:
-    """Count the spans by who read them; None where the compiled module is not."""
+    """Count the spans by their reader, or return None without the compiled module."""
     if services.memory is None:
         return None
     return services.memory.made.spans if services.memory.made else Counter()
@@ -135,7 +138,7 @@ async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(ROUTES, MemoryRows(await _routes(request)))
 
 
-@call("DELETE", "/routes/{destination}/{topic}", OPERATE_SPOOL, "Forget an orphaned route")
+@call("DELETE", "/routes/{destination}/{topic}", OPERATE_SPOOL, "Delete a route without a destination")
 async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     name = f"{request.word('destination')}/{request.word('topic')}"
@@ -146,22 +149,25 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     return {"route": name, "discarded": discarded}
 
 
-@call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, "Have a route send at once")
+@call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, "Make a route send at once")
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
-    """Send to it at once, whatever it waits for: a key or a destination was mended."""
+    """Send at once, whatever the route waits for, for example after its key or destination was corrected."""
     name = f"{request.word('destination')}/{request.word('topic')}"
     route = next((each for each in await _routes(request) if each.name == name), None)
     if route is None:
         raise NotThere(f"there is no route named {name!r}")
     if route.state == ORPHANED:
-        raise NotAllowed(f"{name} is not in the configuration: put its destination there first")
+        raise NotAllowed(f"{name} is not in the configuration; add its destination first")
     async with request.audited("route.try", name, {"state": route.state}):
         await request.services.wake(name)
     return {"route": name, "next": await request.services.log.newest_number(route.topic)}
 
 
 def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
-    """`not_before` is null where no time is waited for: it is due, or a person has to settle it."""
+    """
+    Describe a delivery. `not_before` is null if it does not wait for a time: it is due, or a person
+    must resolve it.
+    """
     waits = delivery.state == OPEN and delivery.not_before > 0
     return {
         "id": delivery.id,
@@ -195,12 +201,12 @@ DELIVERIES: List[UnsettledDelivery] = List(
 )
 
 
-@call("GET", "/deliveries", VIEW_OPERATION, "List deliveries that are not settled", lists=DELIVERIES)
+@call("GET", "/deliveries", VIEW_OPERATION, "List unacknowledged deliveries", lists=DELIVERIES)
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(DELIVERIES, MemoryRows(await request.services.deliveries.unsettled()))
 
 
-@call("POST", "/replay", OPERATE_SPOOL, "Send settled records again")
+@call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again")
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
@@ -230,8 +236,8 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
 
 class Repair(RequestBody):
     """
-    `destination` is the name of a lake of files. With `after` nothing is put: the deliveries of `topic` that begin
-    behind this number are compared with the log.
+    `destination` is the name of a data lake of files. With `after`, nothing is written: the deliveries of
+    `topic` that begin after this number are compared with the log.
     """
 
     destination: str
@@ -240,9 +246,11 @@ class Repair(RequestBody):
     after: int | None = None
 
 
-@call("POST", "/lake-repairs", OPERATE_SPOOL, "Put missing files of a lake again")
+@call("POST", "/lake-repairs", OPERATE_SPOOL, "Write missing files of a data lake again")
 async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
-    """Files that are missing, from what the log still has. `lost` are those that it has no more, and why."""
+    """
+    Write missing files again, as far as the log still has their records. `lost` lists the others, with the reason.
+    """
     body = request.body
     if body.after is not None:
         found = await request.services.recount_lake(body.destination, body.topic, body.after)
@@ -272,7 +280,7 @@ def _time(name: str, text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
-    # Outside of these years a time may have no UTC time.
+    # Outside of these years, a time may have no UTC equivalent.
     if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:
         raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
     return at.timestamp()

@@ -1,7 +1,7 @@
 """
-Usage events that are kept, and their types with sums, for keys that read telemetry; people read the same lists.
+Stored usage events, and their types with sums, for keys that may read telemetry. People read the same lists.
 
-A key that may send events learns nothing here: its scope is write-only.
+Keys that may only send events cannot read here, because their scope is write-only.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class KeptEvent:
 
     @property
     def at(self) -> int:
-        """Return the time of the event in nanoseconds; the time of its arrival if it states none."""
+        """Return the time of the event in nanoseconds, or the time of its arrival if it states none."""
         start = self.event.start_time
         return int(self.kept.committed_at * NS) if start is None else start
 
 
 def describe_type(type: SentType) -> dict[str, object]:
     """
-    `sent_as` is null for a type whose events are kept here and not sent; `unmapped`: for want of a mapping.
+    Describe a type. `sent_as` is null if its events are stored and not forwarded; `unmapped` says that a
+    mapping is missing.
 
-    `amount` sums the amounts that its mapping names in the events, as decimal text; null without one.
+    `amount` is the sum of the field that its mapping names, as decimal text, or null without such a field.
     """
     return {
         "type": type.seen.type,
@@ -70,7 +71,7 @@ def describe_type(type: SentType) -> dict[str, object]:
 
 
 def describe_event(row: KeptEvent) -> dict[str, object]:
-    """The record with its place; `amount` as the mapping of its type is now."""
+    """Describe an event with its place. `amount` uses the current mapping of its type."""
     return {**describe(row.kept), "amount": _text(row.amount)}
 
 
@@ -117,7 +118,7 @@ EVENTS: List[KeptEvent] = List(
         "state": Filter(values=lambda row: (row.kept.state,), valid_values=STATES),
         **SPAN,
     },
-    max_limit=200,  # an answer stays small enough for a page
+    max_limit=200,  # so that a response stays small enough for a page
     beside=LOOKED_THROUGH_SCHEMA,
 )
 
@@ -151,28 +152,26 @@ _EVENT_TYPE = closed(
         "unmapped": BOOLEAN,
     }
 )
-# No scope of the catalogue reads events: they are telemetry as the streams are.
+# The catalogue has no scope for events, so the scope for telemetry applies, as for streams.
 _call = partial(key_call, "GET", scope=READ_TELEMETRY, endpoint="events/read", refusals=READ)
 
 
-@_call("/v1/events", summary="The usage events that are kept, the newest first", lists=EVENTS, item=_EVENT)
+@_call("/v1/events", summary="Stored usage events, newest first", lists=EVENTS, item=_EVENT)
 async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
-    """The newest events that pass. `looked_through` says how far back was looked."""
+    """Return the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
     spool = request.services
     found = await newest_of(spool.log, (USAGE_EVENTS,))
     return {**await request.list(EVENTS, event_rows(spool, found)), **looked_through(found)}
 
 
-@_call(
-    "/v1/events/types", summary="The types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE
-)
+@_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE)
 async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
     return await request.list(TYPES, await type_rows(request.services))
 
 
 def check_span(request: web.Request) -> None:
-    """Refusal 400 for a time that is none, also where there is no event."""
+    """Refusal 400 for an invalid time, even if there are no events."""
     for name in SPAN:
         for text in request.query.getall(name, ()):
             nanoseconds(name, text)
@@ -198,7 +197,7 @@ async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
 
 
 def nanoseconds(name: str, text: str) -> int:
-    """A time as nanoseconds since 1970. Refusal 400 for what is none."""
+    """Return a time in nanoseconds since 1970. Refusal 400 for an invalid time."""
     try:
         moment = datetime.fromisoformat(text)
         at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -24,8 +24,8 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 def cost(record: Record) -> float | None:
     """
-    The dollars that costs count a call with. None if unknown, of a shadow, of what a cache answered, and of
-    what is not a call.
+    Return the dollars that totals count for a call. None if unknown, for duplicates kept for reference, for
+    answers from a gateway's cache, and for records that are not calls.
     """
     if not isinstance(record, Inference) or record.shadow or record.status == "cached":
         return None
@@ -34,14 +34,16 @@ def cost(record: Record) -> float | None:
 
 
 def tokens(record: Record) -> int | None:
-    """Return the input and output tokens of a call together. None if it reports neither."""
+    """Return the input and output tokens of a call together, or None if it reports neither."""
     if not isinstance(record, Inference) or record.input_tokens is record.output_tokens is None:
         return None
     return (record.input_tokens or 0) + (record.output_tokens or 0)
 
 
 def duration(record: Record) -> float | None:
-    """Return how many seconds a call took. None if its start or end is unknown, or if it ends before it starts."""
+    """
+    Return the seconds that a call took. None if its start or end is unknown, or if it ends before it starts.
+    """
     if not isinstance(record, Inference) or record.start_time is None or record.end_time is None:
         return None
     took = record.end_time - record.start_time
@@ -57,10 +59,10 @@ AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
 
 @lru_cache(100)
 def bound(name: str, text: str) -> Callable[[float], bool]:
-    """Return a test of amounts by a bound such as ">0.5". Invalid for any other text."""
+    """Return a test of amounts for a bound such as ">0.5". Raises Invalid for any other text."""
     found = _BOUND.fullmatch(text)
     if found is None:
-        raise Invalid(f"{name} takes >, >=, < or <= and a number, such as {name}=>0.5")
+        raise Invalid(f"{name} must be >, >=, < or <= and a number, such as {name}=>0.5")
     compare = _COMPARE[found[1]]
     number = float(found[2])
     return lambda amount: compare(amount, number)
@@ -85,19 +87,19 @@ FIELDS = (
 )
 OPEN_SETS = ("user", "device", "session")
 FILTERS = (*FIELDS, TOPIC, STATE, DATE, *AMOUNTS, VIEW)
-MAX_LIMIT = 200  # records of a page, which stays small enough
+MAX_LIMIT = 200  # records per page, so that a page stays small
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
 
 def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
-    """Return the day and month in which the ledger counts a record: those of its start, else of its arrival."""
+    """Return the day and month in which totals count a record: those of its start, else of its arrival."""
     day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
     return day, day[:7]
 
 
 def start_of(date: str) -> float:
-    """Return the begin of a day or a month in epoch seconds. Invalid for any other text."""
-    wrong = Invalid(f"{DATE} is a day such as 2026-11-20, or a month such as 2026-11, of UTC")
+    """Return the start of a day or a month in epoch seconds. Raises Invalid for any other text."""
+    wrong = Invalid(f"{DATE} must be a UTC day such as 2026-11-20, or a month such as 2026-11")
     if not _FORM.fullmatch(date):
         raise wrong
     try:

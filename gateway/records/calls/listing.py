@@ -1,6 +1,6 @@
 """
-The call of the operator API for a list of records: the newest, those of days and months, or those that cost
-or took most.
+The operator API handler for lists of records: the newest ones, those of days and months, or those with the
+highest cost, tokens or duration.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
-STEP = 1024  # records that are read between two turns of the event loop
-OWN_DATES_S = 48 * 3600.0  # a day, and what of it is reported within the next one
-MOST_RANKED = 1000  # that a list goes on to
-REPORTED_WITHIN_S = 86_400.0  # of a call's day; later ones are looked at where that is not too many
-OWN_SPAN_S = 48 * 3600.0  # for who may see some calls alone: never by how many came of others
+STEP = 1024  # records read before the event loop gets its turn
+OWN_DATES_S = 48 * 3600.0  # a day, and the next day, in which most of its late reports arrive
+MOST_RANKED = 1000  # maximum length of a ranked list
+# time after a call's day in which reports are always searched; later ones only if there are not too many
+REPORTED_WITHIN_S = 86_400.0
+# a fixed time for people with restricted access, so that the search does not reveal the number of
+# other people's calls
+OWN_SPAN_S = 48 * 3600.0
 
 
 def _by(name: str) -> Sort[KeptRecord]:
@@ -54,15 +57,15 @@ LISTED: List[KeptRecord] = replace(
     "GET",
     "/records",
     VIEW_RECORDS,
-    "List the newest records, those of dates, or the dearest of a span, open ones too",
+    "List the newest records, those of dates, or the most expensive of a time range, including open ones",
     lists=LISTED,
     shows=SLICED,
     in_turn=True,
 )
 async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    The records that pass, open ones too: the newest, those of dates, or the first of a span by an amount.
-    `looked_through` says how far was looked.
+    List the matching records, including open ones: the newest, those of dates, or the highest of a time range
+    by an amount. `looked_through` says how far the search went.
     """
     now = request.now()
     times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
@@ -72,13 +75,14 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 class RecordRows:
     """
-    Records that a person may see as rows of a list. Those of dates are looked for where the log has what came then.
+    Records that a person may see, as rows of a list. For dates, it searches the part of the log that
+    arrived since then.
     """
 
     def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
         self._request = request
         self._log = request.services.log
-        self.beside: Mapping[str, object] = {}  # how far was looked, once a page was given
+        self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
         if is_asked(wanted) and DATE not in wanted.filters:
@@ -103,9 +107,9 @@ class RecordRows:
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
-        The own closed calls that were committed from a moment on, up to a fixed time or number of own ones.
+        Return the person's own closed calls committed since a moment, up to a fixed time or number.
 
-        How far was looked must not tell how much of others there is.
+        The extent of the search must not reveal how many calls other people have.
         """
         end = start + OWN_DATES_S
         until = end if self._request.now() > end else None
@@ -143,12 +147,12 @@ class RecordRows:
     async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
-        """Search the records that were committed since a moment: a call may be reported long after its day."""
+        """Search the records committed since a moment, because a call may be reported long after its day."""
         passing: list[KeptRecord] = []
         read = seen = 0
         most = self._request.services.max_listed_records()
         since: float | None = None
-        until: float | None = None  # None: up to now
+        until: float | None = None  # None: until now
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
                 async for found in past:
@@ -183,12 +187,12 @@ class RecordRows:
 
 
 def is_asked(wanted: PageQuery) -> bool:
-    """Return whether a query asks for a span or for amounts, and not for the newest records."""
+    """Return whether a query requests a time range or amounts, instead of the newest records."""
     return wanted.sort_key in AMOUNTS or any(name in wanted.filters for name in (*ONE_SPAN, *AMOUNTS))
 
 
 class RankedRows:
-    """Rows of a list of records within a span: the first ones in the order that the list asks for."""
+    """Rows of a list of records within a time range: the first ones in the requested order."""
 
     def __init__(self, request: OperatorRequest[SpoolServices, Any]) -> None:
         self._request = request
@@ -225,14 +229,15 @@ class RankedRows:
         days: PastDates,
         take: Callable[[KeptRecord], None],
     ) -> None:
-        """Everybody's, the newest first, topic by topic, up to the setting's number of records."""
+        """Search all records, newest first, topic by topic, up to the number in the setting."""
         left = self._most
         since = None
         until = None
         for topic in topics:
             below = self._log.next_number(topic)
             first = await first_after(self._log, topic, start, below)
-            if below - first > left:  # not all since then: so those that came with the span
+            # too many records since then, so search only those that arrived in the time range
+            if below - first > left:
                 last = await first_after(self._log, topic, end, below)
                 until = end if last < below else until
                 below = last
@@ -256,7 +261,7 @@ class RankedRows:
     async def _look_at_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
-        """The own closed calls of a fixed time, up to a fixed number of own ones, the newest first."""
+        """Search the person's own closed calls of a fixed time, newest first, up to a fixed number."""
         is_own = newest.own_to(self._request)
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
@@ -285,7 +290,7 @@ class RankedRows:
 
 
 class _Best:
-    """The first MOST_RANKED of a list's order, of those that pass its filters."""
+    """The first MOST_RANKED matching records in the list's order."""
 
     def __init__(self, listed: List[KeptRecord], wanted: PageQuery) -> None:
         self._listed, self._filters = listed, wanted.filters
@@ -308,7 +313,10 @@ class _Best:
 
 @dataclass(slots=True)
 class _Ranked:
-    """Less than another if it comes later in the list: unknown values are the smallest, as in every list."""
+    """
+    A sort key that is smaller if the record comes later in the list. Unknown values are the smallest, as
+    in every list.
+    """
 
     value: SortValue
     falls: bool

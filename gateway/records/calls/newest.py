@@ -1,4 +1,4 @@
-"""Records as lists of the operator API show them, closed and open: no content, because none is kept."""
+"""Records as operator API lists show them, closed and open. They have no content, because none is stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _filter(name: str) -> Filter[KeptRecord]:
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
-    """Passes what has an amount within a bound such as ">0.5"."""
+    """Return a filter for amounts within a bound such as ">0.5"."""
 
     def holds(kept: KeptRecord, text: str) -> bool:
         amount = AMOUNTS[name](kept.record)
@@ -78,9 +78,8 @@ async def records_in_views(
     request: OperatorRequest[Any, None], listed: List[KeptRecord] = RECORDS
 ) -> List[KeptRecord]:
     """
-    A list of records, whose views, tags and dimensions of the organization's own are those of now; `!` behind
-    a dimension leaves values out. Refusal 400 if a view that is asked for is unknown or broken, or a date or
-    a bound is none.
+    Return a list of records that can be filtered by the current views, tags and published dimensions. `!`
+    after a dimension excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
     """
     for word in request.http.query.getall(DATE, ()):
         start_of(word)
@@ -110,11 +109,9 @@ async def records_in_views(
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
-@call("GET", "/rates", VIEW_RECORDS, "Records of each source in the last minute", shows=SLICED)
+@call("GET", "/rates", VIEW_RECORDS, "Show the records per source in the last minute", shows=SLICED)
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """
-    Count the records of each source that were committed in the last minute, or in the part of it that was searched.
-    """
+    """Count the records per source committed in the last minute, or in the part of it that was searched."""
     found, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S
     if len(found) == records.LOOKED_THROUGH:
@@ -133,9 +130,9 @@ async def newest(
     request: OperatorRequest[Any, Any], spool: SpoolServices, topics: Sequence[str] = TOPICS
 ) -> Sequence[KeptRecord]:
     """
-    The newest records of some topics that the person may see, the newest commit first.
+    Return the newest records of some topics that the person may see, newest commit first.
 
-    At most records.LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
+    At most records.LOOKED_THROUGH records are searched, or the person's own calls of `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
         return await newest_of(spool.log, topics)
@@ -151,22 +148,23 @@ async def newest(
 
 
 def own_record(row: OwnRecord) -> KeptRecord:
-    """Return a record as users with limited data access see it."""
+    """Return a record as people with restricted access see it."""
     return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
 
 
 def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
-    """Return a test of closed calls: True for those that the person may see."""
+    """Return a test of closed calls: True for calls that the person may see."""
     ledger = request.ledger
     return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
 def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
     """
-    Return the records that the person may see, as they are shown to this person.
+    Return the records that the person may see, in the form that this person sees.
 
-    Users with limited data access see only records in their slice; no open records, because a later report
-    may say whose call it is; and no numbers, because gaps between them would count the records of others.
+    People with restricted access see only calls that match their roles. They see no open records, because a
+    later report may still say whose call it is. They see no record numbers, because gaps would reveal how
+    many records others have.
     """
     if not request.is_limited:
         yield from found
@@ -178,6 +176,9 @@ def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Ite
 
 
 def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
-    """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
+    """
+    Return the time until which records count: now, or the time before which all records are closed, because
+    some people see no open records.
+    """
     now = request.now()
     return now - spool.hold_s() if request.is_limited else now

@@ -1,8 +1,9 @@
 """
-Records that the log keeps no more, of a lake: where one is configured, lists of days and of spans go on there.
+Records older than the log, read from a data lake. If one is configured, lists of days and time
+ranges continue there.
 
-A lake that does not answer is no reason to refuse what the log has: a list says how far was looked. For who may see
-some calls alone that is a fixed time, so there it is.
+If the data lake is unreachable, a list still returns what the log has, and says how far it searched. For
+people with restricted access the searched time is fixed, so the request fails instead.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 def dates_of(start: float, end: float) -> PastDates:
-    """The days that a span touches; `end` is not part of it."""
+    """Return the days that a time range touches. `end` is not part of it."""
     last = max(start, end - 1)
     first_day, last_day = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (start, last))
     return PastDates(first_day, last_day)
 
 
 def days_of(asked: Collection[str]) -> PastDates:
-    """The days from the first to the last of some days and months."""
+    """Return the days from the first to the last of some days and months."""
     return PastDates(min(f"{each}-01"[:10] for each in asked), max(f"{each}-31"[:10] for each in asked))
 
 
@@ -44,7 +45,10 @@ async def past_records(
     most: int | None = None,
     oldest_first: bool = False,
 ) -> AsyncGenerator[list[KeptRecord], None]:
-    """Records of days that are older than the log; none if it has all, or if a lake may not show them."""
+    """
+    Yield records of days that are older than the log. Yields none if the log has all, or if the person may
+    not see data from the lake.
+    """
     past, floor = await _older(request, request.services)
     if past is None or (most is not None and most <= 0):
         return
@@ -60,7 +64,7 @@ async def past_records(
 async def past_record(
     request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
 ) -> KeptRecord | None:
-    """The record of an id, among those of days that are older than the log; None if it is not there."""
+    """Return the record with an id from days that are older than the log, or None."""
     past, floor = await _older(request, spool)
     try:
         found = None if past is None else await past.find(id, dates, below=floor)
@@ -72,8 +76,8 @@ async def past_record(
 
 async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:
     """
-    Return what reads records older than the log, and the first number of that; None if the log has all, or if
-    whose calls they are is not known there.
+    Return the reader of older records, and the first record number of the log. The reader is None if the log
+    has all records, or if the lake does not say whose calls they are.
     """
     past = spool.past()
     if past is None or (request.is_limited and past.lacks(request.ledger.sources)):
@@ -88,7 +92,7 @@ def _kept(request: OperatorRequest[Any, Any], found: PastRecord) -> KeptRecord:
 
 
 def _told(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
-    """Raise it for who may see some calls alone; else it is in the log."""
+    """Raise the error for people with restricted access; for all others, log it."""
     if request.is_limited:
         raise error
-    _log.warning("past records are not read: %s", error, extra={"action": "lake_not_read"})
+    _log.warning("records older than the log could not be read: %s", error, extra={"action": "lake_not_read"})

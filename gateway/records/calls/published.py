@@ -1,4 +1,4 @@
-"""Records of the log as lists show them, closed and open: no content, because none is kept."""
+"""Records of the log as lists show them, closed and open. They have no content, because none is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
 from spool.turns.fair_turns import pause
 
-LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
+# number of newest records that are searched; for older ones, totals have the costs, and ids find single records
+LOOKED_THROUGH = 10_000
 STATES = OPEN, CLOSED = "open", "closed"
 LOOKED_THROUGH_SCHEMA = {
     "looked_through": closed({"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL})
@@ -42,14 +43,17 @@ class KeptRecord:
 
     @property
     def place(self) -> str:
-        """Rises in the order of commits. Cursors have it: what is not shown is not in it."""
+        """
+        Return a text that rises in commit order. It is part of cursors, so it must not reveal anything that
+        is not shown.
+        """
         last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
         return f"{self.committed_at:017.6f} {self.topic} {last}"
 
     def value(self, name: str) -> str:
         """
-        Return the value that a filter sees: that of a field or tag under the name that costs have for it; ""
-        for unknown. A correction has those of its call.
+        Return the value for filters: a field or tag, under the name that costs use for it. "" means unknown.
+        A correction has the values of its call.
         """
         if name == "kind":
             return self.record.kind
@@ -64,7 +68,7 @@ class KeptRecord:
         return getattr(record, name, None) or ""
 
     def counted(self, name: str) -> str:
-        """The value under which the ledger counts it."""
+        """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return outcome_of(self.record)[name == "cost_source"]
         return str(bounded(self.value(name)))
@@ -72,12 +76,12 @@ class KeptRecord:
 
 def describe(kept: KeptRecord) -> dict[str, object]:
     row = describe_record(kept.record)
-    row.pop("body", None)  # of a billing drop: as large as a request
+    row.pop("body", None)  # an hourly file, as large as a request
     return {**describe_place(kept), **row}
 
 
 def describe_record(record: Record) -> dict[str, object]:
-    """Every field, and the name of the key that brought a call, which no destination is told."""
+    """Describe every field, and the name of the key that sent a call. No destination gets that name."""
     row: dict[str, object] = as_json(record)
     if isinstance(record, Correction):
         return {**row, "sender": record.after.sender_key}
@@ -94,28 +98,29 @@ def describe_place(kept: KeptRecord) -> dict[str, object]:
 
 
 def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
-    """Return the fields beside a page of the newest records."""
+    """Return the fields that accompany a page of the newest records."""
     since = min((kept.committed_at for kept in found), default=None)
     return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
 
 
 def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
     """
-    State how many records were searched, the bound, and the span of their commits; `until` None means up to now.
+    Describe how many records were searched, the maximum, and the time range of their commits. `until` None
+    means until now.
     """
     first, last = (None if each is None else moment(each) for each in (since, until))
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
 async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
-    """The newest records of some topics, at most LOOKED_THROUGH, the newest commit first."""
+    """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
     by_topic = [await _newest_of_topic(log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda kept: kept.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
 async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
-    """A step at a time, and the event loop has its turn between."""
+    """Read step by step, so that the event loop gets its turn in between."""
     found: list[KeptRecord] = []
     below = log.next_number(topic)
     least = max(1, below - LOOKED_THROUGH)
@@ -129,7 +134,7 @@ async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
 
 
 def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
-    """The records of entries, in order, without damaged ones."""
+    """Yield the records of entries in order, without damaged ones."""
     for entry in entries:
         below = log.closed_below(entry.topic)
         for number, record in enumerate(entry.records, entry.first):

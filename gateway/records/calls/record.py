@@ -1,4 +1,4 @@
-"""The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures."""
+"""The operator API handler for one stored record: its fields, and the reason for each figure."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ from spool.record import TOPICS, Correction, Inference, Record, counted_cost, de
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
-LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
+LOOK_BACK_S = 86_400  # for an id that the list of recent ids does not contain
 NOT_STORED = (
-    "the reports it was made of: their payloads, the attribute behind each figure, and which of them came "
-    "later",
-    "the repeats that were recognised by its identity: they are counted",
+    "the reports that form the record: their payloads, the attribute of each figure, and which "
+    "reports came later",
+    "repeated reports of the call, which are only counted",
 )
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_NO_ID = "no call has such an id: 32 characters of 0-9 and a-f. Copy one from the list of calls"
+_NO_ID = (
+    "this is not the id of a call. An id has 32 characters of 0-9 and a-f; copy it from the list of calls"
+)
 
 
 @call(
     "GET",
     "/records/{id}",
     VIEW_RECORDS,
-    "What is kept of one record, and why",
+    "Show a stored record and the reason for each figure",
     optional=("since",),
     shows=SLICED,
 )
 async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Refusal 404 for a record that is not kept any more; it says how far was looked.
+    Show a record. Refusal 404 if it is no longer stored; the message says how far was searched.
 
-    People who see only some calls get the record without its deliveries.
+    People with restricted access get the record without its deliveries.
     """
     services = request.services
     word = request.word("id").lower()
@@ -69,12 +71,14 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
-        stored = None  # whether the duplicate window still knows it depends on how much others send
+        stored = (
+            None  # whether the id is still in the list of recent ids depends on how much other people send
+        )
     if stored is None:
         raise NotThere(
-            f"no record with this id was committed since {moment(since)}, and the duplicate window does not "
-            "know it: it"
-            " may be older than spool.retention, or of before that: look further back with since"
+            f"no record with this id was stored since {moment(since)}, and it is not among the recent "
+            "ids: it may have been deleted after spool.retention, or be older; search further back "
+            "with since"
         )
     try:
         book = await asyncio.to_thread(services.money.prices)
@@ -87,7 +91,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "price_lines": price_lines(stored.record, book),
         **await _corrected(request, services.spool.log, stored.record),
     }
-    if request.is_limited:  # what is told of deliveries is of all records in them
+    if request.is_limited:  # facts about deliveries are about all records in them
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, stored)]
     dead = [
@@ -108,7 +112,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
 async def _corrected(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
 ) -> dict[str, object]:
-    """Find what became known of a call after it closed, oldest first, and its cost; {} for most."""
+    """Return the corrections of a call, oldest first, and its corrected cost. {} for most calls."""
     found: list[Correction] = []
     while len(found) < MOST and isinstance(record, Inference):
         kept = await _known(log, id_of(record.id, len(found) + 1))
@@ -128,7 +132,7 @@ async def _corrected(
 
 
 async def _known(log: Log, id: bytes) -> KeptRecord | None:
-    """The record of an id that the duplicate window knows: at its number, or among those of its time."""
+    """Return the record of a recent id: at its number, or among the records of its time."""
     known = log.whereabouts(id)
     if known is None:
         return None
@@ -140,7 +144,7 @@ async def _known(log: Log, id: bytes) -> KeptRecord | None:
 
 
 async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
-    """The newest record with an id that was committed between two moments (epoch seconds)."""
+    """Return the newest record with an id that was committed between two moments (epoch seconds)."""
     for topic in TOPICS:
         below = log.next_number(topic)
         last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
@@ -156,7 +160,7 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
 
 
 def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
-    """Yield the records with an id, the newest first."""
+    """Yield the records with an id, newest first."""
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
@@ -167,7 +171,10 @@ def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRec
 def _passed(
     route: RouteState, found: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
-    """Return how far a record is on a route; `passed` is delivered, refused in part, or older than the route."""
+    """
+    Return the progress of a record on a route. `passed` means delivered, rejected in part, or older
+    than the route.
+    """
     delivery = next((one for one in held if one.route == route.name), None)
     if delivery is not None:
         return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}

@@ -1,6 +1,6 @@
 """
-The call of the operator API for what servers of models served on a day, beside the calls that were told of
-the same models. The two are never added: served less told is what nobody reports.
+The operator API handler for the tokens that model servers counted on a day, next to the reported calls of the
+same models. The two are never added: served minus reported is what no source reports.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from spool.ledger.sums import AHEAD_S
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
 from spool.registry.permission_sets import VIEW_RECORDS
 
-MOST_MODELS = 5_000  # of a day; the first that came
-MOST_NAMES = 20  # of servers and of who told calls, of one model
+MOST_MODELS = 5_000  # per day; the first that arrived
+MOST_NAMES = 20  # servers and reporting sources shown per model
 KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
 
 
 @dataclass(slots=True)
 class ServedModel:
-    """What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them."""
+    """
+    The figures of one model on a day. `calls` are the reported calls, and `told_by` the sources that reported them.
+    """
 
     name: str | None = None
     calls: int = 0
@@ -45,7 +47,9 @@ class ServedModel:
 
     @property
     def untold(self) -> dict[str, int] | None:
-        """None of servers that name no model: nothing says which calls are theirs."""
+        """
+        Return the unreported tokens, or None for servers that name no model, because then their calls are unknown.
+        """
         if self.name is None:
             return None
         return {kind: tokens - self.told[kind] for kind, tokens in self.served.items()}
@@ -63,14 +67,16 @@ class ServedModel:
 
 
 class ServedDay:
-    """Adds up the records of one day. A counter names one kind of token; its cached ones are among the input."""
+    """
+    Adds up the records of one day. A counter has one kind of token; cached tokens are part of the input.
+    """
 
     def __init__(self, day: str) -> None:
         self._day = day
         self._models: dict[str, ServedModel] = defaultdict(ServedModel)
 
     def add(self, kept: KeptRecord) -> bool:
-        """Take a record; False, because none is kept."""
+        """Add a record. Always returns False, because no record needs to be kept."""
         record = kept.record
         if isinstance(record, Inference | UsageMetric):
             day, _ = filters.day_and_month(record.start_time, kept.committed_at)
@@ -95,7 +101,9 @@ class ServedDay:
         of = self._of(counter.model)
         if of is None:
             return
-        if not counter.shadow and counter.model:  # it counts: also a server's that `count = true` names
+        if (
+            not counter.shadow and counter.model
+        ):  # it counts as a call, also if `count = true` names its server
             of.told[kind] += int(counter.value)
             of.told_by.add(counter.source)
         if not is_served:
@@ -108,7 +116,7 @@ class ServedDay:
         )
 
     def _of(self, model: str | None) -> ServedModel | None:
-        """The sums of a model, whatever marks part the words of its name."""
+        """Return the sums of a model. Names that differ only in punctuation are the same model."""
         place = letters(model) if model else ""
         return self._models[place] if place in self._models or len(self._models) < MOST_MODELS else None
 
@@ -124,17 +132,17 @@ class ServedDay:
     "GET",
     "/served",
     VIEW_RECORDS,
-    "What servers of models served on a day, less the calls that were reported of these models",
+    "Show what model servers served on a day, minus the reported calls of the same models",
     optional=("date",),
     in_turn=True,
 )
 async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """A day (UTC), today unless one is given."""
+    """Show a UTC day, by default today."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
     start = filters.start_of(day)
     if len(day) != len("2026-11-20"):
-        raise Invalid("date is a day of UTC, such as 2026-11-20")
+        raise Invalid("date must be a UTC day, such as 2026-11-20")
     rows = RecordRows(request)
     found = ServedDay(day)
     await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add, days_of([day]))

@@ -1,4 +1,6 @@
-"""The calls of the operator API on unit-cost streams, usage events, and sums whose arrival is unknown."""
+"""
+Operator API handlers for unit-cost streams, usage events, and deliveries that were sent without an answer.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, as_json
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
 
-SHOWN_RECORDS = 100  # of one delivery; more are not compared by hand
+SHOWN_RECORDS = 100  # records shown per delivery; nobody compares more by hand
 
 
 class Resolution(RequestBody):
-    """What the operator found out: the delivery was `sent`, and counts there, or it was not and is sent again."""
+    """
+    The operator's finding. If `sent` is true, the delivery arrived and counts there. If not, it is sent again.
+    """
 
     sent: bool
 
@@ -61,7 +65,7 @@ async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 @call("GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS)
 async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """The newest events that pass. `looked_through` says how far back was looked."""
+    """List the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
     found = await newest(request, request.services, (USAGE_EVENTS,))
     return {**await request.list(EVENTS, event_rows(request.services, found)), **looked_through(found)}
@@ -72,9 +76,13 @@ async def list_event_types(request: OperatorRequest[SpoolServices, None]) -> Res
     return await request.list(TYPES, await type_rows(request.services))
 
 
-@call("GET", "/unknown", VIEW_STREAM_SETTINGS, "List unconfirmed deliveries", lists=UNKNOWN)
+@call(
+    "GET", "/unknown", VIEW_STREAM_SETTINGS, "List deliveries that were sent without an answer", lists=UNKNOWN
+)
 async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """The page of them with their records, which the operator compares with those upstream."""
+    """
+    List a page of these deliveries with their records, so that the operator can compare them with the receiver.
+    """
     services = request.services
     found = []
     for delivery in await services.deliveries.unknowns():
@@ -88,7 +96,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(UNKNOWN, MemoryRows(found))
 
 
-@call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, "Settle an unconfirmed delivery")
+@call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, "Resolve a delivery that was sent without an answer")
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
     number = request.number("id")

@@ -1,4 +1,4 @@
-"""The call of the operator API that streams records as they are committed."""
+"""The operator API handler that streams records as they are committed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 
-MOST_AT_ONCE = 500  # records of a topic
+MOST_AT_ONCE = 500  # records per topic
 Passes = Callable[[KeptRecord], bool]
 
 
@@ -28,16 +28,17 @@ Passes = Callable[[KeptRecord], bool]
     "GET",
     "/tail",
     VIEW_RECORDS,
-    "Hear of records as they are committed",
+    "Stream records as they are committed",
     repeated=tuple(RECORDS.filters),
     gives={EVENT_STREAM: TEXT},
     shows=SLICED,
 )
 async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
-    Records that pass the filters, as they are committed; `skipped` counts those that came faster than this
-    reads, null for who may see some calls alone: they hear of calls once these are closed, and of the own
-    ones that were too many.
+    Stream matching records as they are committed. `skipped` counts records that arrived faster than this reads.
+
+    People with restricted access get their own calls after these are closed. If too many arrive at once, they get
+    `skipped` with null instead of a number.
     """
     listed = await records_in_views(request)
     passes = chosen(listed, list(request.http.query.items()), request.shared.people)
@@ -69,7 +70,7 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
 
 
 def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
-    """However many calls of others come between: they push out no own one."""
+    """Stream the person's own closed calls. Calls of other people never push out one of them."""
     log = request.services.spool.log
     is_own = own_to(request)
     reached = log.closed_below(AI_TELEMETRY)

@@ -264,7 +264,7 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
         (("keys", "list", "--sort-key", "colour"), "name, description, status"),
         (("keys", "list", "--cursor", "forged"), "cursor"),
         (("spool", "receipt", "forged"), "receipt"),
-        (("spool", "dead", "show", "7"), "no dead letter"),
+        (("spool", "dead", "show", "7"), "no rejected record"),
         (("spool", "dead", "retry"), "--route"),
         (("spool", "dead", "discard", "7", "--all"), "--route"),
         (("spool", "route", "drop", "archive/ai-telemetry"), "no route named"),
@@ -425,7 +425,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
     assert shown["state"] == "closed"
     assert "no record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
     words = ("explain", "--record", "0" * 32, "--since", "2026-11-01")
-    assert "was committed since 2026-11-01T00:00:00.000Z" in run(*words, code=2).stderr
+    assert "was stored since 2026-11-01T00:00:00.000Z" in run(*words, code=2).stderr
     assert "--since needs --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr
     assert "give FILE, or --record ID" in run("explain", code=2).stderr
 
@@ -454,7 +454,10 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
     verified_as(monkeypatch, accepted_twice=twice)
     result = run("spool", "verify", "--json", code=1)
     assert {"ai-telemetry": {"records": 12, "numbers": [101, 102]}} == answer(result)["accepted_twice"]
-    words = "records that count twice, because their ids were known and accepted again: 12 (numbers 101, 102, ...)"
+    words = (
+        "records that count twice, because they were accepted although their ids were known: "
+        "12 (numbers 101, 102, ...)"
+    )
     assert words in result.stderr and "docs/reliability.md" in result.stderr
     assert words in run("doctor", code=1).stdout
 

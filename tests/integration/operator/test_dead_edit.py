@@ -113,7 +113,7 @@ async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path:
     assert (done := await edit("{"))[0] == 2
     assert "is not JSON" in done[1]
     assert (done := await edit('{"cost": 1}'))[0] == 2
-    assert "cost is decimal text" in done[1]
+    assert "cost must be decimal text" in done[1]
     assert (0, f"rejected record {dead['id']} will be sent again, with another provider\n") == await edit(
         json.dumps({**dead["record"], "provider": "openai"})
     )
@@ -153,17 +153,17 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
 @pytest.mark.parametrize(
     ("record", "given", "words"),
     [
-        (INFERENCE, {}, "nothing differs"),
+        (INFERENCE, {}, "would not change"),
         (INFERENCE, {"id": "00" * 16}, "id cannot be changed"),
         (INFERENCE, {"prompt": "hello"}, "prompt cannot be changed"),
-        (INFERENCE, {"input_tokens": 1.5}, "input_tokens is a whole number"),
-        (INFERENCE, {"output_tokens": True}, "output_tokens is a whole number"),
-        (INFERENCE, {"cost": 0.5}, "cost is decimal text"),
-        (INFERENCE, {"cost": "-1"}, "cost is decimal text"),
-        (INFERENCE, {"start_time": "soon"}, "start_time is an RFC 3339 time"),
+        (INFERENCE, {"input_tokens": 1.5}, "input_tokens must be a whole number"),
+        (INFERENCE, {"output_tokens": True}, "output_tokens must be a whole number"),
+        (INFERENCE, {"cost": 0.5}, "cost must be decimal text"),
+        (INFERENCE, {"cost": "-1"}, "cost must be decimal text"),
+        (INFERENCE, {"start_time": "soon"}, "start_time must be an RFC 3339 time"),
         (INFERENCE, {"status": "lost"}, "status must be one of ok, error, cached"),
-        (INFERENCE, {"user": ""}, "user is text of 1 to"),
-        (INFERENCE, {"region": "near here!"}, "region is a region in the provider's word"),
+        (INFERENCE, {"user": ""}, "user must be text of 1 to"),
+        (INFERENCE, {"region": "near here!"}, "region must be a region as the provider names it"),
         (INFERENCE, {"tags": {"prompt": "hello"}}, "tags.prompt"),
         (INFERENCE, {"tags": {"api_key": "x"}}, "tags.api_key"),
         (INFERENCE, {"tags": ["env"]}, "tags."),

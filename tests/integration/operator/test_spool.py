@@ -342,7 +342,7 @@ async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> Non
         assert {"ai-telemetry": {"records": 1, "numbers": [3]}} == answer["accepted_twice"]
         [sentence] = answer["imbalances"]
         assert sentence.startswith("ai-telemetry: records that count twice")
-        assert "again: 1 (numbers 3)" in sentence
+        assert "known: 1 (numbers 3)" in sentence
 
 
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
