@@ -64,7 +64,7 @@ class DeviceAssignment:
         ):
             return
         if outcome.forwarded and not bearer.may_chain:
-            refused = outcome.forwarded if bearer.device is None else _taking_back(outcome)
+            refused = outcome.forwarded if bearer.device is None else _lowering_sums(outcome)
             _reject(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
         names = {name for _, name, _ in _named(outcome, bearer)}
         if bearer.device is None:
@@ -87,7 +87,7 @@ class DeviceAssignment:
             _reject(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
         _ignore_checks(outcome)
         if bearer.device is not None and not bearer.may_chain:
-            _take_as_reports(outcome, bearer.device)
+            _treat_as_reports(outcome, bearer.device)
 
         def is_revoked(name: str | None) -> bool:
             return self._verdict(_usable(name) or bearer.named, bearer).revoked
@@ -154,7 +154,7 @@ def _is_revoked(device: Device, bearer: Bearer) -> bool:
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
-def _taking_back(outcome: Outcome) -> set[int]:
+def _lowering_sums(outcome: Outcome) -> set[int]:
     """Return the positions of records that lower a sum, which no report of a device does."""
     return {
         position
@@ -163,7 +163,7 @@ def _taking_back(outcome: Outcome) -> set[int]:
     }
 
 
-def _take_as_reports(outcome: Outcome, device: str) -> None:
+def _treat_as_reports(outcome: Outcome, device: str) -> None:
     """
     Treat records that a device's own Tollhouse forwarded as reports of this device, like any other report.
 

@@ -215,7 +215,7 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
             raise _OverLimit
         share.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
-    await _let_it_come(request)
+    await _send_continue(request)
     buffer = io.BytesIO()  # its getvalue() returns the buffer without a second copy
     blocks = _Blocks()
     try:
@@ -252,7 +252,7 @@ async def pass_on(
             share.give(len(piece))
 
     if not request.content.is_eof():
-        await _let_it_come(request)
+        await _send_continue(request)
     try:
         await _receive(request.content, pending.extend, share, sys.maxsize, min_rate, drain)
     except TimeoutError as error:
@@ -377,7 +377,7 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
         raise _too_large(max_bytes, MAX_BODY) from None
 
 
-async def _let_it_come(request: web.Request) -> None:
+async def _send_continue(request: web.Request) -> None:
     """Send `100 Continue` if the client expects it. `later` switched off aiohttp's own answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -82,7 +82,7 @@ class Filter(Generic[Row]):
     is_open: bool = False
 
     @property
-    def is_told(self) -> bool:
+    def lists_values(self) -> bool:
         """Return whether the answer lists the values that rows have."""
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
@@ -250,7 +250,7 @@ class StoredRows(Generic[Row]):
             limit=wanted.limit,
             filters={listed.filters[name].field: values for name, values in wanted.filters.items()},
             position=wanted.position,
-            known=tuple(each.field for each in listed.filters.values() if each.field and each.is_told),
+            known=tuple(each.field for each in listed.filters.values() if each.field and each.lists_values),
         )
         page = await self._answer(query)
         known_by_name = {name: page.known.get(each.field, ()) for name, each in listed.filters.items()}
@@ -264,7 +264,7 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
     """
     known: dict[str, list[str]] = {}
     for name, filter_ in listed.filters.items():
-        if filter_.values is None or filter_.excludes or not filter_.is_told:
+        if filter_.values is None or filter_.excludes or not filter_.lists_values:
             continue
         field_values: set[str] = set()
         for row in rows:

@@ -27,7 +27,7 @@ COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
 # Precision of a price per second, which is computed from the price per hour.
-_OF_AN_HOUR: Final = Decimal("1e-18")
+_SECOND_PRICE_STEP: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
 
@@ -207,7 +207,7 @@ def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
         return problem
     units = (
         {*rate.prices}
-        if _is_charged_beside(rate, reported)
+        if _charges_other_units(rate, reported)
         else {"input_tokens", "output_tokens", *rate.prices}
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
@@ -271,7 +271,7 @@ def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Un
             return Unpriced(COUNT_UNKNOWN, side)
     for direction in rate.apart:
         side = f"{direction}_tokens"
-        if quantities.get(side) and not _tells_parts(direction, reported):
+        if quantities.get(side) and not _reports_parts(direction, reported):
             return Unpriced(PARTS_UNKNOWN, side)
     if rate.charges_writes:
         for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
@@ -287,7 +287,7 @@ def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Un
     return None
 
 
-def _is_charged_beside(rate: PartRate, reported: Quantities) -> bool:
+def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
     """
     Return whether the model charges for units other than tokens. The tokens then measure the same input
     or output again.
@@ -301,7 +301,7 @@ def _is_charged_beside(rate: PartRate, reported: Quantities) -> bool:
     )
 
 
-def _tells_parts(direction: str, reported: Quantities) -> bool:
+def _reports_parts(direction: str, reported: Quantities) -> bool:
     return any(
         name in METERS and (UNITS[name].direction == direction or METERS[name].unit == "seconds")
         for name in reported
@@ -355,7 +355,7 @@ def _joined(first_unit: str, second_unit: str) -> str | None:
 
 def _each(amount: Decimal, per: int) -> Decimal:
     if per == 3600:
-        return (amount / per).quantize(_OF_AN_HOUR, rounding=ROUND_HALF_EVEN)
+        return (amount / per).quantize(_SECOND_PRICE_STEP, rounding=ROUND_HALF_EVEN)
     return amount.scaleb(1 - len(str(per)))
 
 

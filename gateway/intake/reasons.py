@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.intake.price_lines import itemise, problem
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import sums_up, tells_the_calls_of
+from gateway.intake.shadows import source_of_summed_calls, sums_up
 from spool import identity
 from spool.record import TOKEN_UNIT, Inference, Record, UsageMetric
 
@@ -92,7 +92,7 @@ def _of_sum(call: Inference) -> str:
     if not sums_up(call):
         return uncounted
     return (
-        f"it sums up a run, and {tells_the_calls_of(call)} also reports the calls or counters of that "
+        f"it sums up a run, and {source_of_summed_calls(call)} also reports the calls or counters of that "
         f"run, or its source is not counted ({uncounted})"
     )
 

@@ -60,7 +60,7 @@ _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # (source, operation) of agents' sums -> source of the summed calls: the Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
 SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of such sums
-_TELL_RUNS = frozenset(_SUMMED_UP.values())
+_RUN_SOURCES = frozenset(_SUMMED_UP.values())
 
 # Prefix of the counters in the OpenTelemetry conventions, which every library may write.
 _CONVENTIONS = "gen_ai."
@@ -97,7 +97,7 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
             yield self.second
 
 
-def _reporters_beside(metric: UsageMetric) -> Reporters:
+def _reporters_of_counter(metric: UsageMetric) -> Reporters:
     """Return the reporters whose calls a counter may repeat."""
     service = metric.tags.get("service")
     caller = (
@@ -126,7 +126,7 @@ def sums_up(call: Inference) -> bool:
     return (call.source, call.operation) in _SUMMED_UP
 
 
-def tells_the_calls_of(agent: Inference) -> str:
+def source_of_summed_calls(agent: Inference) -> str:
     """Return the source that reports the calls which an agent's span sums up."""
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
@@ -134,8 +134,8 @@ def tells_the_calls_of(agent: Inference) -> str:
 def reporters_of(record: AiRecord) -> Reporters:
     """Return the reporters of the calls that a counter or an agent's sum may repeat."""
     if isinstance(record, UsageMetric):
-        return _reporters_beside(record)
-    return _runs(tells_the_calls_of(record), record.session, record.trace_id)
+        return _reporters_of_counter(record)
+    return _runs(source_of_summed_calls(record), record.session, record.trace_id)
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
@@ -157,7 +157,7 @@ class Fact(NamedTuple):
     service: str | None
 
 
-class ToldCalls(msgspec.Struct, frozen=True, gc=False):
+class ReportedCalls(msgspec.Struct, frozen=True, gc=False):
     """When a caller last reported calls of these kinds, and when that was last stored."""
 
     at: float
@@ -189,7 +189,7 @@ def _facts(
                 facts[Fact(_OF_MODEL, _plain(model), service)] = None
         if counts_for_any:
             facts[Fact(_OF_ANY_MODEL, source, service)] = None
-    if source in _TELL_RUNS:
+    if source in _RUN_SOURCES:
         facts[_run_of(source)] = None
     return tuple(facts)
 
@@ -245,7 +245,7 @@ class Shadows:
         self._clock = clock
         self._default_user = default_user
         # By caller, for all its kinds of calls; further kinds by caller and kind.
-        self._senders: Shared[Caller | tuple[Caller, Fact], ToldCalls] = Shared(max_senders)
+        self._senders: Shared[Caller | tuple[Caller, Fact], ReportedCalls] = Shared(max_senders)
         # Senders seen since `_noted_at`, because senders repeat themselves.
         self._noted: set[tuple[str | bool | None, ...]] = set()
         self._noted_of_services: dict[int, tuple[Fact, ...]] = {}  # by id(), which is faster to look up
@@ -281,7 +281,7 @@ class Shadows:
         tags = record.tags
         service = tags.get("service")
         device = tags.get("device")
-        trace_id = record.trace_id if source in _TELL_RUNS else None
+        trace_id = record.trace_id if source in _RUN_SOURCES else None
         request_model, response_model = record.request_model, record.response_model
         counts_for_any = request_model is None and response_model is None and record.input_tokens is not None
         sender = (
@@ -315,7 +315,7 @@ class Shadows:
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """Remember a counter that arrived, because an agent's span next to it sums up the same usage."""
-        if metric.source in _TELL_RUNS and metric.session is not None:
+        if metric.source in _RUN_SOURCES and metric.session is not None:
             facts = (_run_of(metric.source),)
             self._hear((_SESSION, metric.session), facts, self._now(at), key)
 
@@ -361,7 +361,7 @@ class Shadows:
             facts = facts_in(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact_of(*fact) in facts:
-                    self._put((caller, fact), ToldCalls(at, (fact,), at), key)
+                    self._put((caller, fact), ReportedCalls(at, (fact,), at), key)
 
     def take_unkept(self, key: str) -> Unkept:
         """
@@ -461,7 +461,7 @@ class Shadows:
         name: Caller | tuple[Caller, Fact],
         caller: Caller,
         facts: tuple[Fact, ...],
-        entry: ToldCalls | None,
+        entry: ReportedCalls | None,
         when: float,
         key: str,
     ) -> None:
@@ -474,7 +474,7 @@ class Shadows:
         if when - kept_at >= KEEP_EVERY_S and self._heard is not None:
             kept_at = when
             self._keep(caller, facts, key)
-        self._put(name, ToldCalls(when, facts, kept_at), key)
+        self._put(name, ReportedCalls(when, facts, kept_at), key)
 
     def _keep(self, caller: Caller, facts: tuple[Fact, ...], key: str) -> None:
         unkept = self._unkept.get(key)
@@ -483,7 +483,7 @@ class Shadows:
         queued = unkept.get(caller)
         unkept[caller] = facts if queued is None else queued + facts
 
-    def _put(self, name: Caller | tuple[Caller, Fact], entry: ToldCalls, key: str) -> None:
+    def _put(self, name: Caller | tuple[Caller, Fact], entry: ReportedCalls, key: str) -> None:
         removed = self._senders.put(name, entry, key)
         if removed is not None:
             self.pushed_out += 1

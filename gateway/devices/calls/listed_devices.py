@@ -111,10 +111,12 @@ class OrderedRows(Generic[Row]):
         self._values = {name: _required(sort.value) for name, sort in listed.sorts.items()}
         self._group = group
         self._groups_of = _required(listed.filters[group].values)
-        self._told = {name: _required(by.values) for name, by in listed.filters.items() if by.is_told}
+        self._value_readers = {
+            name: _required(by.values) for name, by in listed.filters.items() if by.lists_values
+        }
         self._rows: dict[SortValue, Row] = {}
         self._orders: dict[str, dict[str, Ids]] = {}  # by sort key and group
-        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._told}
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._value_readers}
 
     def put(self, row: Row) -> None:
         """Add a row, or replace the row with the same identity."""
@@ -164,7 +166,7 @@ class OrderedRows(Generic[Row]):
         self._count(old, row)
 
     def _count(self, old: Row | None, row: Row | None) -> None:
-        for name, values in self._told.items():
+        for name, values in self._value_readers.items():
             old_values, new_values = () if old is None else values(old), () if row is None else values(row)
             if old_values == new_values:
                 continue

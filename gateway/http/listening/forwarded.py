@@ -25,7 +25,7 @@ _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "For
 _SCHEMES = ("http", "https")
 
 # Whether a named proxy reported the client of this forwarded request.
-_IS_TOLD = web.RequestKey("IS_TOLD", bool)
+_IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 Address = IPv4Address | IPv6Address
 
@@ -103,7 +103,7 @@ def forwarding(
         forwarded = request.clone(
             remote=origin.address or request.remote or "", scheme=origin.scheme or request.scheme
         )
-        forwarded[_IS_TOLD] = origin.address is not None
+        forwarded[_IS_REPORTED] = origin.address is not None
         return forwarded
 
     return made if proxies else make
@@ -120,9 +120,9 @@ def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     That is true for this machine, for an untrusted proxy and for a proxy that reports no client. A sender
     that forges a proxy header counts as a proxy. `is_behind_tls`: plaintext requests come through a proxy.
     """
-    is_told = request.get(_IS_TOLD)
-    if is_told is not None:
-        return not is_told
+    is_reported = request.get(_IS_REPORTED)
+    if is_reported is not None:
+        return not is_reported
     if is_behind_tls and not request.secure:
         return True
     return is_loopback(request.remote or "") or any(name in request.headers for name in _TRACES)

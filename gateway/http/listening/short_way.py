@@ -159,10 +159,10 @@ class PlainRequests(web.RequestHandler):
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
         self._held, self._waits = data, True
-        heavy.turns.call_in_turn(heavy, self._go_on)
+        heavy.turns.call_in_turn(heavy, self._process_held)
         return True
 
-    def _go_on(self) -> None:
+    def _process_held(self) -> None:
         """Process the bytes that waited for their turn."""
         held, self._held, self._waits = self._held, b"", False
         self.party = None  # unknown until the request is answered

@@ -40,7 +40,7 @@ def check_media_type(request: web.Request) -> None:
 
 
 _ERROR = closed({"type": TEXT, "message": TEXT})
-_FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+_ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
 
 
 @Address(
@@ -51,7 +51,7 @@ _FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"
     scope=CREATE_EVENT,
     check=check_media_type,
     takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
-    gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_FATE)})}},
+    gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM_RESULT)})}},
     takes_idempotency_key=True,
 )
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
@@ -76,18 +76,18 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         )
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
-    names = names_of(request, *_told_in_headers(headers))
+    names = names_of(request, *_header_attributes(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
-    fates = await drive(body_limits.encoded_list(_fates(events)))
+    item_results = await drive(body_limits.encoded_list(_item_results(events)))
     answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
-        "events": orjson.Fragment(fates),
+        "events": orjson.Fragment(item_results),
     }
     return answers.json_response(answer, receipt=receipt)
 
 
-def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
+def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
     """Yield the attributes of an event in binary form, sorted by name."""
     if is_binary(headers):
         for name, value in sorted((name.lower(), value) for name, value in headers.items()):
@@ -95,7 +95,7 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
                 yield f"{name}: {value}".encode("utf-8", "surrogateescape")
 
 
-def _fates(events: Events) -> Iterator[dict[str, object]]:
+def _item_results(events: Events) -> Iterator[dict[str, object]]:
     """Yield for each item whether it was accepted. New and known events get the same answer."""
     refused = {reject.item: reject for reject in events.rejects}
     for position in range(events.received):

@@ -150,7 +150,7 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
-    return await _as_they_are(request, lambda: _create(request))
+    return await _retry_once(request, lambda: _create(request))
 
 
 async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
@@ -284,7 +284,7 @@ def describe(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _as_they_are(
+async def _retry_once(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     """Repeat the operation once if another gateway has just defined a stream or used the space."""
@@ -298,7 +298,7 @@ async def _as_they_are(
 
 
 async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    return await _as_they_are(request, lambda: _operate_once(request, operation))
+    return await _retry_once(request, lambda: _operate_once(request, operation))
 
 
 async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
@@ -316,7 +316,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
             type=type,
             stream=None if stream is None else unit_cost.stream_name(stream),
             operation=operation,
-            find=partial(_as_it_was, type) if is_repeat else request.services.storage.book.find,
+            find=partial(_unlimited_stream, type) if is_repeat else request.services.storage.book.find,
             now=request.receivers.clock.now(),
         )
     )
@@ -361,7 +361,7 @@ async def _keep(
     return receipt
 
 
-def _as_it_was(type: str | None, name: str) -> Stream | None:
+def _unlimited_stream(type: str | None, name: str) -> Stream | None:
     """
     Return a stream for a request that was stored before. It has no properties, so its records cannot contradict it.
     """

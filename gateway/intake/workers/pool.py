@@ -342,13 +342,13 @@ class WorkerPool:
                 self._observer.worker_died(NOT_STARTED)
                 _log.error("a worker could not be started: %s", error, extra={"action": "worker_not_started"})
             else:
-                await self._outlive(worker, worker.process)
+                await self._await_end(worker, worker.process)
             if loop.time() - began > STEADY_S:
                 pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _outlive(self, worker: _Worker, process: WorkerProcess) -> None:
+    async def _await_end(self, worker: _Worker, process: WorkerProcess) -> None:
         """Wait until the process ends, then reassign its jobs."""
         try:
             await process.ended.wait()
@@ -379,10 +379,10 @@ class WorkerPool:
             for job in pending_jobs:
                 job.fail(NotDone())
         else:
-            self._do_again(pending_jobs)
+            self._repeat(pending_jobs)
         await process.close()
 
-    def _do_again(self, pending_jobs: Sequence[PendingJob]) -> None:
+    def _repeat(self, pending_jobs: Sequence[PendingJob]) -> None:
         """
         Repeat the jobs of a dead worker. The worker was running the first job, so the server never does
         that job itself.
