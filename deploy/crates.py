@@ -66,7 +66,6 @@ def component(crate: dict[str, str], licence: str | None) -> dict[str, Any]:
 
 
 def with_components(bill: dict[str, Any], crates: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the bill of materials with these components added, without duplicates."""
     ours = {each["bom-ref"] for each in crates}
     others = [each for each in bill.get("components", []) if each["bom-ref"] not in ours]
     linked = [each for each in bill.get("dependencies", []) if each["ref"] not in ours]

@@ -15,7 +15,6 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 
 def images(root: Path = ROOT) -> Sequence[str]:
-    """Return the image references, sorted."""
     return sorted(set(_named(root / "deploy")))
 
 

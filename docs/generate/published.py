@@ -145,12 +145,10 @@ def rows() -> Sequence[PublishedRow]:
 
 
 def free() -> Sequence[str]:
-    """Return the operations for senders that need no key."""
     return [operation for row in FOR_SENDERS if row.scope is None for operation in _operations(row)]
 
 
 def declared() -> frozenset[str]:
-    """Return the scopes and operations that the tables above contain."""
     return frozenset((*_SPECIFIED, *_CALLED, *_CHOSEN, *_BESIDE))
 
 

@@ -149,7 +149,6 @@ def _fields(body: Any) -> Sequence[str]:
 
 
 def _roots(address: Address) -> Sequence[str]:
-    """Return the root keys of a response."""
     answer: Any = address.gives[address.status][JSON]
     return _fields(answer) or list(answer.get("properties", {}))
 

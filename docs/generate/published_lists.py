@@ -170,7 +170,6 @@ def _compared(address: Address, published: PublishedList) -> ComparedList:
 
 
 def _fields(address: Address) -> Sequence[str]:
-    """Return the names of a row's fields in responses."""
     item = address.item
     if isinstance(item, type):
         return [each.encode_name for each in msgspec.structs.fields(item)]

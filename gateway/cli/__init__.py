@@ -96,11 +96,11 @@ def found_configuration(ctx: click.Context, param: click.Parameter, named: Path 
     """
     if named is not None or ctx.params.get("data") is not None or ctx.resilient_parsing:
         return named
-    for place in PLACES:
+    for path in PLACES:
         with suppress(OSError):  # this user may not have access to the directory
-            if place.is_file():
-                click.echo(f"configuration: {place}", err=True)
-                return place
+            if path.is_file():
+                click.echo(f"configuration: {path}", err=True)
+                return path
     return None
 
 

@@ -200,13 +200,13 @@ def _lines(answers: Answers) -> Iterator[str]:
         yield "#[[upstream.keys]]"
         example = {"name": "telemetry", "secret_file": "telemetry.key", "use_cases": answers.use_cases}
         yield from (line if line.startswith("#") else f"#{line}" for line in _keys(UpstreamKey, example))
-    for place, text in enumerate(answers.destinations):
+    for index, text in enumerate(answers.destinations):
         kind, _, where = text.partition(":")
         if kind not in TYPES or not where:
             fail(f"--destination {text!r} must be {_FORM}", 2)
         yield ""
         yield "[[destinations]]"
-        name = kind if place == 0 else f"{kind}-{place + 1}"
+        name = kind if index == 0 else f"{kind}-{index + 1}"
         yield from _keys(
             DestinationSettings, {"name": name, "type": kind, TYPES[kind].needs: where}, ("topics",)
         )

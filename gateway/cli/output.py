@@ -20,7 +20,6 @@ def show_json(payload: object) -> None:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """Print a table with one line for each field."""
     rows = [{"field": name.replace("_", " "), "value": value} for name, value in fields.items()]
     show_table(rows, ("field", "value"))
 

@@ -190,7 +190,6 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
 
 
 def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
-    """Return the storage that a configuration names, and its engine."""
     from gateway.service.assembly.storage import options_of
 
     settings = configured(config)

@@ -23,8 +23,6 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSI
 
 
 class McpLine(RequestBody):
-    """A line that arrived on standard input."""
-
     line: str
 
 

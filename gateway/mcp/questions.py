@@ -277,7 +277,6 @@ def bounds(given: RangeWord | Days, now: float) -> Span:
 
 
 def days_text(since: datetime, until: datetime) -> str:
-    """Format the days of a range for a sentence."""
     first = since.astimezone(UTC).date()
     last = (until.astimezone(UTC) - timedelta(microseconds=1)).date()
     return f"{first} to {last}" if first != last else f"{first}"

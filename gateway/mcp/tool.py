@@ -128,7 +128,6 @@ class Tool(Generic[Input]):
         return self.run(given, replace(asking, services=held))
 
     def is_for(self, rights: Rights) -> bool:
-        """Return whether these rights allow the tool."""
         if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):
             return False
         return self.shows != WHOLE or rights.slice.is_everything

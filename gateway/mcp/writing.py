@@ -43,7 +43,6 @@ def clean(name: str) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Clean each line of a text."""
     return "\n".join(clean(line) for line in text.splitlines()).strip()
 
 
@@ -122,7 +121,6 @@ def page(asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]]
 
 
 def opened_row(asking: Asking[Any], path: str, id: str) -> str:
-    """Return a link to one row of a page."""
     return page(asking, path, {"open": [id]})
 
 
@@ -152,5 +150,4 @@ def first_day(since: datetime) -> str:
 
 
 def last_day(until: datetime) -> str:
-    """Return the last day of a range that ends before `until`."""
     return (until.astimezone(UTC) - timedelta(microseconds=1)).date().isoformat()

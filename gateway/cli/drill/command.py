@@ -153,9 +153,9 @@ def _run(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
     site.server.start()
     site.traffic.until_acknowledged(make(1))
     results = []
-    for place, fault in enumerate(FAULTS, 1):
+    for number, fault in enumerate(FAULTS, 1):
         if shows_progress:
-            click.echo(f"{place}/{len(FAULTS)} {fault.__name__.replace('_', ' ')} ...", err=True)
+            click.echo(f"{number}/{len(FAULTS)} {fault.__name__.replace('_', ' ')} ...", err=True)
         results.append(fault(site))
     site.server.stop()
     return results

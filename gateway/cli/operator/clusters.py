@@ -264,8 +264,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
         for kind, terms in metrics["kinds"].items():
             click.echo(f"{kind}: " + (", ".join(f"{n} {term}" for term, n in terms.items() if n) or "none"))
         for one in metrics["clusters"]:
-            place = f"{one['account']} {one['region']} {one['cluster']}"
-            click.echo(f"{place}: {one['waiting']} wait, {one['bytes']} bytes, newest {one['newest']}")
+            label = f"{one['account']} {one['region']} {one['cluster']}"
+            click.echo(f"{label}: {one['waiting']} wait, {one['bytes']} bytes, newest {one['newest']}")
         for sentence in metrics["imbalances"]:
             click.echo(sentence)
     if metrics["imbalances"]:

@@ -89,10 +89,10 @@ class Kubernetes:
 
     def __init__(self, server: JsonServer, namespace: str, config_map: str, workload: str | None) -> None:
         self._server = server
-        place = f"namespaces/{quote(namespace, safe='')}"
-        self._map = f"/api/v1/{place}/configmaps/{quote(config_map, safe='')}"
+        namespace_path = f"namespaces/{quote(namespace, safe='')}"
+        self._map = f"/api/v1/{namespace_path}/configmaps/{quote(config_map, safe='')}"
         kind, _, name = (workload or "").partition("/")
-        self._workload = f"/apis/apps/v1/{place}/{kind}/{quote(name, safe='')}" if name else None
+        self._workload = f"/apis/apps/v1/{namespace_path}/{kind}/{quote(name, safe='')}" if name else None
         self._read_at: str | None = None
 
     def read(self) -> FoundConfig:

@@ -162,7 +162,6 @@ def _changes(
 
 
 def _expiry(at: str | None, in_s: float | None) -> str | None:
-    """Return the time of expiry for the operator API."""
     if at is not None and in_s is not None:
         fail("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()

@@ -50,7 +50,6 @@ def described_by(
 
 
 def body_of(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
-    """Make a request's body from the options that were given."""
     stated = {field: given[field] for field in new.__struct_fields__ if field in given}
     return {
         field: list(value) if isinstance(value, tuple) else value

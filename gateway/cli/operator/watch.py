@@ -28,7 +28,6 @@ _WIDTHS = (24, 14, 24, 12, 12)  # longer values shift the rest of their line
 
 
 def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each filter of the record list."""
     for name in reversed(FILTERS):
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, name, multiple=True, metavar="VALUE", help=filter_help(name))(command)

@@ -312,16 +312,16 @@ def _endpoint(url: str, format: str | None) -> str:
 
 
 def _key(key_file: Path | None, key_env: str) -> str | None:
-    place = f"the environment variable {key_env}"
+    origin = f"the environment variable {key_env}"
     key = os.environ.get(key_env, "").strip()
     if key_file is not None:
-        place = str(key_file)
+        origin = str(key_file)
         try:
             key = key_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
     if any(character.isspace() or not character.isprintable() for character in key):
-        fail(f"{place} must contain one key on one line", 2)
+        fail(f"{origin} must contain one key on one line", 2)
     return key or None
 
 
@@ -348,9 +348,9 @@ def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
         def advance(raw: IO[bytes]) -> None:
             nonlocal last
             if raw.seekable():
-                place = raw.tell()
-                bar.update(place - (last[1] if raw is last[0] else 0))
-                last = raw, place
+                position = raw.tell()
+                bar.update(position - (last[1] if raw is last[0] else 0))
+                last = raw, position
 
         yield advance
 

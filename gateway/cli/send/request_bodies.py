@@ -139,10 +139,10 @@ def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
     def report(error: OSError) -> None:
         complain(unreadable(directory, error))
 
-    for place, directories, names in os.walk(directory, onerror=report):
+    for folder, directories, names in os.walk(directory, onerror=report):
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
-            path = str(Path(place, name))
+            path = str(Path(folder, name))
             is_named = name.endswith(SUFFIXES) and not name.startswith(".")
             if is_named and looked_up(path).mode in (_UNKNOWN, stat.S_IFREG):
                 yield path
@@ -163,7 +163,6 @@ def looked_up(name: str) -> FileStatus:
 
 
 def unreadable(name: str, error: Exception) -> str:
-    """Describe in one line why a file cannot be read completely."""
     if isinstance(error, BadPayload):
         return f"{name}: {error.message}"
     return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"
@@ -183,7 +182,7 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items(whole)))
-        return (_Item(each, f"document {place}") for place, each in enumerate(documents, start=1))
+        return (_Item(each, f"document {index}") for index, each in enumerate(documents, start=1))
     if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
         return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
@@ -248,14 +247,14 @@ def _array(line: bytes) -> list[payload.Raw] | None:
 
 def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
     """Yield the elements of an array, or of several arrays in sequence, split at their commas."""
-    begin = place = depth = number = 0
+    begin = offset = depth = number = 0
     while text:
-        for token in _TOKEN.finditer(text, place):
+        for token in _TOKEN.finditer(text, offset):
             sign = token[0]
-            place = token.end()
+            offset = token.end()
             if sign[:1] == b'"':
                 if token[1] is None:  # the string continues in the next chunk
-                    place = token.start()
+                    offset = token.start()
                 continue
             if depth == 0 and (sign != b"[" or text[begin : token.start()].strip()):
                 raise BadPayload("there is more text after the JSON array")
@@ -265,10 +264,10 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
                 if element:
                     number += 1
                     yield _Item(element, f"element {number}", True)
-                begin = place
+                begin = offset
             elif depth == 1 and sign == b"[":
-                begin = place
-        text, place, begin = text[begin:], place - begin, 0
+                begin = offset
+        text, offset, begin = text[begin:], offset - begin, 0
         if len(text) > MAX_DOCUMENT:
             raise BadPayload("one of its elements is longer than 64 MiB")
         more = content.read(_CHUNK)
@@ -402,7 +401,6 @@ class RunningDigest:
 
 
 def _state_directory() -> Path:
-    """Return the user's XDG state directory for sent files."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 

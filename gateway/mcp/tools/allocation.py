@@ -111,7 +111,7 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
     problems: list[str] = []
     defined = [(each, await _definition(each, asking, problems)) for each in chosen]
     wanted = _wanted(arguments, [(version, each) for version, found in defined for each in found.dimensions])
-    rules = [(version, each, place) for version, each in wanted for place in range(len(each.rules))]
+    rules = [(version, each, index) for version, each in wanted for index in range(len(each.rules))]
     first = opened(asking, NAME, arguments, arguments.cursor)
     here = rules[first : first + arguments.limit]
     lines = [_version_line(each, asking) for each in shown[:MOST_VERSIONS]]
@@ -196,7 +196,7 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
 def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
     """Group consecutive rules by dimension."""
     found: list[DefinedDimension] = []
-    for version, each, place in rules:
+    for version, each, index in rules:
         if not found or (found[-1].namespace, found[-1].id) != (_word(version.namespace), each.id):
             found.append(
                 DefinedDimension(
@@ -206,11 +206,11 @@ def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
                     name=cut(each.name, _MOST_NAME),
                     default=cut(each.default, _MOST_NAME) or None,
                     rule_count=len(each.rules),
-                    first_rule=place + 1,
+                    first_rule=index + 1,
                     rules=[],
                 )
             )
-        found[-1].rules.append(cut(rule_text(each.rules[place]), _MOST_RULE))
+        found[-1].rules.append(cut(rule_text(each.rules[index]), _MOST_RULE))
     return found
 
 
@@ -241,9 +241,9 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
         ]
         parts.append(table(["namespace", "version", "in force", "dimensions", "published", "by"], rows))
     rules = [
-        [cell(each.id), cell(each.name), str(place), cell(rule, _MOST_RULE_CELL)]
+        [cell(each.id), cell(each.name), str(number), cell(rule, _MOST_RULE_CELL)]
         for each in content.dimensions
-        for place, rule in enumerate(each.rules, each.first_rule)
+        for number, rule in enumerate(each.rules, each.first_rule)
     ]
     if rules:
         parts.append(table(["dimension", "name", "rule", "gives"], rules[:MAX_TABLE_ROWS]))

@@ -56,7 +56,6 @@ class ResourceRow:
     cost: int | None = None
 
     def value(self, name: str) -> str:
-        """Return the value for a filter name, or ""."""
         match name:
             case "state" | "provider" | "account":
                 return str(getattr(self, name))

@@ -111,7 +111,6 @@ class _Page:
     now: float
 
     def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
-        """Write the page of records, newest first."""
         found = ordered(
             filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
         )
