@@ -105,9 +105,10 @@ def verify(
     and neither --from nor --to is given. Missing files before --expired-before are reported as
     expired_by_rule and are not failures.
 
-    With --data, also compares the sums of each day with the totals (if no record waits for the lake), and the
-    rows of each delivery with the log while the log still has them. With --sample 5%, reads the ends of all
-    files and one file in twenty completely; each run chooses other files. Exit code 1 if there are differences.
+    With --data, also compares the rows of each delivery with the log, as far as the log still has them. If no
+    record waits for the lake, it compares the sums of each day with the totals as well. With --sample 5%,
+    reads the ends of all files and one file in twenty completely; each run chooses other files. Exit code 1
+    if there are differences.
     """
     from exporters.lake.past.log_recount import EXPLAINED
     from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
@@ -228,8 +229,8 @@ def adopt(
     After `tollhouse restore`: reconcile this installation with its data lake.
 
     Stop all servers first. Deliveries of records that the lake already has are marked as delivered. Records
-    that exist only in the lake, because they are newer than the backup, are imported into the log, each id
-    once, and sent to all other routes. The lake does not receive them again.
+    newer than the backup exist only in the lake. They are imported into the log, each id once, and sent to
+    all other routes. The lake does not receive them again.
     """
     from gateway.cli.lake.filling import adopted
 

@@ -221,9 +221,9 @@ TOOL = Tool(
     name="get_plan_costs",
     title="Plans of assistants",
     description=(
-        "Costs of assistants' seats in a month: what was paid (fees, extra usage, calls outside of "
-        "plans), and separately the value of the included usage; also the seats, and the seats "
-        "without calls."
+        "Costs of assistants' seats in a month. Shows what was paid (fees, extra usage, calls "
+        "outside of plans), and separately the value of the included usage. Also lists the seats, "
+        "and the seats without calls."
     ),
     takes=PlanCostsQuestion,
     gives=PlanCostsOfMonth,
