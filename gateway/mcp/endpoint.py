@@ -193,6 +193,6 @@ async def _rights_of_now(
     rights = request.shared.require_registry().roles.rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:
         title = PERMISSION_SETS[USE_ASSISTANTS].title
-        message = f"this needs the permission set {title}; an Organizer can give you a role that has it"
+        message = f"this needs the permission set {title}; an Admin can give you a role that has it"
         raise Refusal(403, "permission_set", message)
     return rights, None if person.may_write else step_up(operators.assistants.mcp().oauth)

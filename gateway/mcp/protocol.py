@@ -247,11 +247,11 @@ def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     """
     if tool.needs not in asking.rights.permission_sets:
         title = PERMISSION_SETS[tool.needs].title
-        return f"{tool.name} needs the permission set {title}; an Organizer can give you a role that has it"
+        return f"{tool.name} needs the permission set {title}; an Admin can give you a role that has it"
     if asking.rights.hides_calls and tool.shows != WHOLE:
         return f"{tool.name}: {hides(asking.rights, COUNTED_TYPES).message}"
     return (
-        f"{tool.name} covers all calls, but you may see only some of them; an Organizer can give you "
+        f"{tool.name} covers all calls, but you may see only some of them; an Admin can give you "
         "a role with full data access"
     )
 

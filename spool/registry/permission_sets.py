@@ -141,7 +141,7 @@ _CATALOGUE = (
 PERMISSION_SETS: Mapping[str, PermissionSet] = {each.id: each for each in _CATALOGUE}
 
 ALL = frozenset(PERMISSION_SETS)
-# Permissions of the account roles Member and Operator. An Organizer may do everything.
+# Permissions of the account roles Member and Operator. An Admin may do everything.
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )

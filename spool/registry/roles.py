@@ -310,7 +310,7 @@ _BUILTIN = (
         id=ORGANIZER_ID,
         name="Organizer",
         description=(
-            "May do everything. Accounts with the role Organizer have it, and so do people who work on "
+            "May do everything. Accounts with the role Admin have it, and so do people who work on "
             "the server itself."
         ),
         data_access=FULL,
@@ -409,7 +409,7 @@ def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Organizer
+EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Admin
 
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
@@ -575,8 +575,8 @@ def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -
     """Raise NotAllowed if the last account that may do everything would lose that right."""
     if were and not remaining:
         raise NotAllowed(
-            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer. Make another account "
-            "an Organizer first"
+            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Admin. Make another account "
+            "an Admin first"
         )
 
 
@@ -593,7 +593,7 @@ def _check_rights_that_remain(
     has = become.of_holder(asker)
     if had.may_administer and not has.may_administer:
         raise NotAllowed(
-            "this would remove your own right to administer. Another Organizer can do it, or you can "
+            "this would remove your own right to administer. Another Admin can do it, or you can "
             "use the command line"
         )
 

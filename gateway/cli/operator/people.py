@@ -21,7 +21,7 @@ from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.service.mounts import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
 from spool.errors import Invalid
-from spool.registry.operators import NO_ROLE, ROLES
+from spool.registry.operators import ADMIN, NO_ROLE, ROLES
 from spool.registry.roles import BASES, LIMITED
 
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
@@ -31,21 +31,28 @@ SECRET = console_link("", "")  # text between the address and the secret of a li
 _AT_ONCE = 5000
 
 # People see and type the role's name; the API uses another word for it.
-ROLE_NAMES: Mapping[str, str] = {word: BASES[word].name if word in BASES else word for word in ROLES}
+ROLE_NAMES: Mapping[str, str] = {
+    word: "Admin" if word == ADMIN else BASES[word].name if word in BASES else word for word in ROLES
+}
 KNOWN = f"{', '.join(name for word, name in ROLE_NAMES.items() if word != NO_ROLE)} or {NO_ROLE}"
 
 
 class AccountRole(click.ParamType[str]):
-    """The name of an account's role in any case, or the API's word for it."""
+    """The name of an account's role in any case, or a name that the API uses for it."""
 
     name = "role"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         typed = str(value).casefold()
-        found = next((word for word, name in ROLE_NAMES.items() if typed in (word, name.casefold())), None)
+        found = next((word for word in ROLES if typed in _names_of(word)), None)
         if found is None:
             self.fail(f"{value!r} is not an account role; use {KNOWN}", param, ctx)
         return found
+
+
+def _names_of(word: str) -> set[str]:
+    builtin = {BASES[word].id, BASES[word].name.casefold()} if word in BASES else set()
+    return {word, ROLE_NAMES[word].casefold(), *builtin}
 
 
 def role_named(row: JsonObject) -> dict[str, Any]:
@@ -94,7 +101,7 @@ list_command(
 @with_client
 def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """
-    Change the role of an account to Member, Operator, Organizer or none.
+    Change the role of an account to Member, Operator, Admin or none.
 
     The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
     """
@@ -188,9 +195,9 @@ def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str
 @click.option(
     "--role",
     type=AccountRole(),
-    default="Organizer",
+    default="Admin",
     show_default=True,
-    help="Role of the session: Member, Operator or Organizer.",
+    help="Role of the session: Member, Operator or Admin.",
 )
 @click.option(
     "--public",

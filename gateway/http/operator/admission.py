@@ -244,7 +244,7 @@ def _check_permission(row: OperatorAddress, rights: Rights) -> None:
 def lacks(permission_set: str, what: str = "this") -> Refusal:
     """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
     title = PERMISSION_SETS[permission_set].title
-    message = f"{what} needs the permission set {title}; an Organizer can give you a role with it"
+    message = f"{what} needs the permission set {title}; an Admin can give you a role with it"
     return Refusal(403, "permission_set", message)
 
 
@@ -252,7 +252,7 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
     if row.shows == WHOLE and admitted.is_limited:
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
-            f"this shows all calls, but you may see only some of them ({roles}); an Organizer can "
+            f"this shows all calls, but you may see only some of them ({roles}); an Admin can "
             "give you a role with full data access"
         )
         raise Refusal(403, "limited_data", message)

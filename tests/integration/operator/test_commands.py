@@ -274,7 +274,7 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
         (("spool", "replay", "--route", "a/b", "--since", "99999999999d"), "no route named"),
         (("spool", "replay", "--route", "a/b", "--since", "2026-01-02", "--until", "2026-01-01"), "earlier"),
         (("operators", "remove", "eve@example.com"), "no operator"),
-        (("console", "link", "--role", "king"), "Member, Operator, Organizer or none"),
+        (("console", "link", "--role", "king"), "Member, Operator, Admin or none"),
     ],
 )
 def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
@@ -325,13 +325,13 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
 def test_operators_are_kept_by_command(run: Run) -> None:
     """Add, list, password, remove; the password comes from standard input, never from an argument."""
     run("operators", "add", "ada@example.com", "--role", "Organizer", input="correct horse battery\n")
-    assert "Organizer" in run("operators", "list", "--role", "organizer").output
+    assert "Admin" in run("operators", "list", "--role", "organizer").output
     [row] = answer(run("operators", "list", "--json"))["operators"]
     assert row["email"] == "ada@example.com"
     assert row["role"] == "admin"
     run("operators", "password", "ada@example.com", input="another horse battery\n")
     assert "12" in run("operators", "add", "eve@example.com", input="short\n", code=2).stderr
-    assert "last enabled Organizer" in run("operators", "remove", "ada@example.com", code=2).stderr
+    assert "last enabled Admin" in run("operators", "remove", "ada@example.com", code=2).stderr
     run("operators", "add", "root@example.com", "--role", "admin", input="correct horse battery\n")
     run("operators", "remove", "ada@example.com")
     assert ["root@example.com"] == [

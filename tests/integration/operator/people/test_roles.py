@@ -370,4 +370,4 @@ def test_an_account_gets_another_role_by_command(run: Run) -> None:
     run("operators", "add", BOB, "--role", "none", input=PASSWORD + "\n")
     for role in ("viewer", "none"):
         assert role == json.loads(run("operators", "role", BOB, role, "--json"))["operator"]["role"]
-    assert "Member, Operator, Organizer or none" in run("operators", "role", BOB, "king", code=2)
+    assert "Member, Operator, Admin or none" in run("operators", "role", BOB, "king", code=2)

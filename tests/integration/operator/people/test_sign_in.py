@@ -160,7 +160,7 @@ async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role:
         refused = answer.status == 403 and answer.payload["error"]["type"] == "permission_set"
         assert (call.needs != SIGNED_IN and call.needs not in opened) == refused, call
         if refused and path == "/keys":
-            assert "API key management" in answer.error[2] and "Organizer" in answer.error[2]
+            assert "API key management" in answer.error[2] and "Admin" in answer.error[2]
 
 
 async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> None:
@@ -315,7 +315,7 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
         assert answer.status == 409
-        assert "the last enabled Organizer. Make another account an Organizer" in answer.error[2]
+        assert "the last enabled Admin. Make another account an Admin" in answer.error[2]
 
 
 async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:

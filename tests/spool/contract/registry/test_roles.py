@@ -164,7 +164,7 @@ async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
             changes: Any = {"role": VIEWER} if how == "role" else {"disabled": True}
             await registry.operators.change(ADA, actor=ACTOR, **changes)
 
-    with pytest.raises(NotAllowed, match=r"ada@example.com is the last enabled Organizer"):
+    with pytest.raises(NotAllowed, match=r"ada@example.com is the last enabled Admin"):
         await take_away()
     assert [(ADA, ADMIN, False), (BOB, VIEWER, False)] == [
         (each.email, each.role, each.disabled) for each in await registry.operators.all()
@@ -178,7 +178,7 @@ async def test_the_last_organizer_by_a_role_stays(registry: Registry) -> None:
     await account(registry, ADA, NO_ROLE)
     made = await create(registry, EVERYTHING)
     for changes in ({"members": ()}, {"data_access": NO_DATA}, {"permission_sets": (VIEW_COSTS,)}):
-        with pytest.raises(NotAllowed, match="last enabled Organizer"):
+        with pytest.raises(NotAllowed, match="last enabled Admin"):
             await change(registry, made.id, **changes)
     assert "Everything" == (await change(registry, made.id, name="Everything")).name
     await account(registry, BOB, ADMIN)
