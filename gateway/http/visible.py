@@ -49,7 +49,9 @@ class Visible:
 
     def budget(self, budget: OfView) -> bool:
         """
-        Return whether the person may see a budget. A budget with amounts of no call needs access to all calls.
+        Return whether the person may see a budget.
+
+        If it includes amounts that belong to no call, the person needs access to all calls.
         """
         if budget.arranged:
             return self.is_whole
@@ -61,8 +63,10 @@ class Visible:
 
     def insight(self, insight: Insight) -> bool:
         """
-        Return whether the person may see an insight. An insight that a person wrote names no calls, so it
-        needs access to all.
+        Return whether the person may see an insight.
+
+        An insight that a person wrote does not name its calls, so only people with access to all calls
+        may see it.
         """
         about = insight.concerned
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))

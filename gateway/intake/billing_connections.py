@@ -111,7 +111,9 @@ class BillingConnections:
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """Return whether files may be sent upstream for a connection: it is enabled or unknown."""
+        """
+        Return whether files of a connection may be sent upstream. Files of an unknown connection may be sent.
+        """
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 

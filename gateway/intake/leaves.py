@@ -1,10 +1,10 @@
 """
 The price of calls that use more than text. Each unit is charged once, at the most specific price that fits it.
 
-If a model has prices for nested units, the more specific quantity is subtracted from the more general:
-cached audio from audio and from the cache, audio from the input. A part without its own price costs as much
-as the whole it belongs to. All numbers are exact integers, and prices are linear, so a sum of calls costs
-as much as the calls.
+If a model has prices for nested units, the more specific quantity is subtracted from the more general one.
+For example, cached audio is subtracted from audio and from the cache, and audio from the input. A part
+without its own price costs as much as the whole it belongs to. All numbers are exact integers, and prices are
+linear, so a sum of calls costs as much as the calls.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 
 def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
-    """Yield the charged parts as `cost_of_tokens` does. No token is in two parts."""
+    """Yield the charged parts, as `amount_of_tokens` does. No token is in two parts."""
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0
     written_1h = record.cache_write_1h_tokens or 0

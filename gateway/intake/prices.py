@@ -321,7 +321,7 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields that name a price list. Without prices of meters, the name stays as it was
+    Return the fields that name a price list. A list without prices of meters keeps the name from
     before meters existed.
     """
     *fields, meters = astuple(override)

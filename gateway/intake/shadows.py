@@ -3,8 +3,8 @@ Detection of counters that repeat calls which events already reported. Such a co
 duplicate kept for reference.
 
 A counter is a shadow if calls of the same source, service and session (or user) arrived in the hour before
-it, or while it waited (`waiting_counters`). A counter with neither session nor user (Codex's) is compared by
-source and service.
+it. Calls that arrive while the counter waits (`waiting_counters`) count as well. A counter with neither
+session nor user (Codex's) is compared by source and service.
 
 Two libraries may report the calls and the counters of one program, under different names. So a call is also
 remembered by its service and models, independent of its source.
@@ -15,8 +15,8 @@ remembered by its service and models, independent of its source.
 - Counters that a product defines itself are compared with the product's calls as well.
 - If a service or a counter's model is missing, the sources must match (`_COUNTERS`).
 
-An agent's span that sums up a program below it is a shadow as well, if that program reported calls or
-counters of the same session or trace.
+An agent's span may sum up a program below it. The span is a shadow if that program reported calls or counters
+of the same session or trace.
 
 Each caller (a session, user, trace or service) has one entry in memory: when it last reported calls, and the
 kinds of these calls. The entries are also stored in the commit of the calls (`spool.log.heard`). They are
@@ -334,7 +334,7 @@ class Shadows:
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
-        """Return whether one of the reporters reported calls in the hour before a moment, or later."""
+        """Return whether one of the reporters reported calls in the hour before `at`, or later."""
         for reporter in reporters:
             caller, fact = _looked_up(reporter)
             entry = self._senders.get(caller)

@@ -271,8 +271,9 @@ class WaitingCounters:
         """
         Record the counters that waited long enough or need not wait. Return the number of these counters.
 
-        Counted counters are reversed if calls of their reporter have arrived since. With `room`, only the
-        oldest counters above the limit are recorded, because checking all of them takes too long for a request.
+        Counters that have already counted are reversed if calls of their reporter have arrived since. With
+        `room`, only the oldest counters above the limit are recorded, because checking all of them takes too
+        long for a request.
         """
         released = 0
         async with self._one_at_a_time:

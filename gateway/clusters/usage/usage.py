@@ -66,7 +66,9 @@ class KnownPod(msgspec.Struct, gc=False):
 
 class DayUsage(msgspec.Struct):
     """
-    The usage of a day by place, the capacity of nodes, and nodes by the last part of the provider's node id.
+    The usage of a day. `used` is by place, and `had` is the capacity by node.
+
+    `nodes` maps the last part of the provider's node id to the node.
     """
 
     used: dict[str, Amounts] = {}
@@ -208,7 +210,7 @@ class MeterRules:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the tags by the names of their labels in metrics."""
+        """Map the names of labels in metrics to tags."""
         return {_LABEL + _NO_NAME.sub("_", tag): tag for tag in self.tags}
 
 

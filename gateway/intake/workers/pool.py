@@ -61,7 +61,7 @@ class PendingJob:
     @property
     def used(self) -> float:
         """
-        Return the time that the party used. The job with the least runs first; a repeated job runs
+        Return the time that the party used. The job with the smallest value runs first, so repeated jobs run
         before all others.
         """
         if self.kills:
