@@ -31,7 +31,6 @@ class DeviceReport:
     heartbeat: bytes = b""
 
     def facts(self) -> dict[str, Any]:
-        """Return the reported values as fields of a device."""
         names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels")
         return {name: value for name in names if (value := getattr(self, name))}
 

@@ -1,7 +1,8 @@
 """
-The states of a device, and the changes of its row when it enrols, reports, is approved, revoked or reset. Pure.
+The states of a device, and the changes of its row when it enrols, reports, is approved, revoked or reset.
 
-Offline (SILENT) and "sends no calls" (MUTE) are not stored; they follow from the time of the last reports.
+The functions depend only on their arguments. Offline (SILENT) and "sends no calls" (MUTE) are not stored,
+because they follow from the time of the last reports.
 """
 
 from __future__ import annotations

@@ -208,7 +208,6 @@ def refusal(error: Refusal) -> web.Response:
 
 
 def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
-    """Return a `google.rpc.Status` in the encoding of the request."""
     code = code_of(error.status)
     if json:
         body = orjson.dumps({"code": code, "message": error.message})

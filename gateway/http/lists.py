@@ -117,8 +117,6 @@ class List(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The requested page."""
-
     sort_key: str
     sort_order: str
     filters: Mapping[str, tuple[str, ...]]

@@ -249,7 +249,6 @@ class ManagedResource(Generic[Row]):
 
 
 def words_of(noun: str) -> Mapping[str, str]:
-    """Return the default summaries of the operations."""
     singular = with_article(noun)
     return {
         LIST: f"List {noun.replace('_', ' ')}s",

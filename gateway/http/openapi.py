@@ -75,7 +75,6 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
 
 
 def _types(address: Address) -> Iterator[type]:
-    """Yield the types that the document describes as components."""
     for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 

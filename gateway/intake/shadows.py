@@ -98,7 +98,6 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
 
 
 def _reporters_of_counter(metric: UsageMetric) -> Reporters:
-    """Return the reporters whose calls a counter may repeat."""
     service = metric.tags.get("service")
     caller = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY

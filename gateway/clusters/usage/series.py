@@ -1,4 +1,4 @@
-"""Decoding of metric samples from agents: bodies of remote write, and files of JSON or Parquet. Pure."""
+"""Decoding of metric samples from agents: bodies of remote write, and files of JSON or Parquet."""
 
 from __future__ import annotations
 

@@ -2,10 +2,9 @@
 Container usage: processor time, and memory and GPUs over time. It is summed by day, node, namespace,
 workload and tags.
 
-The sums use whole numbers and come from samples of the cluster's metrics. Pure. A sample that was read
-before changes nothing, because the newest time and value of each series are stored. The state of a cluster
-is stored in documents made of parts. One call that reads or writes all series of a large cluster would
-block the process.
+The sums use whole numbers and come from samples of the cluster's metrics. A sample that was read before changes
+nothing, because the newest time and value of each series are stored. The state of a cluster is stored in
+documents made of parts. One call that reads or writes all series of a large cluster would block the process.
 """
 
 from __future__ import annotations
@@ -277,7 +276,6 @@ class UsageMeter:
         return {tag: value for tag, value in tags if value}
 
     def _pod(self, series: MetricSeries) -> KnownPod:
-        """Return the known facts about the pod of a series."""
         labels = series.labels
         key = key_of([labels.get("namespace", ""), labels.get("pod", "")])
         pod = self.usage.pods.get(key)

@@ -51,7 +51,6 @@ def parse(text: str) -> Any:
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """Return the value at a path, or MISSING."""
     node = _Reader(text).document()
     for name in path:
         member = None if node is None else node.member(name)

@@ -44,7 +44,6 @@ def parse(text: str) -> Any:
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """Return the value at a path, or MISSING."""
     node = parse(text)
     for name in path:
         if not isinstance(node, dict) or name not in node:

@@ -211,7 +211,6 @@ class Listener:
 
     @property
     def descriptor(self) -> int:
-        """Return the file descriptor of the listening socket."""
         assert self._server is not None
         return self._server.sockets[0].fileno()
 

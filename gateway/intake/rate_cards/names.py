@@ -1,6 +1,8 @@
 """
-Names of models and makers, as the price list has them and as people read them. Also lines of models: the
-models of one family and rank, in order of release. Pure.
+Names of models and makers, as the price list has them and as people read them.
+
+Also lines of models: the models of one family and rank, in order of release. The functions depend only
+on their arguments.
 """
 
 from __future__ import annotations

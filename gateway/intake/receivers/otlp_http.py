@@ -57,7 +57,6 @@ def check_media_type(request: web.Request) -> None:
 
 
 def status_error(request: web.Request, error: Refusal, _: float) -> web.Response:
-    """Return a `google.rpc.Status` in the encoding of the request."""
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
