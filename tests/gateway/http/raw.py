@@ -1,4 +1,4 @@
-"""HTTP by hand, for what client libraries will not send."""
+"""Raw HTTP over sockets, for requests that client libraries refuse to send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RawAnswer(NamedTuple):
 
 
 async def talk(port: int, data: bytes, *, half_close: bool = False) -> bytes:
-    """Send bytes, and return all that comes back until the server closes."""
+    """Send bytes and return everything received until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)

@@ -1,8 +1,4 @@
-"""
-Answers: what the sender's own library reads out of ours.
-
-JSON in pieces: the same bytes as in one call, and no call for much of them.
-"""
+"""Answers: senders' own libraries can read them, and long JSON is encoded in pieces."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ REJECTS = [
 
 
 def body_of(answer: Response) -> bytes:
-    """The body of an answer that is written at once."""
     assert isinstance(answer.body, bytes)
     return answer.body
 
@@ -43,7 +38,9 @@ def body_of(answer: Response) -> bytes:
     [(400, 3), (401, 16), (403, 7), (404, 12), (405, 2), (413, 2), (415, 2), (429, 8), (500, 2), (503, 14)],
 )
 def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None:
-    """google.rpc.Status with the code of the protocol's table, readable by Google's own classes."""
+    """
+    The answer is a google.rpc.Status with the code of the OTLP table. Google's own classes can parse it.
+    """
     error = Refusal(status, "type", "Send it as Ünïcode.")
     said = Status.FromString(body_of(answers.otlp_refusal(error, json=False)))
     assert said.code == code
@@ -54,13 +51,16 @@ def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None
 
 
 def test_full_success_is_empty() -> None:
-    """Row 40: `{}` and zero bytes, with partial_success not set."""
+    """The answer is `{}` in JSON and zero bytes in protobuf; partial_success is not set."""
     assert b"{}" == answers.otlp_success([], member="rejectedSpans", json=True)
     assert b"" == answers.otlp_success([], member="rejectedSpans", json=False)
 
 
 def test_partial_success_counts_and_explains() -> None:
-    """Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number."""
+    """
+    In JSON the number is a string. The message summarizes the reasons, so its length does not grow
+    with their number.
+    """
     said = ExportTraceServiceResponse.FromString(
         answers.otlp_success(REJECTS, member="rejectedSpans", json=False)
     )
@@ -76,7 +76,7 @@ def test_partial_success_counts_and_explains() -> None:
 
 
 def test_retry_info_is_in_the_grpc_details() -> None:
-    """Row 64: a refusal that a repeat can mend carries RetryInfo, and no other does."""
+    """Only a refusal that a repeat can resolve carries RetryInfo."""
     wait = Status.FromString(answers.status_details(Refusal(503, "busy", "later", retry_after_s=300), 14))
     info = RetryInfo()
     assert wait.details[0].Unpack(info)
@@ -85,13 +85,12 @@ def test_retry_info_is_in_the_grpc_details() -> None:
 
 
 def test_retry_after_is_a_whole_second_at_least() -> None:
-    """Row 47: a client that reads 0 would come back at once."""
+    """A client that reads 0 would repeat at once."""
     response = answers.refusal(Refusal(503, "busy", "later", retry_after_s=0))
     assert "1" == response.headers["Retry-After"]
 
 
 def test_the_receipt_is_one_line() -> None:
-    """The header is the same for every endpoint."""
     response = answers.respond(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
     assert (
         "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]
@@ -100,7 +99,10 @@ def test_the_receipt_is_one_line() -> None:
 
 @pytest.mark.parametrize(("rows", "is_one"), [(3, True), (1000, True), (40_000, False)])
 async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> None:
-    """However many members it has; only what is larger goes out in pieces. Both ways give the same bytes."""
+    """
+    Only an answer larger than a slice is sent in pieces, whatever its number of members. Both ways send
+    the same bytes.
+    """
     value = {"rows": [{"model": "m", "calls": number} for number in range(rows)]}
 
     async def as_it_is(request: web.Request) -> web.StreamResponse:
@@ -121,7 +123,7 @@ async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> 
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each call of the encoder made."""
+    """Record the number of bytes that each call of the encoder returns."""
     sizes: list[int] = []
     dumps = orjson.dumps
 
@@ -147,7 +149,6 @@ def some(rng: random.Random, depth: int) -> Any:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pieces_are_the_bytes_of_one_call(seed: int) -> None:
-    """Whatever the value is made of."""
     value = some(random.Random(seed), 5)
     assert orjson.dumps(value) == b"".join(json_pieces(value))
 
@@ -166,16 +167,16 @@ ROW = {"usage_date": "2026-11-01T00:00:00Z", "cost": "0.000123", "team": "search
     ids=["rows", "rows of rows", "a mapping", "texts"],
 )
 def test_no_call_encodes_much(value: Any, encoded: list[int]) -> None:
-    """Each call of the encoder, and each piece, has about a slice at most: the loop waits for that."""
+    """No encoder call and no piece is much larger than a slice, because the event loop waits for each."""
     expected = len(orjson.dumps(value))
     encoded.clear()
     pieces = list(json_pieces(value))
     assert expected == sum(map(len, pieces))
     assert 2 * SLICE_BYTES > max(*encoded, *map(len, pieces))
-    assert 8 * expected / SLICE_BYTES > len(pieces)  # and not a few bytes each
+    assert 8 * expected / SLICE_BYTES > len(pieces)  # pieces must not be tiny either
 
 
 def test_a_small_value_is_one_piece(encoded: list[int]) -> None:
-    """What most answers are costs one call."""
+    """A small value costs one encoder call, because most answers are small."""
     assert [orjson.dumps(ROW)] == list(json_pieces(ROW))
     assert 1 == len(encoded[:-1])

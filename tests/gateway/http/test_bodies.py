@@ -1,4 +1,4 @@
-"""Bodies: whole or refused, bounded while they stream."""
+"""Request bodies: accepted whole or refused, in bounded memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def coding(name: str) -> str:
 
 
 def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
-    """What the inflater makes of a body that arrives a few bytes at a time."""
+    """Inflate a body that arrives `step` bytes at a time."""
     open_inflater = bodies.inflater_of(coding(name))
     assert open_inflater is not None
     inflater = open_inflater()
@@ -56,14 +56,14 @@ def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_each_coding_gives_the_bytes_back(name: str) -> None:
-    """A body in any supported coding is the same bytes, however it was cut on the way."""
+    """The result does not depend on how the network splits the compressed body."""
     for step in (1, 7, 100_000):
         assert TEXT == inflated(name, PACKERS[name](TEXT), step=step)
 
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_a_body_that_ends_early_is_refused(name: str) -> None:
-    """Half a compressed body never passes for a short one."""
+    """A truncated compressed body is never accepted as a short one."""
     packed = PACKERS[name](TEXT)
     for cut in (0, 1, len(packed) // 2, len(packed) - 1):
         with pytest.raises(BadPayload, match="truncated"):
@@ -72,26 +72,24 @@ def test_a_body_that_ends_early_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_bytes_after_the_end_are_refused(name: str) -> None:
-    """Trailing garbage means that the body is not what the sender meant to send."""
     with pytest.raises(BadPayload):
         inflated(name, PACKERS[name](TEXT) + b"garbage and more garbage")
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_several_members_are_one_body(name: str) -> None:
-    """RFC 1952 members and zstd frames follow one another."""
+    """RFC 1952 members and zstd frames may be concatenated."""
     assert TEXT + b"more" == inflated(name, PACKERS[name](TEXT) + PACKERS[name](b"more"))
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
 def test_garbage_is_refused(name: str) -> None:
-    """A header that promises a coding which the body does not have is the sender's mistake."""
     with pytest.raises(BadPayload):
         inflated(name, b"this was never compressed, whatever the header says")
 
 
 def test_a_flipped_bit_in_a_gzip_body_is_refused() -> None:
-    """The checksum of the member is looked at."""
+    """The gzip checksum is verified."""
     packed = bytearray(gzip.compress(TEXT))
     packed[-5] ^= 1
     with pytest.raises(BadPayload):
@@ -99,7 +97,7 @@ def test_a_flipped_bit_in_a_gzip_body_is_refused() -> None:
 
 
 def test_a_zstd_window_over_8_mib_is_refused() -> None:
-    """A frame may not make us set aside more memory than RFC 9659 allows a content coding."""
+    """RFC 9659 limits the window, so a frame cannot make the gateway reserve more memory."""
     options: dict[int, int] = {
         zstd.CompressionParameter.window_log: 27,
         zstd.CompressionParameter.enable_long_distance_matching: 1,
@@ -111,7 +109,7 @@ def test_a_zstd_window_over_8_mib_is_refused() -> None:
 
 
 def test_pieces_are_small_however_much_one_byte_holds() -> None:
-    """An inflater never puts out more than a piece at a time."""
+    """The inflater never returns more than `PIECE` bytes at a time."""
     packed = gzip.compress(b"\0" * 20 * MIB)
     open_inflater = bodies.inflater_of("gzip")
     assert open_inflater is not None
@@ -120,15 +118,13 @@ def test_pieces_are_small_however_much_one_byte_holds() -> None:
 
 @dataclass
 class Bench:
-    """A server with one address that reads a body."""
-
     inflight: InflightBytes
     max_bytes: int
     min_rate: int = 0
     port: int = 0
     sizes: list[int] = field(default_factory=list)
     hold: asyncio.Event = field(default_factory=asyncio.Event)
-    seen: asyncio.Queue[int] = field(default_factory=asyncio.Queue)  # sizes and statuses as they come
+    seen: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
     async def take(self, request: web.Request) -> web.Response:
         try:
@@ -162,12 +158,12 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
-    """1 GiB of zeros in 1 MiB is refused with 413 while it streams, in bounded memory."""
+    """While it streams, 1 GiB of zeros in 1 MiB of gzip is refused with 413, in bounded memory."""
     first, more = (zlib.compressobj(9, zlib.DEFLATED, bits) for bits in (31, -15))
     start, piece = (
         packer.compress(bytes(16 * MIB)) + packer.flush(zlib.Z_FULL_FLUSH) for packer in (first, more)
     )
-    bomb = start + 63 * piece  # a stream that is flushed in full goes on with any other
+    bomb = start + 63 * piece  # after a full flush, pieces of the stream can be concatenated
     tracemalloc.start()
     try:
         async with (
@@ -183,7 +179,7 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
 
 
 async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: Bench) -> None:
-    """With Expect: 100-continue the sender is told 413 and never 100, so it uploads nothing."""
+    """With `Expect: 100-continue` the sender receives 413 and never 100, so it uploads nothing."""
     head = f"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {3 * MIB}\r\nExpect: 100-continue\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(head.encode())
@@ -193,7 +189,7 @@ async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: 
 
 
 async def test_expect_100_continue_is_answered(bench: Bench) -> None:
-    """A sender that waits gets its 100, then the answer."""
+    """A sender that waits receives 100 first, then the final status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(
         b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: "
@@ -207,20 +203,19 @@ async def test_expect_100_continue_is_answered(bench: Bench) -> None:
 
 
 async def test_another_expectation_is_417(bench: Bench) -> None:
-    """RFC 9110: an expectation that cannot be met is refused."""
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"", "Expect: 200-ok")))
     assert 417 == answer.status
 
 
 async def test_a_chunked_body_needs_no_length(bench: Bench) -> None:
-    """Every OpenTelemetry JS exporter sends chunks."""
+    """Every OpenTelemetry JS exporter sends chunked bodies."""
     answer = raw.parsed(await raw.talk(bench.port, raw.chunked("/", [b"ab", b"cde", b"f" * 100])))
     assert answer.status == 200
     assert bench.sizes == [105]
 
 
 async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
-    """The bound holds for bodies that do not say how long they are."""
+    """The limit applies to bodies without a Content-Length as well."""
 
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(64):
@@ -231,7 +226,7 @@ async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
 
 
 async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
-    """A client that closes early leaves nothing behind but a refusal that nobody reads."""
+    """If a client closes early, the body is discarded and its bytes are released."""
     await raw.talk(
         bench.port,
         raw.post("/", b"x" * 10).replace(b"Content-Length: 10", b"Content-Length: 99"),
@@ -249,17 +244,14 @@ async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
 
 
 async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
-    """Brotli and its kind are named as what they are: not supported."""
+    """The refusal lists the supported codings, because Brotli is not among them."""
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x", "Content-Encoding: br")))
     assert 415 == answer.status
     assert b"gzip, deflate, zstd" in answer.body
 
 
 async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A sender that stands still is told to repeat after a finite time: OTLP senders drop what is answered with
-    408.
-    """
+    """A stalled sender receives 503. OTLP senders would drop the data after 408."""
     monkeypatch.setattr(bodies, "IDLE_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nab")
@@ -268,7 +260,9 @@ async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyP
 
 
 async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None:
-    """Over server.max_inflight_bytes a request is refused with 503 and Retry-After, and taken later."""
+    """
+    Above `server.max_inflight_bytes`, a request is refused with 503 and Retry-After, and accepted later.
+    """
     bench.hold.clear()
     body = b"x" * (2 * MIB - 1)
     async with ClientSession() as client:
@@ -288,7 +282,10 @@ async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None
 
 
 def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
-    """A inflight below server.max_body_bytes never locks a large body out for good."""
+    """
+    If `max_inflight_bytes` is below `server.max_body_bytes`, a large body is still accepted when no
+    other request runs.
+    """
     inflight = InflightBytes(10)
     with inflight.share() as share:
         share.take(8)
@@ -304,7 +301,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def begin(
     bench: Bench, sent: bytes, *, length: int, key: str = "", coding: str = "identity"
 ) -> Connection:
-    """An upload that has sent some of its body."""
+    """Start an upload that declares `length` and sends only `sent`."""
     head = f"POST / HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Encoding: {coding}\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(f"{head}Content-Length: {length}\r\n\r\n".encode() + sent)
@@ -313,14 +310,14 @@ async def begin(
 
 
 async def held(bench: Bench, n: int) -> None:
-    """Wait until as many bytes are in hand."""
+    """Wait until `n` bytes are in flight."""
     async with asyncio.timeout(60):
         while bench.inflight.held != n:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
 
 
 async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_to(bench: Bench) -> None:
-    """A few kilobytes of gzip that never end keep no megabytes."""
+    """A few kilobytes of unfinished gzip do not reserve the megabytes that they inflate to."""
     packed = gzip.compress(b"\0" * MIB)
     _, writer = await begin(bench, packed[:-1], length=len(packed), coding="gzip")
     await held(bench, len(packed) - 1)
@@ -330,7 +327,7 @@ async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_t
 
 
 async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
-    """A body of another key is taken at once, and the upload that held the room is told to repeat."""
+    """The body of another key is accepted at once, and the upload that held the memory receives 503."""
     bench.inflight.general.limit = 2 * MIB
     reader, writer = await begin(bench, b"x" * (2 * MIB - 10), length=2 * MIB, key="slow")
     await held(bench, 2 * MIB - 10)
@@ -341,7 +338,9 @@ async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
 
 
 async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte now and then keeps no large body alive, although it never pauses for long; a small one may be slow."""
+    """
+    A large upload that trickles bytes is cut, although it never pauses for long. A small upload may be slow.
+    """
     monkeypatch.setattr(bodies, "SLACK_S", 0.2)
     bench.inflight.small, bench.min_rate = 1024, 10 * MIB
     large, large_writer = await begin(bench, b"x" * 4096, length=MIB, key="large")
@@ -360,7 +359,7 @@ async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytes
 
 
 def test_what_came_fast_buys_no_long_pause() -> None:
-    """The rate is held on the average of the last seconds: a fast beginning is not a credit for minutes."""
+    """The rate is measured over the last seconds, so a fast start does not permit minutes of silence."""
     pace = bodies._Pace(0.0, 1000)
     assert 1.0 + bodies.SLACK_S == pace.deadline(1.0, 10_000_000, is_large=True)
     behind = pace.deadline(9.0, 2000, is_large=True)

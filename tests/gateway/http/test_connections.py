@@ -1,4 +1,4 @@
-"""Connections are bounded, and a flood of them costs the flooding address."""
+"""Connections are limited, and a flood of connections costs only the flooding address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Peer:
 
 def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
     """
-    A new connection costs the address with the most connections its longest silent one, and no other address any.
+    A new connection closes the longest idle connection of the address that has the most. Other
+    addresses lose none.
     """
     connections = Connections(4)
     lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
@@ -42,7 +43,7 @@ def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
 
 
 def test_an_address_that_floods_pays_itself() -> None:
-    """What comes beyond the limit from the largest address replaces its own connections."""
+    """Above the limit, new connections of the largest address replace its own."""
     connections = Connections(3)
     lone = Peer("lone")
     connections.add(lone)
@@ -54,7 +55,10 @@ def test_an_address_that_floods_pays_itself() -> None:
 
 
 def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
-    """A flood from the same address, as behind a proxy, costs no connection of a key that has few."""
+    """
+    After an accepted request, a connection counts for its key. A flood from the same proxy address does
+    not close it.
+    """
     connections = Connections(10)
     known = Peer("proxy")
     connections.add(known)
@@ -69,9 +73,7 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
 
 
 def test_a_request_in_hand_is_never_cut() -> None:
-    """
-    Without an idle connection at the largest address the new one is refused; room comes with the next that ends.
-    """
+    """If the largest address has no idle connection, the new connection is refused until one ends."""
     connections = Connections(2)
     busy = [Peer("busy", is_idle=False) for _ in range(2)]
     assert all(connections.add(peer) for peer in busy)
@@ -84,7 +86,7 @@ def test_a_request_in_hand_is_never_cut() -> None:
 
 
 def test_the_limit_leaves_descriptors_for_files() -> None:
-    """A setting above 80 % of the soft limit is cut to that, and shared by the listeners."""
+    """`max_connections` is limited to 80 % of the soft descriptor limit, shared by all listeners."""
     alone = ServerSettings(grpc_listen="")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -102,13 +104,13 @@ def test_the_limit_leaves_descriptors_for_files() -> None:
 
 @pytest_asyncio.fixture
 async def in_hand() -> asyncio.Semaphore:
-    """Released for each request that was read."""
+    """Return a semaphore that is released once for each request that the handler received."""
     return asyncio.Semaphore(0)
 
 
 @pytest_asyncio.fixture
 async def listener(in_hand: asyncio.Semaphore) -> AsyncIterator[Listener]:
-    """A listener for two connections, with an address that answers when `hold` is set."""
+    """Start a listener for two connections. Its handler answers when `hold` is set."""
     application = web.Application()
     hold = asyncio.Event()
 
@@ -131,7 +133,7 @@ GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 async def test_a_connection_too_many_is_told_to_come_later(
     listener: Listener, in_hand: asyncio.Semaphore
 ) -> None:
-    """With every connection busy the next one reads 503 with Retry-After before it is closed."""
+    """If every connection is busy, the next one receives 503 with Retry-After before it is closed."""
     writers = []
     for _ in range(2):
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -148,7 +150,9 @@ async def test_a_connection_too_many_is_told_to_come_later(
 
 
 async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a header is not a request in hand: the newest connection is served, the oldest is closed."""
+    """
+    Half a header does not count as a request. The newest connection is served, and the oldest is closed.
+    """
     has_read = asyncio.Event()
     monkeypatch.setattr(Connections, "touch", lambda *_: has_read.set())
     reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)

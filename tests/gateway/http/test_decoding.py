@@ -1,4 +1,4 @@
-"""Which bodies go to a worker."""
+"""The choice between decoding a body in the server and in a worker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from gateway.normalise.outcome import Options, Outcome
 
 
 class Workers:
-    """Counts what it is given."""
-
     def __init__(self, *, has_room: bool = True, is_there: bool = True) -> None:
         self.has_room = has_room
         self.bodies = 0
@@ -31,7 +29,7 @@ class Workers:
 
 
 async def place_of(size: int, workers: Workers | None) -> tuple[int, int]:
-    """How many workers and the server itself decoded of one body of empty lines."""
+    """Return how often the workers and the server decoded one body of `size` bytes."""
     here: Counter[str] = Counter()
     metrics = SimpleNamespace(body_decoded=lambda by: here.update([by]))
     services = SimpleNamespace(workers=workers, options=Options(), metrics=metrics, memory=None)
@@ -42,7 +40,7 @@ async def place_of(size: int, workers: Workers | None) -> tuple[int, int]:
 
 
 async def test_a_body_goes_where_it_costs_least() -> None:
-    """By its size; none to a worker where there are none, or while they have enough."""
+    """Small bodies stay in the server. Larger bodies go to a worker if one is free."""
     assert (0, 1) == await place_of(WORTH_A_WAY - 1, Workers())
     assert (1, 0) == await place_of(WORTH_A_WAY, Workers())
     assert (0, 1) == await place_of(LARGE, None)
@@ -50,6 +48,6 @@ async def test_a_body_goes_where_it_costs_least() -> None:
 
 
 async def test_a_large_body_waits_for_a_worker() -> None:
-    """The server would be long at it; only when there is no worker does it decode that itself."""
+    """Decoding a large body would block the server, so it decodes the body itself only if no worker runs."""
     assert (1, 0) == await place_of(LARGE + 1, Workers(has_room=False))
     assert (1, 1) == await place_of(LARGE + 1, Workers(has_room=False, is_there=False))

@@ -1,4 +1,4 @@
-"""What is refused because of what is there, or is not, is refused when that is with a standby."""
+"""A refusal that depends on stored rows is sent only after a standby has those rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spool.registry.registry import Registry
 
 
 class Unconfirmed:
-    """A registry of several gateways, whose rows are on one machine alone."""
+    """A shared registry whose rows are stored on only one machine."""
 
     is_shared = True
 
@@ -43,12 +43,12 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
 async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(
     error: NotThere | NotAllowed | Refusal,
 ) -> None:
-    """It is 503 instead."""
+    """The sender receives 503 instead, because a failover may undo the rows."""
     assert NotCertain is await told(error)
 
 
 async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
-    """A key whose deletion no standby has is not 404 for the one and 503 for the other."""
+    """If no standby has the deletion of a key, GET and DELETE both answer 503, not 404."""
     for error in (NotThere("x"), Refusal(404, "gone", "x")):
         assert {NotCertain} == {await told(error, method) for method in ("GET", "HEAD", "DELETE")}
     assert NotAllowed is await told(NotAllowed("x"), "GET")
@@ -58,5 +58,5 @@ async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
     "error", [Invalid("x"), Refusal(403, "missing_scope", "x"), Refusal(503, "busy", "x")]
 )
 async def test_what_does_not_rest_on_rows_is_told_at_once(error: Exception) -> None:
-    """A value that breaks a rule does so whatever is kept."""
+    """A rule that needs no stored rows gives its error without a confirmation."""
     assert type(error) is await told(error)

@@ -1,4 +1,4 @@
-"""What named proxies say of where requests come from."""
+"""Client addresses in the headers of trusted proxies."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ PROXIES = TrustedProxies(["10.0.0.0/28", "2001:db8::1"])
 def test_a_named_proxy_is_believed(
     peer: str, forwarded_for: str, proto: str, expected: Origin | None
 ) -> None:
-    """From the right to the first address that is not a named proxy's; the protocol is of the same hop."""
+    """
+    The origin is the first address from the right that is not a trusted proxy. The protocol is of the same hop.
+    """
     assert expected == PROXIES.origin(peer, forwarded_for, proto)
 
 
 def test_without_names_nobody_is() -> None:
-    """The list of the configuration is empty by default."""
     assert TrustedProxies().origin("10.0.0.5", "198.51.100.1", "https") is None

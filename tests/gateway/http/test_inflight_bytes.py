@@ -1,4 +1,4 @@
-"""The memory of bodies is shared by key: nobody's bodies refuse another's."""
+"""The memory for bodies is shared fairly between keys, so that no key locks out another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.service.errors import Refusal
 
 
 class Senders:
-    """Requests of several keys, and which of their uploads were cut."""
+    """Requests of several keys, with a list of the uploads that were cut."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
         self.inflight = InflightBytes(limit, reserve=reserve, small=small)
@@ -36,7 +36,7 @@ def senders() -> Iterator[Senders]:
 
 
 def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> None:
-    """There is nothing to be fair about as long as there is room."""
+    """While memory is free, one key may use all of it."""
     for _ in range(10):
         senders.ask("large", 10)
     assert senders.inflight.held == 100
@@ -46,7 +46,9 @@ def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> N
 
 
 def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> None:
-    """Who holds more than half yields to who asks for no more than that, and is told to repeat."""
+    """
+    A key that holds more than half yields to a key that needs at most half. The cut upload gets 503 and may repeat.
+    """
     large = senders.ask("large", 100)
     senders.ask("other", 50)
     assert ["large"] == senders.cut
@@ -58,18 +60,17 @@ def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> No
 
 
 def test_a_key_within_its_share_loses_nothing(senders: Senders) -> None:
-    """Half of the bytes are safe from one other key, and no more than what is needed is cut."""
+    """With two keys, half of the bytes are safe for each. Only the necessary uploads are cut."""
     for _ in range(3):
         senders.ask("large", 20)
     senders.ask("steady", 40)
     with pytest.raises(Refusal):
-        senders.ask("third", 60)  # more than a third of it
+        senders.ask("third", 60)  # more than a third of the limit
     senders.ask("third", 20)
     assert ["large"] == senders.cut
 
 
 def test_shares_shrink_with_the_number_of_keys(senders: Senders) -> None:
-    """Two keys that hold half each do not shut out a third."""
     senders.ask("first", 50)
     senders.ask("second", 50)
     senders.ask("third", 33)
@@ -77,7 +78,7 @@ def test_shares_shrink_with_the_number_of_keys(senders: Senders) -> None:
 
 
 def test_a_body_that_has_arrived_is_never_cut(senders: Senders) -> None:
-    """It is being answered; the other key gets 503 and repeats, unless its body is small."""
+    """A complete body is being processed, so the other key gets 503 and repeats. Small bodies are exempt."""
     senders.ask("large", 100, arrived=True)
     with pytest.raises(Refusal):
         senders.ask("other", 10)
@@ -85,7 +86,7 @@ def test_a_body_that_has_arrived_is_never_cut(senders: Senders) -> None:
 
 
 def test_small_bodies_are_held_in_the_reserve() -> None:
-    """With the bytes used up for good, a small body of any key passes, a larger one does not."""
+    """While arrived bodies use all bytes, a small body of any key is accepted, and a larger one is not."""
     senders = Senders(100, reserve=16, small=4)
     with senders.stack:
         senders.ask("large", 100, arrived=True)
@@ -101,7 +102,7 @@ def test_small_bodies_are_held_in_the_reserve() -> None:
 
 
 def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
-    """However many keys hold the reserve, there is room in it for one more."""
+    """Each key leaves as much of the reserve free as it uses, so there is always space for another key."""
     senders = Senders(1, reserve=64, small=1)
     with senders.stack:
         senders.ask("large", 1, arrived=True)
@@ -117,7 +118,7 @@ def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
 
 
 def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
-    """The reserve is for small bodies alone, and what a share holds is counted once wherever it moves."""
+    """The reserve holds only small bodies. Bytes are counted once, whichever pool holds them."""
     senders = Senders(10, reserve=8, small=4)
     with senders.stack:
         first = senders.ask("first", 10)
@@ -130,7 +131,7 @@ def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
 
 
 def test_every_upload_can_be_ended(senders: Senders) -> None:
-    """A stop does not wait for bodies that do not come; those that have arrived are answered."""
+    """A stop cuts unfinished uploads. Complete bodies are still processed."""
     senders.ask("a", 10)
     senders.ask("b", 10, arrived=True)
     senders.inflight.cut_uploads(Refusal(503, "stopping", "stopping"))

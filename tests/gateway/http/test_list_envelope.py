@@ -1,4 +1,4 @@
-"""Part 2.3 of the published interface: every row of its tables."""
+"""The list envelope of the published interface, part 2.3: one test per row of its tables."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ async def second_of(count: int, limit: int) -> dict[str, Any]:
 
 
 async def test_an_empty_list() -> None:
-    """
-    The items under a key named for the resource, next to it pagination, filtering and sorting: counts of 0, both
-    cursors null, both has_* false; and what may be filtered and sorted by, with the values that there are.
-    """
+    """An empty list has counts of 0, null cursors, and the fields and values for filters and sorting."""
     assert {
         "insights": [],
         "pagination": {
@@ -83,7 +80,10 @@ async def test_an_empty_list() -> None:
 
 
 async def test_two_pages() -> None:
-    """item_count is of the page, total_count of all; a cursor is an opaque string, or null where there is no page."""
+    """
+    `item_count` counts the page, `total_count` all rows. A cursor is an opaque string, or null if there
+    is no page.
+    """
     first, second = await ask(8, ("limit", "7")), await second_of(8, 7)
     for page, items in ((first, 7), (second, 1)):
         assert len(page["insights"]) == page["pagination"]["item_count"] == items
@@ -97,14 +97,13 @@ async def test_two_pages() -> None:
 
 
 async def test_page_count() -> None:
-    """page_count: integer. Total number of pages."""
     assert [0, 1, 1, 2, 15] == [
         (await ask(count, ("limit", "7")))["pagination"]["page_count"] for count in (0, 1, 7, 8, 100)
     ]
 
 
 async def test_filtering_current() -> None:
-    """filtering.current: object. Maps a field name to the array of values currently applied."""
+    """`filtering.current` maps each field to the values that are applied."""
     assert {} == (await ask(10))["filtering"]["current"]
     answer = await ask(10, ("status", "new"), ("status", "on_hold"), ("status", "new"))
     assert {"status": ["new", "on_hold"]} == answer["filtering"]["current"]
@@ -112,7 +111,7 @@ async def test_filtering_current() -> None:
 
 
 async def test_sorting_current() -> None:
-    """sorting.current: array of objects, each sort_key and sort_order; without client sorting, status ascending."""
+    """Without a `sort_key` of the client, the list is sorted by status, ascending."""
     answer = await ask(10)
     assert [{"sort_key": "status", "sort_order": "asc"}] == answer["sorting"]["current"]
     assert ["new", "new", "in_progress"] == [row["status"] for row in answer["insights"]][:3]
@@ -122,20 +121,19 @@ async def test_sorting_current() -> None:
 
 
 async def test_a_sort_key_alone_sorts_ascending() -> None:
-    """A client may pass sort_key without sort_order, and sort_order without sort_key."""
+    """A client may pass `sort_key` without `sort_order`, and `sort_order` without `sort_key`."""
     assert "t0000" == (await ask(10, ("sort_key", "title")))["insights"][0]["title"]
     answer = await ask(10, ("sort_order", "desc"))
     assert [{"sort_key": "status", "sort_order": "desc"}] == answer["sorting"]["current"]
 
 
 async def test_the_limit_is_50_unless_said_and_1000_at_most() -> None:
-    """The limit parameter sets the items per page; our default and maximum."""
     assert 50 == (await ask(1200))["pagination"]["item_count"]
     assert 1000 == (await ask(1200, ("limit", "1000")))["pagination"]["item_count"]
 
 
 async def test_others_have_their_turn_while_rows_are_shown() -> None:
-    """Rows that take long to show do not hold up the event loop for the whole page."""
+    """Rows that are slow to show do not block the event loop for the whole page."""
     turns = 0
 
     async def count() -> None:
@@ -162,7 +160,7 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
 
 @pytest.mark.parametrize(("count", "is_beside"), [(BESIDE_ROWS, False), (BESIDE_ROWS + 1, True)])
 async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_beside: bool) -> None:
-    """More than BESIDE_ROWS are filtered and sorted on another thread."""
+    """More than `BESIDE_ROWS` rows are filtered and sorted on another thread."""
     threads: set[int] = set()
 
     def title(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The listener: what comes in that is no HTTP/1.1."""
+"""The listener: input that is not valid HTTP/1.1, pipelined requests, and handlers that fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ async def boom(_: web.Request) -> web.Response:
 
 
 async def size(request: web.Request) -> web.Response:
-    """A body is read when it is whole, or so much of it waits that its sender was stopped."""
+    """
+    Answer with the body's size. Read the body when it is complete, or when backpressure has paused its sender.
+    """
     while not (request.content.is_eof() or request.protocol._reading_paused):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0)
     return web.Response(text=f"<{len(await request.read())}>")
@@ -51,7 +53,7 @@ async def listener() -> AsyncIterator[Listener]:
 async def test_grpc_on_the_http_port_is_400_and_a_log_line(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The HTTP/2 preface is answered in HTTP/1.1, and the operator reads what happened."""
+    """The HTTP/2 preface gets an HTTP/1.1 answer, and a log line explains it to the operator."""
     answer = raw.parsed(await raw.talk(listener.port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
     assert 400 == answer.status
     assert b"gRPC has a port of its own" in answer.body
@@ -64,7 +66,7 @@ async def test_grpc_on_the_http_port_is_400_and_a_log_line(
 async def test_a_broken_request_is_not_quoted(
     listener: Listener, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
-    """Neither the answer nor the log repeats what a broken request held."""
+    """Neither the answer nor the log repeats any part of a broken request."""
     caplog.set_level(logging.DEBUG)
     answer = raw.parsed(await raw.talk(listener.port, data))
     assert 400 == answer.status
@@ -73,7 +75,7 @@ async def test_a_broken_request_is_not_quoted(
 
 
 async def test_requests_that_come_together_are_answered_in_order(listener: Listener) -> None:
-    """Many on one connection before the first answer, some with bodies for which reading is paused."""
+    """Many requests are pipelined before the first answer. Some have bodies large enough to pause reading."""
     sizes = [LARGE if number % 20 == 3 else number for number in range(60)]
     requests = [raw.post("/size", b"x" * n, close=False) for n in sizes]
     said = await raw.talk(listener.port, b"".join(requests) + raw.post("/size", b"end"))
@@ -81,8 +83,8 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
 
 
 async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
-    """Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows."""
-    chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may wait
+    """If reading pauses at the last chunk of a body, aiohttp's parser stops inside the next body."""
+    chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may be queued
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
     said = await raw.talk(
         listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end")
@@ -92,7 +94,8 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
 
 async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
     """
-    More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind bodies.
+    The pipelined requests exceed aiohttp's parser queue. They arrive with the late body of a request
+    that has begun.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")
@@ -113,7 +116,9 @@ async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Lis
 async def test_a_bug_in_a_handler_is_500_without_its_words(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception's text may hold what was sent, so only its type is told, and only to the log."""
+    """
+    The text of an exception may contain received data, so only its type is reported, and only in the log.
+    """
     answer = raw.parsed(
         await raw.talk(listener.port, b"GET /boom HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
     )
@@ -124,7 +129,7 @@ async def test_a_bug_in_a_handler_is_500_without_its_words(
 
 
 async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that sends half a request line is closed after a finite time."""
+    """A connection that sends half a request line is closed after the keep-alive time."""
     monkeypatch.setattr(listeners, "KEEP_ALIVE_S", 0.1)
     made = Listener(web.Application())
     await made.start("127.0.0.1:0")
@@ -139,7 +144,6 @@ async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_port_in_use_is_an_error(listener: Listener) -> None:
-    """Two servers never share a port."""
     second = Listener(web.Application())
     with pytest.raises(OSError, match="address already in use"):
         await second.start(f"127.0.0.1:{listener.port}")

@@ -1,4 +1,4 @@
-"""Walks through lists while others insert and delete: over rows in memory and rows of a table alike."""
+"""Walks through lists in memory and in tables, while other tasks insert and delete rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ THINGS: List[Row] = List(
 
 
 class Shop:
-    """Rows that come and go, behind each kind of source."""
+    """Changing rows, served by one kind of source."""
 
     def __init__(self, kind: str, rows: Sequence[Row]) -> None:
         self.kind = kind
@@ -97,7 +97,7 @@ def _row(values: Sequence[Any]) -> Row:
 
 
 def a_row(id: int, dice: random.Random) -> Row:
-    """Few different values, so that ties and nulls are everywhere."""
+    """Return a random row. Few different values make ties and nulls frequent."""
     return {
         "id": id,
         "name": dice.choice((None, "a", "A", "B", "b", "ä", "Ä", "Ω", "ω", "a b", "")),
@@ -122,7 +122,7 @@ async def walk(shop: Shop, start: Sequence[tuple[str, str]], word: str, disturb:
 
 
 def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
-    """The order that the list promises, said in another way than the module says it."""
+    """Sort rows by the promised order, independently of the module under test."""
 
     def place(row: Row) -> tuple[Any, ...]:
         value = row[key]
@@ -150,13 +150,15 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
 async def test_a_walk_sees_every_row_that_stays_exactly_once(
     kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
 ) -> None:
-    """Forwards and backwards, whatever the limit, sort and filters, while others insert and delete."""
+    """
+    The walk goes forwards and backwards with any limit, sort and filters, while rows are inserted and deleted.
+    """
     await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
 
 
 @pytest.mark.parametrize(("kind", "sort", "order"), part(WAYS, every=5))  # each kind and each order once
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
-    """1,000 rows with limit 7, forwards then backwards, while another task inserts and deletes."""
+    """Walk 1,000 rows with limit 7 forwards and backwards, while another task inserts and deletes."""
     await _walk_both_ways(kind, 7, 1000, 7, sort, order, [])
 
 
@@ -204,7 +206,7 @@ async def _walk_both_ways(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
-    """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
+    """The empty page has no next page. Its previous page ends with the last row before the deleted ones."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
     first = await shop.get(("limit", "3"), ("sort_key", "id"))
     for id in (3, 4, 5):
@@ -218,7 +220,7 @@ async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
-    """page_count is the total under the filters divided by the limit, rounded up."""
+    """`page_count` is the filtered total divided by the limit, rounded up."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 1, "color": COLORS[id % 3]} for id in range(10)])
     page = await shop.get(("limit", "3"), ("color", "blue"), ("color", "red"))
     assert page["pagination"]["total_count"] == 7
@@ -227,7 +229,7 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
 
 
 async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
-    """A client passes the cursor and nothing else, as the service documents it."""
+    """The client passes only the cursor, as documented."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
     first = await shop.get(("limit", "2"), ("sort_key", "size"), ("sort_order", "desc"), ("color", "red"))
     second = await shop.get(("cursor", first["pagination"]["cursor"]["next_cursor"]))
@@ -238,7 +240,7 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
 
 
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
-    """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
+    """Repeating the sort and filters next to a cursor is allowed, and the limit may change between pages."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
     query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
     first = await shop.get(("limit", "2"), *query)
@@ -263,7 +265,7 @@ async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
     "change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]]
 )
 async def test_a_forged_cursor_is_refused(change: Any) -> None:
-    """A cursor that this installation did not sign is a 400 that says what to send."""
+    """A cursor with a wrong signature gets 400, and the message says which cursors to send."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
         await shop.get(("cursor", change(await a_cursor(shop))))
@@ -272,7 +274,9 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
 
 
 async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would leave rows out: 400 says to begin again."""
+    """
+    After a change of the text order, an old cursor would skip rows. The error 400 asks the client to start again.
+    """
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     monkeypatch.setattr(lists, "_SORTED", lists._SORTED_BEFORE)
     cursor = await a_cursor(shop)
@@ -284,7 +288,6 @@ async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest
 
 
 async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
-    """A cursor is bound to the installation and to its list."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     cursor = await a_cursor(shop)
     others: List[Row] = List(
@@ -305,7 +308,7 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     ],
 )
 async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str, str], reason: str) -> None:
-    """A walk that changes its question half way would skip rows, so it is refused."""
+    """A new sort or filter in mid-walk would skip rows, so it is refused."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(5)])
     cursor = await a_cursor(shop, ("color", "red"))
     with pytest.raises(Refusal, match=reason):
@@ -333,7 +336,7 @@ async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str,
 async def test_a_wrong_question_is_answered_with_the_allowed_values(
     query: list[tuple[str, str]], words: str
 ) -> None:
-    """400, and the message names what may be asked."""
+    """The error 400 names the allowed values."""
     with pytest.raises(Refusal, match=words) as caught:
         await Shop("at hand", []).get(*query)
     assert 400 == caught.value.status
@@ -341,7 +344,7 @@ async def test_a_wrong_question_is_answered_with_the_allowed_values(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> None:
-    """A field with an open set is filtered by value and shows its type alone."""
+    """A field without a fixed set of values accepts any value of its type, and lists only the type."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 0, "color": "red"} for id in range(5)])
     page = await shop.get(("id", "3"), ("id", "4"), ("id", "77"))
     assert [3, 4] == [row["id"] for row in page["things"]]
@@ -350,7 +353,9 @@ async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_values_of_now(kind: str) -> None:
-    """Those that rows of the whole list have, whatever is asked for; none of them if they are too many."""
+    """
+    The filter lists the values of all rows, whatever the query. Above `MOST_KNOWN` values it lists none.
+    """
     shop = Shop(kind, [{"id": id, "name": "ab"[id % 2], "size": 1, "color": "red"} for id in range(5)])
 
     async def told(*query: tuple[str, str]) -> list[str]:
@@ -369,7 +374,7 @@ async def test_values_of_now(kind: str) -> None:
 
 
 async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
-    """The answer repeats what was asked for, and a cursor keeps it."""
+    """The answer repeats the requested form of the name, and the cursor keeps it."""
     by_id: Sort[Row] = Sort(value=lambda row: row["id"])
     by_color: Filter[Row] = Filter(values=lambda row: (str(row["color"]),), names_people=True)
     listed: List[Row] = replace(

@@ -1,4 +1,4 @@
-"""Requests that go the short way are answered as those that aiohttp's parser reads."""
+"""The short path for plain requests gives the same answers as aiohttp's parser."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass
 class Stand:
-    """A listener whose handler does what the header Wish says, and which way each request took to it."""
+    """A listener whose handler obeys the header `Wish`, with a record of the path that each request took."""
 
     is_short: list[bool] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: asyncio.Event = field(default_factory=asyncio.Event)  # who wishes to wait passes it
+    gate: asyncio.Event = field(default_factory=asyncio.Event)  # requests with the wish "wait" pass this gate
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -51,7 +51,9 @@ class Stand:
         told = web.Response(
             text=f"{request.method} {request.path_qs} {sorted(request.headers.items())} {body!r}"
         )
-        if wish == "late" and isinstance(request.protocol, PlainRequests):  # it ran out meanwhile
+        if wish == "late" and isinstance(
+            request.protocol, PlainRequests
+        ):  # the keep-alive time ran out meanwhile
             request.protocol._next_keepalive_close_time = 0.0
             request.protocol._process_keepalive()
         if wish == "leave":
@@ -82,19 +84,19 @@ async def stand() -> AsyncIterator[Stand]:
 
 
 class Client:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
-        with suppress(ConnectionError):  # it has ended
+        with suppress(ConnectionError):  # the connection has ended
             await self._writer.drain()
 
     async def answer(self) -> bytes:
-        """Read one answer, but its date; what came of it if the connection ends."""
+        """
+        Read one answer without its Date header. If the connection ends early, return the bytes received so far.
+        """
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             headers = raw.parsed(head).headers
@@ -123,7 +125,7 @@ def post(body: bytes, *headers: str, path: str = "/v1/traces") -> bytes:
 
 
 async def answers(stand: Stand, requests: Sequence[bytes]) -> list[bytes]:
-    """Send one request after the other over one connection."""
+    """Send requests one after another on one connection; return the answers."""
     async with connected(stand) as client:
         found = []
         for request in requests:
@@ -134,12 +136,12 @@ async def answers(stand: Stand, requests: Sequence[bytes]) -> list[bytes]:
 
 @pytest.mark.parametrize("wish", ["", "gone", "bug", "nothing", "pieces", "late"])
 async def test_a_later_request_is_answered_as_the_first(stand: Stand, wish: str) -> None:
-    """Whatever its handler answers, and however long its body is."""
+    """The answers do not depend on the handler's result or on the length of the body."""
     requests = [post(body, f"Wish: {wish}", "X-More: 1") for body in (b"one", b"two", b"three", b"")]
     alone = [(await answers(stand, [request]))[0] for request in requests]
     stand.is_short.clear()
     together = await answers(stand, requests)
-    if wish == "bug":  # a bug ends the connection
+    if wish == "bug":  # a bug closes the connection
         assert [alone[0], b"", b"", b""] == together
         return
     assert alone == together
@@ -162,7 +164,9 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 async def test_what_is_not_plain_is_for_the_parser(stand: Stand, name: str) -> None:
-    """Behind plain requests of the same connection, too; and plain ones behind it are answered."""
+    """
+    The parser also reads unusual requests that follow plain ones. Plain requests after them are still answered.
+    """
     plain, other = post(b"four"), OTHERS[name]
     (first,), (alone,) = await answers(stand, [plain]), await answers(stand, [other])
     stand.is_short.clear()
@@ -174,7 +178,7 @@ async def test_what_is_not_plain_is_for_the_parser(stand: Stand, name: str) -> N
 
 
 async def test_a_request_in_pieces_is_for_the_parser(stand: Stand) -> None:
-    """The next one that is whole goes the short way again."""
+    """The next complete request takes the short path again."""
     plain = post(b"a body")
     [first] = await answers(stand, [plain])
     stand.is_short.clear()
@@ -183,14 +187,14 @@ async def test_a_request_in_pieces_is_for_the_parser(stand: Stand) -> None:
             await client.send(plain[:end])
             if end < len(plain):
                 stand.asked.clear()
-                await stand.asked.wait()  # the head alone is enough for that
+                await stand.asked.wait()  # the handler starts when the header has arrived
                 await client.send(plain[end:])
             assert first == await client.answer()
     assert [False, False, False, True] == stand.is_short
 
 
 async def test_requests_that_come_together_are_answered_in_order(stand: Stand) -> None:
-    """Those behind one that is being handled wait for it, whichever way they take."""
+    """Requests that arrive while another is handled wait for it, on either path."""
     plain, waits = post(b"one"), post(b"two", "Wish: wait")
     stand.gate.set()
     [of_plain], [of_waits] = await answers(stand, [plain]), await answers(stand, [waits])
@@ -213,7 +217,7 @@ async def test_requests_that_come_together_are_answered_in_order(stand: Stand) -
 
 @pytest.mark.parametrize("wish", ["leave", "abort"])
 async def test_a_connection_ends_with_its_request(stand: Stand, wish: str) -> None:
-    """By an answer that says so, or because the sender has gone."""
+    """The connection ends if the answer says so, or if the sender has closed it."""
     usual, ends = post(b"four", "Wish: usual"), post(b"four", f"Wish: {wish}")
     expected = [(await answers(stand, [request]))[0] for request in (usual, ends)]
     assert [*expected, b""] == await answers(stand, [usual, ends, usual])
@@ -224,7 +228,7 @@ async def test_a_connection_ends_with_its_request(stand: Stand, wish: str) -> No
 
 
 async def test_a_stop_waits_for_a_request() -> None:
-    """One that went the short way is answered before its connection is closed."""
+    """A request on the short path is answered before a stop closes its connection."""
     stand = Stand()
     listener = Listener(application(stand))
     await listener.start("127.0.0.1:0")
@@ -239,7 +243,7 @@ async def test_a_stop_waits_for_a_request() -> None:
         await client.send(waits)
         await stand.asked.wait()
         stopping = asyncio.create_task(listener.stop())
-        for _ in range(3):  # it has begun
+        for _ in range(3):  # the stop has begun
             await asyncio.sleep(0)
         stand.gate.set()
         assert expected == await client.answer()

@@ -1,4 +1,4 @@
-"""Requests that go the short way over TLS, and behind a proxy that is believed: those that the parser reads, again."""
+"""The short path over TLS and behind a trusted proxy gives the same results as aiohttp's parser."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from tests.integration.certificates import Certificates
 from tests.tools import program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-BODY = bytes(range(256)) * 100  # more than one record of TLS
+BODY = bytes(range(256)) * 100  # more than one TLS record
 
 
 @dataclass
 class Stand:
-    """A listener with a certificate, behind a proxy of this machine; who asked, and which way a request took."""
+    """
+    A TLS listener behind a trusted local proxy. It records each request's origin and the path that it took.
+    """
 
     trust: ssl.SSLContext
     asked: list[tuple[str | None, str, int]] = field(default_factory=list)
@@ -40,7 +42,7 @@ class Stand:
         return web.Response(body=body[::-1])
 
     async def answers(self, requests: Sequence[bytes]) -> list[bytes]:
-        """Send one request after the other over one connection; the bodies that come back."""
+        """Send requests one after another on one connection; return the bodies of the answers."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
         found = []
         try:
@@ -77,7 +79,7 @@ def post(body: bytes, *headers: str) -> bytes:
 
 
 async def test_requests_over_tls_go_the_short_way(stand: Stand) -> None:
-    """Bodies of one record and of several come whole."""
+    """Bodies of one TLS record and of several arrive complete."""
     bodies = [b"one", b"two", BODY, b"", b"five"]
     stand.is_short.clear()
     stand.asked.clear()
@@ -88,7 +90,7 @@ async def test_requests_over_tls_go_the_short_way(stand: Stand) -> None:
 
 
 async def test_each_request_of_a_proxy_is_of_whom_it_says(stand: Stand) -> None:
-    """The same sender again goes the short way; another one, on the same connection, is told apart."""
+    """A repeated origin takes the short path. A different origin on the same connection is recognized."""
     one = post(b"body", "X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: http")
     other = post(b"body", "X-Forwarded-For: 203.0.113.77", "X-Forwarded-Proto: https")
     stand.is_short.clear()

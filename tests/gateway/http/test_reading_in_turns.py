@@ -1,4 +1,4 @@
-"""The next request of a connection whose party used much is read in its turn."""
+"""After heavy use by a party, the next request on its connection is read only in its turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY = b"some"
 
 
 class HeldTurns(FairTurns):
-    """Turns that come when the test says so; several parties are there, and "heavy" used much."""
+    """Turns that the test grants. Several parties are active, and "heavy" has used much."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class HeldTurns(FairTurns):
         self.came.set()
 
     async def job(self) -> Callable[[], None]:
-        """The one job that waits for its turn."""
+        """Return the only job that waits for its turn."""
         async with asyncio.timeout(60):
             await self.came.wait()
         self.came.clear()
@@ -49,12 +49,12 @@ class HeldTurns(FairTurns):
 
 @dataclass
 class Stand:
-    """A listener with such turns, whose handler says for which party a request is, and what it read."""
+    """A listener with held turns. Its handler assigns each request to a party and records its body."""
 
     turns: HeldTurns = field(default_factory=HeldTurns)
     read: list[bytes] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
-    gate: asyncio.Event = field(default_factory=asyncio.Event)  # every answer passes it
+    gate: asyncio.Event = field(default_factory=asyncio.Event)  # every answer waits for this gate
     port: int = 0
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -109,7 +109,7 @@ async def client(stand: Stand) -> AsyncIterator[Client]:
 
 
 async def test_who_used_much_is_read_in_its_turn(stand: Stand, client: Client) -> None:
-    """Its first request is read at once, as nobody knows whose it is; the connection is not idle meanwhile."""
+    """The first request is read at once, because its party is unknown. A waiting connection is not idle."""
     assert 200 == await client.asks("heavy")
     client.send("heavy", b"first")
     job = await stand.turns.job()
@@ -121,7 +121,7 @@ async def test_who_used_much_is_read_in_its_turn(stand: Stand, client: Client) -
 
 
 async def test_who_used_little_is_read_at_once(stand: Stand, client: Client) -> None:
-    """On its own connection, and on one that another party used before: only the next one waits there."""
+    """After another party used the same connection, only the next request waits there."""
     for _ in range(3):
         assert 200 == await client.asks("light")
     assert 200 == await client.asks("heavy")
@@ -140,7 +140,7 @@ async def test_who_used_much_is_read_at_once_when_alone(stand: Stand, client: Cl
 
 
 async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) -> None:
-    """What comes behind its beginning is held, too, and no keep-alive runs out."""
+    """The later pieces of a held request wait as well, and the keep-alive timer does not end it."""
     assert 200 == await client.asks("heavy")
     body = bytes(range(256)) * 4096
     request = raw.post("/v1/traces", body, "Party: heavy", close=False)
@@ -158,7 +158,7 @@ async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) ->
 async def test_a_request_behind_another_waits_again(
     stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that came while the one before it was handled."""
+    """A pipelined request, sent while an earlier one was handled, waits for a turn of its own."""
     assert 200 == await client.asks("heavy")
     client.send("heavy", b"one")
     job = await stand.turns.job()
@@ -187,7 +187,7 @@ async def test_requests_that_come_together_have_one_turn(stand: Stand, client: C
 
 
 async def test_a_request_in_chunks_waits_too(stand: Stand, client: Client) -> None:
-    """Though nobody knows where it will end."""
+    """A chunked request waits although its length is unknown."""
     assert 200 == await client.asks("heavy")
     for _ in range(2):
         request = raw.chunked("/v1/traces", [BODY, BODY], "Party: heavy")
@@ -212,7 +212,7 @@ async def test_a_sender_that_went_is_not_read(stand: Stand, client: Client) -> N
 async def test_a_connection_that_cannot_be_read_ends(
     stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does where nobody waits: those who wait behind it have their turns."""
+    """A parser error closes the connection, and later parties still get their turns."""
     assert 200 == await client.asks("heavy")
     client.send("heavy")
     job = await stand.turns.job()

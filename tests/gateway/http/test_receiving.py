@@ -1,4 +1,4 @@
-"""Slots in which messages arrive over gRPC: bounded in all and by key, and given back."""
+"""Slots for receiving gRPC messages: limited in total and per key, and always released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.service.errors import Refusal
 
 
 async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
-    """At the edge: the third of one key and the second of another wait in vain, so a third key finds room."""
+    """A key's third request and another key's second wait in vain, so a third key still finds a slot."""
     slots = ReceivingSlots(4, wait_s=0.01)
     async with AsyncExitStack() as held:
         for key in ("a", "a", "b"):
@@ -30,7 +30,7 @@ async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
 
 
 async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
-    """In time, and also when its holder was cancelled."""
+    """A slot is also released when its holder is cancelled."""
     slots = ReceivingSlots(2, wait_s=30)
     began = asyncio.Event()
 

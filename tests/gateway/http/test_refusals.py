@@ -1,4 +1,4 @@
-"""What a sender is told about an error: whether repeating helps."""
+"""Errors tell the sender whether a repeat helps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.errors import NotCertain, SpoolError, SpoolUnavailable
 
 UNAVAILABLE = (503, "spool_unavailable", 1), (503, "unavailable", None)
 FAILED = (500, "internal", None), (500, "failed", None)
-# Every error of the storage: what key holders are told, and what operators are.
+# For each storage error: what key holders receive, and what operators receive.
 TOLD = {
     "AlreadyThere": ((409, "not_allowed", None), (409, "already_exists", None)),
     "AskedTooMuch": ((422, "asked_too_much", None), (422, "asked_too_much", None)),
@@ -43,7 +43,9 @@ TOLD = {
 
 
 def test_each_error_of_the_storage_has_one_status_and_type_for_each_who_asks() -> None:
-    """Status, type and how long to wait: for key holders, and in the operator API."""
+    """
+    Every storage error has a fixed status, type and retry time, for key holders and in the operator API.
+    """
     told = {}
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, SpoolError):
@@ -57,14 +59,16 @@ def test_each_error_of_the_storage_has_one_status_and_type_for_each_who_asks() -
     "code", [errno.EMFILE, errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get
 )
 def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
-    """A 500 is loss at a sender of OTLP; descriptors and disks come back."""
+    """
+    OTLP senders drop data after a 500. Missing descriptors and full disks are temporary, so the answer is 503.
+    """
     refusal = refusal_of(OSError(code, "x"), endpoint="otlp/traces")
     assert refusal.status == 503
     assert refusal.retry_after_s == 1
 
 
 def test_what_may_stand_is_not_told_to_be_gone() -> None:
-    """Whoever asked for a change looks before it is asked again; what was not kept is sent again."""
+    """If a change may have succeeded, the message asks the client to check before it repeats the change."""
     told = [refusal_of(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)]
     assert [True, False] == ["Check whether it exists" in message for message in told]
 

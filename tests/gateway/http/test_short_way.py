@@ -1,4 +1,4 @@
-"""Paths that are found by their text: what a listener answers is what aiohttp answers by itself."""
+"""Paths that the listener finds by their text get the same answers as from aiohttp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ NAME = web.AppKey("NAME", str)
 
 
 def application() -> web.Application:
-    """What the router finds by text, by pattern, by method and in an application of its own, and a header for all."""
+    """
+    Create routes by text, pattern, method and sub-application, with one header that every response gets.
+    """
 
     async def tell(request: web.Request) -> web.Response:
         route = request.match_info.route.resource
@@ -56,7 +58,7 @@ class Ports(NamedTuple):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ports() -> AsyncIterator[Ports]:
-    """The same application behind a listener, and behind aiohttp's own server."""
+    """Serve the same application with the listener and with aiohttp's own server."""
     listener, plain = Listener(application()), TestServer(application())
     await listener.start("127.0.0.1:0")
     await plain.start_server()
@@ -97,18 +99,18 @@ PATHS = (
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_path_is_answered_as_by_aiohttp(ports: Ports, method: str) -> None:
-    """By text or by a pattern, escaped or doubled, by every method: status, headers and body are the same."""
+    """Status, headers and body are equal for exact, pattern, escaped and doubled paths, with every method."""
     for path in PATHS:
         request = raw.post(path, b"four").replace(b"POST", method.encode(), 1)
         plain = await told(ports.aiohttps, request)
-        for _ in range(2):  # the first time the router is asked
+        for _ in range(2):  # only the first request uses the router
             assert plain == await told(ports.ours, request), path
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("expected", ["100-continue", "miracles"])
 async def test_what_is_expected_is_answered_as_by_aiohttp(ports: Ports, expected: str) -> None:
-    """An expectation goes to the expect handler of the route."""
+    """A request with an Expect header goes to the route's expect handler."""
     request = raw.post("/v1/traces", b"four", f"Expect: {expected}")
     assert await told(ports.aiohttps, request) == await told(ports.ours, request)
 
@@ -123,7 +125,7 @@ async def told(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 async def test_middlewares_are_never_passed_by() -> None:
-    """An application with middlewares of its own handles every request by itself."""
+    """If an application has middlewares, it handles every request itself."""
 
     @web.middleware
     async def refuse(request: web.Request, handler: Handle) -> web.StreamResponse:
@@ -143,7 +145,9 @@ async def test_middlewares_are_never_passed_by() -> None:
 
 
 async def test_the_router_is_asked_once() -> None:
-    """For a path of one text that takes every method, also one in an area; for any other path each time."""
+    """
+    The router is used once for an exact path that accepts every method, and each time for any other path.
+    """
 
     async def plain(_: web.Request) -> web.Response:
         return web.Response()

@@ -1,8 +1,4 @@
-"""
-Long jobs beside an event loop that goes on.
-
-Turns of large questions: one at a time for each person, a few for all, none for ever.
-"""
+"""Long jobs leave time to the event loop, and large queries take turns per person and in total."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ SETTINGS = AnswerSettings(at_once=2, max_waiting=2, max_time=30)
 
 
 async def turns_during(body: bytes, format: str) -> int:
-    """How often the event loop had its turn while a body was read."""
+    """Count the turns of the event loop while a body is read."""
     turns, is_done = 0, asyncio.Event()
 
     async def count() -> None:
@@ -81,12 +77,12 @@ async def turns_during(body: bytes, format: str) -> int:
     ],
 )
 async def test_one_large_document_leaves_the_loop_its_turns(format: str, document: str) -> None:
-    """Whatever is in it: read in one go, it would leave two or three."""
+    """Read in one piece, the document would leave two or three turns."""
     assert await turns_during(document.encode(), format) > 20
 
 
 async def places_of(slices: int) -> Sequence[bool]:
-    """Read a small body in slices; for each True if it was read on the event loop's thread."""
+    """Read a small body in slices. Each item is True if its slice ran on the event loop's thread."""
     here, places = threading.current_thread(), []
 
     def work(_: Callable[[int], None]) -> Generator[None, None, str]:
@@ -100,7 +96,7 @@ async def places_of(slices: int) -> Sequence[bool]:
 
 
 async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small body may unfold to a large one."""
+    """A small body may inflate to a large one, so it moves to another thread if it takes long."""
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
     assert [True, False, False] == await places_of(3)
     here = threading.current_thread()
@@ -112,7 +108,10 @@ async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPa
 async def test_slices_of_who_is_alone_stay_on_the_loop(
     monkeypatch: pytest.MonkeyPatch, others: int, places: Sequence[bool]
 ) -> None:
-    """So that requests that come together share a commit; beside others the loop is theirs after each slice."""
+    """
+    Without other requests, slices stay on the loop, so that simultaneous requests share a commit.
+    Otherwise they yield.
+    """
     monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
     fair = FairTurns()
     for number in range(others):
@@ -123,7 +122,7 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
 
 
 async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
-    """The bytes in flight are counted on one thread; a refusal ends the job."""
+    """In-flight bytes are counted only on the loop's thread, and a refusal ends the job."""
     taken: list[tuple[int, bool]] = []
     here = threading.current_thread()
 
@@ -144,7 +143,7 @@ async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
 
 
 async def test_a_job_that_fails_says_so() -> None:
-    """Wherever it ran."""
+    """The error reaches the caller from the loop and from the thread."""
 
     def work(_: Callable[[int], None]) -> Generator[None, None, None]:
         yield
@@ -156,7 +155,7 @@ async def test_a_job_that_fails_says_so() -> None:
 
 
 async def test_bodies_take_turns_on_the_thread() -> None:
-    """A large one does not keep back another until it is done."""
+    """A large body does not delay another one until it is finished."""
     order = []
 
     def work(name: str, _: Callable[[int], None]) -> Generator[None, None, None]:
@@ -170,7 +169,7 @@ async def test_bodies_take_turns_on_the_thread() -> None:
 
 
 async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of threads."""
+    """A single item may fill a slice. Smaller requests stay on the loop, where they need no thread switch."""
     places = []
 
     def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:
@@ -192,7 +191,7 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Work:
-    """Questions that are worked on until they may end."""
+    """Queries that run until the test lets them end."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -214,13 +213,15 @@ async def sent(answer: str) -> str:
 
 
 async def settle() -> None:
-    """Until every task waits for something."""
+    """Let the loop run until every task waits."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_one_of_a_person_and_a_few_of_all() -> None:
-    """The second of a person waits for the first, and whoever comes when all places are taken for one of them."""
+    """
+    A person's second query waits for the first. If all places are used, the next person waits for a place.
+    """
     questions, work = Questions(lambda: SETTINGS), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
     tasks = [asyncio.create_task(questions.answer(who, work(name), sent)) for who, name in asked]
@@ -228,14 +229,16 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     assert ["a1", "b"] == work.begun
     work.end["a1"].set()
     await settle()
-    assert ["a1", "b", "e"] == work.begun  # eva waited longer for a place than the second of ada
+    assert ["a1", "b", "e"] == work.begun  # eva has waited longer for a place than ada's second query
     for name in ("b", "e", "a2"):
         work.end[name].set()
     assert ["a1", "a2", "b", "e"] == await asyncio.gather(*tasks)
 
 
 async def test_a_moment_without_questions_is_waited_for() -> None:
-    """It is told however short it is, and whoever's questions ended last; one that is refused is none."""
+    """
+    A very short idle moment counts, whichever query ends last. A refused query does not count as activity.
+    """
     questions, work = Questions(lambda: replace(SETTINGS, max_waiting=0)), Work()
     await questions.until_idle()
     first = asyncio.create_task(questions.answer("ada", work("a"), sent))
@@ -261,7 +264,7 @@ async def other_after(ended: asyncio.Task[str], questions: Questions, work: Work
 
 
 async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
-    """While an answer is sent it is in memory: the person waits, and others do not."""
+    """An answer stays in memory while it is sent, so only its own reader keeps waiting."""
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     read = asyncio.Event()
 
@@ -282,7 +285,7 @@ async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
 
 
 async def test_one_more_that_waits_is_refused() -> None:
-    """429 with Retry-After, and the others are answered."""
+    """The refused query gets 429 with Retry-After, and the earlier ones are answered."""
     questions, work = Questions(lambda: SETTINGS), Work()
     tasks = [asyncio.create_task(questions.answer("ada", work(str(number)), sent)) for number in range(3)]
     await settle()
@@ -296,7 +299,7 @@ async def test_one_more_that_waits_is_refused() -> None:
 
 
 async def test_who_goes_away_gives_the_turn_back() -> None:
-    """Given up while it waits, for the person's turn or for a place, and while it is worked on."""
+    """A query may be cancelled while it waits for the person's turn, waits for a place, or runs."""
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
     tasks = {name: asyncio.create_task(questions.answer(who, work(name), sent)) for who, name in asked}
@@ -314,7 +317,7 @@ async def test_who_goes_away_gives_the_turn_back() -> None:
 
 
 async def test_a_question_ends_in_time() -> None:
-    """What takes longer is refused with what to ask instead; what waits longer is to repeat."""
+    """A query that runs too long is refused with advice. A query that waits too long may be repeated."""
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
     with pytest.raises(AskedTooMuch, match=r"answers\.max_time"):
         await questions.answer("ada", work("a"), sent)
@@ -331,7 +334,7 @@ async def test_a_question_ends_in_time() -> None:
 
 
 async def test_what_is_worked_on_knows_its_limit() -> None:
-    """The ledger reads it, wherever it is asked from; nothing else has one."""
+    """The ledger reads the limit from any task or thread of the query. Other work has no limit."""
     questions = Questions(lambda: SETTINGS)
 
     async def work() -> int:
@@ -347,7 +350,10 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
 
 
 async def test_one_recount_of_all_and_questions_beside_it() -> None:
-    """A recount has no time limit and no place: its person's questions go on, and a person has one in the queue."""
+    """
+    A recount has no time limit and uses no place, so its person's queries continue. Each person may have one
+    in the queue.
+    """
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]
     tasks = [asyncio.create_task(questions.recount(who, work(name))) for who, name in asked]
@@ -363,7 +369,7 @@ async def test_one_recount_of_all_and_questions_beside_it() -> None:
 
 
 async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
-    """429 with Retry-After for the second; the first takes as long as there is to count."""
+    """The second recount gets 429 with Retry-After, while the first may take as long as it needs."""
     questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
     first = asyncio.create_task(questions.recount("ada", work("a")))
     await settle()

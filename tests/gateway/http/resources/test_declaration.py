@@ -1,4 +1,4 @@
-"""A resource is declared once: what may be changed and what is answered follow from what is stated of a new one."""
+"""One declaration of a resource defines both its changes and its answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class Rack:
 
 
 def test_a_change_has_the_fields_of_a_new_one() -> None:
-    """Each may be left out, those that are stated once are refused, and a version may be given."""
+    """
+    In a change, every field is optional. Fields that are set only at creation are rejected, and a version
+    may be given.
+    """
     assert {"name": UNSET, "books": UNSET, "version": None} == msgspec.structs.asdict(RackChanges())
     given = msgspec.json.decode(b'{"books": ["a", "b"], "version": "v"}', type=RackChanges)
     assert {"books": ("a", "b")} == stated(given)
@@ -50,7 +53,7 @@ def test_a_change_has_the_fields_of_a_new_one() -> None:
 
 
 def test_an_answer_has_the_declared_fields_and_no_others() -> None:
-    """From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is missed."""
+    """Values come from the row unless the caller passes them. Undeclared and missing fields raise errors."""
     whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
     assert whole == answer(RackItem, Rack(), full=True)
     assert {**whole, "place": "attic", "notes": "n"} == answer(
@@ -63,28 +66,30 @@ def test_an_answer_has_the_declared_fields_and_no_others() -> None:
 
 
 def test_the_words_of_a_field_are_in_the_schemas() -> None:
-    """Once written, they stand with the new one, with its change and with the answer."""
+    """The description of a field appears in the schemas of creation, change and answer."""
     for kind in (NewRack, RackChanges, RackItem):
         [schema] = msgspec.json.schema_components([kind])[1].values()
         assert "Unique." == schema["properties"]["name"]["description"], kind
 
 
 def _declared() -> dict[str, ManagedResource[Any]]:
-    """The resources of the modules that have addresses, by noun."""
     modules = [import_module(name) for area in (*FOR_SENDERS, *OPERATOR_AREAS) for name in area.modules]
     values = [value for module in modules for value in vars(module).values()]
     return {value.noun: value for value in values if isinstance(value, ManagedResource)}
 
 
 def test_every_listed_resource_has_addresses() -> None:
-    """A line in the list of resources without a declaration would be skipped in silence."""
+    """A listed resource without a declaration would be skipped silently."""
     declared = {resource.new.__module__ for resource in _declared().values()}
     assert {f"{package}.declared" for package in RESOURCES.values()} <= declared
 
 
 @pytest.mark.parametrize("resource", _declared().values(), ids=lambda resource: resource.noun)
 def test_every_field_has_words(resource: ManagedResource[Any]) -> None:
-    """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
+    """
+    Every field of a new resource has a description. Every field except ids is changeable, and every
+    field is answered.
+    """
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
     assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "id", "version"}
     assert fields <= {*resource.item.__struct_fields__}
