@@ -52,7 +52,7 @@ class _Row:
     retry_after_s: int | None = None
 
 
-_UNAVAILABLE = "Nothing was stored. Send the request again shortly."
+_UNAVAILABLE = "The request failed or is not confirmed. Send it again shortly."
 _NOT_CERTAIN = "The change may or may not be stored permanently. Check whether it exists, then send it again."
 _NO_KEYS = "The key table cannot be read now. Repeat the request later."
 

@@ -32,7 +32,8 @@ class Deposits:
     """
     Stores records. Each method returns when its records are on disk.
 
-    After SpoolFull or SpoolUnavailable, nothing is stored.
+    After SpoolFull, nothing is stored. After SpoolUnavailable, nothing is stored either, except that PostgreSQL
+    may have stored a commit that was not confirmed in time.
     """
 
     def __init__(self, log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None) -> None:

@@ -83,7 +83,10 @@ class MergeWindow:
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Merge reports and store them. Returns when everything is durable. After an error, nothing is stored.
+        Merge reports and store them. Returns when everything is durable.
+
+        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in time
+        may have been stored; its repeat counts once.
         """
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
@@ -225,7 +228,10 @@ class SharedMergeWindow:
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """
-        Merge reports and store them. Returns when everything is durable. After an error, nothing is stored.
+        Merge reports and store them. Returns when everything is durable.
+
+        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in time
+        may have been stored; its repeat counts once.
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
