@@ -1,4 +1,4 @@
-"""Definitions, namespaces and publish jobs over HTTP, for keys with the scopes of allocation."""
+"""Allocation definitions, namespaces and publish jobs over HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = AllocationSettings(max_versions=2, max_namespaces=3, max_jobs=6, max_def
 
 
 class Manager:
-    """A key with every scope of allocation."""
+    """A client whose key has every allocation scope."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -51,14 +51,14 @@ class Manager:
         return await self.ask("POST", VERSIONS + query, definition)
 
     async def job(self, path: str, definition: bytes) -> dict[str, Any]:
-        """A job that was just submitted."""
+        """Submit a definition and return its job."""
         status, said = await self.ask("POST", path, definition)
         assert 202 == status, said
         job: dict[str, Any] = said["publish_job"]
         return job
 
     async def over(self, id: str) -> dict[str, Any]:
-        """A job when it is over."""
+        """Wait until a job has finished; return it."""
         async with asyncio.timeout(60):
             while True:
                 job: dict[str, Any] = (await self.ask("GET", f"{JOBS}/{id}"))[1]["publish_job"]
@@ -75,7 +75,7 @@ class Manager:
 
     @property
     def dimensions(self) -> list[str]:
-        """What is in force."""
+        """Return the dimensions that are in force."""
         return [each.id.rpartition(":")[2] for each in self.services.money.published.dimensions()]
 
 
@@ -111,7 +111,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
 
 
 async def test_versions(manager: Manager) -> None:
-    """Published, listed and read; the newest is in force, and no more are kept than the setting says."""
+    """The newest version is in force. Older versions are kept up to the number that the setting allows."""
     assert 404 == (await manager.ask("GET", f"{VERSIONS}/latest"))[0]
     for number, text in enumerate((OWNER, REGION, OWNER), start=1):
         status, said = await manager.publish(text)
@@ -143,14 +143,17 @@ async def test_versions(manager: Manager) -> None:
 
 
 async def test_the_older_name_of_the_group(manager: Manager) -> None:
-    """Real clients name the group costformation: the same addresses."""
+    """Existing clients call the group `costformation`; both names lead to the same addresses."""
     older = VERSIONS.replace("allocation", "costformation")
     assert 200 == (await manager.ask("POST", older, OWNER))[0]
     assert "1" == (await manager.ask("GET", f"{older}/latest"))[1]["version"]["version"]
 
 
 async def test_validation_keeps_nothing(manager: Manager) -> None:
-    """The version that it would be, with the border; neither a version nor a job comes of it."""
+    """
+    A validation returns the version and the border that a publication would have, but stores no version
+    and no job.
+    """
     status, said = await manager.publish(OWNER, "?validate_only=true")
     assert status == 200
     assert said["version"]["version"] == "1"
@@ -167,7 +170,7 @@ FAULTS: Sequence[str] = ["", "?validate_only=true"]
 
 
 async def test_every_fault_is_told(manager: Manager) -> None:
-    """422 with each fault, its value and its path; no job and no version is left."""
+    """A 422 lists each fault with its value and path. No job and no version is stored."""
     for query in FAULTS:
         status, said = await manager.publish(WRONG, query)
         assert status == 422, query
@@ -187,7 +190,7 @@ async def test_every_fault_is_told(manager: Manager) -> None:
 
 
 async def test_a_form(manager: Manager) -> None:
-    """A file of a form is taken as the text would be; a form of several parts, or of none, is refused."""
+    """A form with one file counts like the plain text. A form with several parts or none is rejected."""
 
     async def send(*parts: bytes) -> tuple[int, Any]:
         form = FormData()
@@ -202,7 +205,7 @@ async def test_a_form(manager: Manager) -> None:
             return answer.status, await answer.json()
 
     status, said = await send(OWNER.replace(b"Owner", "Eigentümer".encode()))
-    assert 422 == status, said  # a key has letters of ASCII alone: so the text arrived whole
+    assert 422 == status, said  # names allow only ASCII: the text arrived whole
     assert "Eigentümer" == said["errors"][0]["value"]
     assert 200 == (await send(OWNER))[0]
     assert OWNER.decode() == await manager.table.text(manager.table.version("", 1))
@@ -216,7 +219,7 @@ async def test_a_form(manager: Manager) -> None:
 
 
 async def test_a_stale_base(manager: Manager) -> None:
-    """409 when another version came into force since the one that a definition was made from."""
+    """A definition gets 409 if another version came into force after the version on which it is based."""
     assert 200 == (await manager.publish(OWNER, "?base_version=0"))[0]
     assert 200 == (await manager.publish(REGION, "?base_version=1"))[0]
     status, said = await manager.publish(OWNER, "?base_version=1")
@@ -229,7 +232,9 @@ async def test_a_stale_base(manager: Manager) -> None:
 
 
 async def test_jobs(manager: Manager) -> None:
-    """One at a time: of two from the same base the first is published, and the second says who was faster."""
+    """
+    Jobs run one at a time. Of two jobs with the same base the first is published; the second names the winner.
+    """
     turn = manager.services.money.require_publishing()._turn
     async with turn:
         first, second = await manager.job(DEFINITIONS, OWNER), await manager.job(DEFINITIONS, REGION)
@@ -256,7 +261,7 @@ async def test_jobs(manager: Manager) -> None:
 
 
 async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
-    """Queued and validating jobs; one that is publishing or over is answered with 409."""
+    """Queued and validating jobs can be cancelled. A job that is publishing or finished answers 409."""
     table = manager.table
     async with manager.services.money.require_publishing()._turn:
         queued, validating, publishing = [(await manager.job(DEFINITIONS, OWNER))["id"] for _ in range(3)]
@@ -272,13 +277,15 @@ async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
             assert 409 == (await manager.ask("POST", f"{JOBS}/{id}/cancel"))[0]
         assert 409 == (await manager.ask("POST", f"{JOBS}/{publishing}/cancel"))[0]
     assert "done" == (await manager.over(publishing))["state"]
-    for _ in range(4):  # the oldest that is over makes room
+    for _ in range(4):  # the oldest finished job makes room
         await manager.over((await manager.job(DEFINITIONS, REGION))["id"])
     assert queued not in {each.id for each in table.jobs()}
 
 
 async def test_namespaces(manager: Manager) -> None:
-    """Created, read, changed and deleted; what it defines is its own."""
+    """
+    A namespace can be created, read, changed and deleted; its definitions are separate from other namespaces.
+    """
     assert 200 == (await manager.publish(OWNER))[0]
     status, said = await manager.ask("POST", f"{NAMESPACES}/ml", {"description": "Models"})
     assert (200, "ml", "ml", None) == (
@@ -321,11 +328,13 @@ async def test_namespaces(manager: Manager) -> None:
 
 
 async def test_a_restart(tmp_path: Path) -> None:
-    """What is in force stays so, and jobs that were under way when the process ended are carried out."""
+    """
+    A restart keeps the definition in force and finishes jobs that were under way when the process ended.
+    """
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
     await manager.table.create(NamespaceDraft(name="ml", description=""), id="ml", most=2, actor=ACTOR)
-    # what is on its way stands still until the end
+    # a held turn keeps the job under way until the process ends
     async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
             job = await manager.table.submit(
@@ -355,7 +364,7 @@ async def test_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
-    """400, for keys and for operators, whatever address takes JSON."""
+    """Every address that reads JSON answers 400, for keys and for operators."""
     viewing = await manager.serving.make_key("views", scopes=["views:create_view"])
     for path, key in ((f"{NAMESPACES}/ml", manager.key), ("/v2/views", viewing)):
         sent = await manager.serving.send(path, b'{"name":"\xff"}', key=key)

@@ -1,4 +1,6 @@
-"""Costs in billed money over HTTP: what the bill says, over the calls, with how final it is."""
+"""
+Costs as billed over HTTP: the bill's amounts, spread over the calls, with a statement of how final they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def line(kind: str, amount: str, currency: str = "USD") -> StatementRow:
 
 
 async def billed_reader(serve: Serve) -> Reader:
-    """One day of a bill, and two days of calls of which it has one."""
+    """Import one day of a bill; count two days of calls, of which only one day has a bill."""
     read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(24)))
     rows = (*(line(kind, amount) for kind, amount in BILL), line("input", "7", "EUR"))
     statement = Statement(
@@ -39,7 +41,9 @@ async def billed_reader(serve: Serve) -> Reader:
 
 
 async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
-    """Both arrangements are the bill; `billed` says what is final, missing, of nobody and in other money."""
+    """
+    Both groupings add up to the bill. `billed` states what is final, missing, unassigned or in another currency.
+    """
     read = await billed_reader(serve)
     payload = await read.costs(
         *SEPTEMBER, ("cost_type", "billed_cost"), ("group_by", "charge"), ("group_by", "basis")
@@ -68,7 +72,7 @@ async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
 
 
 async def test_counted_money_beside_a_bill(serve: Serve) -> None:
-    """It is what it was, all of it exact usage, and has no root key of bills."""
+    """Counted costs do not change because of a bill, are all exact usage, and carry no `billed` key."""
     read = await billed_reader(serve)
     payload = await read.costs(*SEPTEMBER, ("group_by", "charge"), ("basis", "exact"))
     assert [("usage", "0.0006"), ("usage", "0.0006")] == [
@@ -93,7 +97,7 @@ NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(serve: Serve) -> None:
-    """With what to ask for instead."""
+    """The refusal names what to query instead."""
     read = await billed_reader(serve)
     for query, words in NOT_TOLD:
         error = await read.costs(*SEPTEMBER, ("cost_type", "billed_cost"), *query, status=400)

@@ -1,4 +1,4 @@
-"""Budgets over HTTP, as the service does it: published fields, expansions, owners, alerts and refusals."""
+"""Budgets over HTTP: published fields, expansions, owners, alerts and refusals."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.integration.payloads import json_span, json_traces
 SCOPES = [f"budgets:{verb}_budget" for verb in ("create", "read", "update", "delete")] + [
     "budgets:read_budgets"
 ]
-CALL = Decimal("0.0006")  # of 120 tokens in and 30 out at gpt-4o's price
+CALL = Decimal("0.0006")  # 120 input tokens and 30 output tokens at the price of gpt-4o
 
 
 class Asking:
-    """A key that may do everything with budgets, at a gateway with one view."""
+    """A client whose key has every budget scope, at a gateway with one view."""
 
     def __init__(self, serving: Serving, key: str, view: str) -> None:
         self.serving = serving
@@ -63,7 +63,7 @@ async def asking(serve: Serve) -> Asking:
 
 
 def months(*back: int) -> Sequence[str]:
-    """First days of months: the running one is 0."""
+    """Return the first days of months, counted back from the current month (0)."""
     found, day = [], datetime.now(UTC).replace(day=1)
     for _ in range(max(back) + 1):
         found.append(day.date().isoformat())
@@ -72,7 +72,7 @@ def months(*back: int) -> Sequence[str]:
 
 
 async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
-    """The published fields come back as they were given; a change sets what it names alone."""
+    """Published fields are returned as they were given; an update changes only the fields that it names."""
     [month] = months(0)
     made = await asking.create(
         planned_limits={"monthly": {f"{month}T00:00:00+00:00": {"amount": "1000.00"}}},
@@ -98,7 +98,9 @@ async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
 
 
 async def test_actual_is_what_the_calls_cost(asking: Asking) -> None:
-    """To the last digit, in the list and for one budget; the new budget says what it is past already."""
+    """
+    The list and the single budget state the exact sum. A new budget states at once which thresholds it has passed.
+    """
     await asking.calls(3)
     made = await asking.create(alerts={"80": "Y", "100": "Y", "200": "Y"})
     assert [80, 100] == made["already_past"]
@@ -117,7 +119,10 @@ async def test_actual_is_what_the_calls_cost(asking: Asking) -> None:
 
 
 async def test_a_month_has_a_history_and_a_burnup(asking: Asking) -> None:
-    """By month and by quarter with what was planned, and by day up to today as running sums."""
+    """
+    The history shows each month or quarter with its planned amount; the burn-up shows running daily sums
+    up to today.
+    """
     await asking.calls(2)
     month, before = months(0, 1)
     made = await asking.create(planned_limits={"monthly": {before: {"amount": 7}}})
@@ -135,7 +140,7 @@ async def test_a_month_has_a_history_and_a_burnup(asking: Asking) -> None:
 
 
 async def test_a_forecast_needs_a_week(asking: Asking) -> None:
-    """Below seven days there is none, and the reason is said."""
+    """With fewer than seven days of data there is no forecast, and the answer gives the reason."""
     await asking.calls(1)
     path = f"/{(await asking.create())['budget']['id']}"
     shown = (await asking.ask("GET", path, None, ("expand", "forecast")))["budget"]["forecast"]
@@ -153,7 +158,7 @@ async def test_a_forecast_needs_a_week(asking: Asking) -> None:
 
 
 async def test_owners_are_a_list(asking: Asking) -> None:
-    """Each value of the dimension with its own sum, sorted and filtered as every list."""
+    """Each dimension value has its own sum. Sorts and filters work as in every list."""
     await asking.calls(3)
     await asking.calls(1, model="o3")
     made = (await asking.create(per="model", alerts={"100": "Y"}))["budget"]
@@ -174,7 +179,7 @@ async def test_owners_are_a_list(asking: Asking) -> None:
 
 
 async def test_alerts_are_a_list(asking: Asking) -> None:
-    """What fired, when, at which value, and whether it was told."""
+    """Each alert shows the threshold, the time, the amount and whether a notification was sent."""
     made = (await asking.create(alerts={"80": "Y", "300": "Y"}))["budget"]
     await asking.calls(3)
     await asking.evaluate()
@@ -214,7 +219,7 @@ REFUSED: Sequence[tuple[str, str, Any, int, str]] = [
 
 
 async def test_refusals_say_what_is_wrong(asking: Asking) -> None:
-    """Whatever comes is answered with the field and the rule; nothing is changed."""
+    """Every invalid request is refused with the field and its rule, and changes nothing."""
     budget = (await asking.create())["budget"]
     for method, path, body, status, words in REFUSED:
         sent = json.loads(json.dumps(body).replace('"V"', f'"{asking.view}"'))
@@ -226,7 +231,7 @@ async def test_refusals_say_what_is_wrong(asking: Asking) -> None:
 
 
 async def test_the_gauges_show_the_running_period(asking: Asking) -> None:
-    """Spent, planned and their ratio, by budget and view, after an evaluation."""
+    """After an evaluation, the metrics show spent, planned and their ratio by budget and view."""
     await asking.create(default_amount="0.0012")
     await asking.calls(1)
     await asking.evaluate()

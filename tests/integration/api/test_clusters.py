@@ -1,4 +1,4 @@
-"""Clusters over HTTP: who may list, read and update them, what is shown, and what devices tell of theirs."""
+"""Clusters over HTTP: rights, lists, updates and the reports of devices about their clusters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = (
 
 
 class Desk:
-    """A gateway that knows three clusters, and a key for them."""
+    """A gateway that knows three clusters, with a key for them."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -53,7 +53,7 @@ async def desk(serve: Serve) -> Desk:
 
 
 async def test_the_list(serve: Serve) -> None:
-    """By name, with the filters and sorts that the interface proposes; what it has no filter for is refused."""
+    """The list is sorted by name and has the declared filters and sorts; an unknown filter is refused."""
     asking = await desk(serve)
     assert ["alpha", "barn", "mill"] == await asking.names()
     assert ["mill", "barn"] == await asking.names(sort_key="name", sort_order="desc", limit="2")
@@ -71,7 +71,6 @@ async def test_the_list(serve: Serve) -> None:
 
 
 async def test_one_cluster(serve: Serve) -> None:
-    """As in the list, and no parameter."""
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     read = (await asking.ask("GET", one))["cluster"]
@@ -86,7 +85,9 @@ async def test_one_cluster(serve: Serve) -> None:
 
 
 async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
-    """What is left out stays, a label that is null goes, and a report changes none of it."""
+    """
+    Omitted fields stay, a label set to null is removed, and a device report overwrites none of the changes.
+    """
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     config = {"scrape_interval": "60s", "x_note": [1]}
@@ -132,7 +133,7 @@ WRONG_UPDATES: Sequence[object] = [
 
 
 async def test_a_wrong_update_changes_nothing(serve: Serve) -> None:
-    """400, also for a field that only the cluster reports."""
+    """The answer is 400, also for a field that only the cluster itself reports."""
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     before = await asking.ask("GET", one)
@@ -145,7 +146,9 @@ LABELS = {"kind": "cluster", "account": "3", "region": "ap", "cluster": "yard"}
 
 
 async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
-    """Its labels say for which; heartbeats keep it seen, and a new version of the agent shows."""
+    """
+    The device labels name its cluster. Heartbeats keep the cluster's last-seen time and agent version current.
+    """
     asking = await desk(serve)
     key = await asking.serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
     for path, version in (("enroll", "1"), ("heartbeat", "1"), ("heartbeat", "2")):
@@ -161,7 +164,7 @@ async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
 
 
 async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
-    """The device enrols; its cluster is left out until there is room."""
+    """The device is enrolled. Its cluster is listed only when there is room."""
     asking = await desk(serve)
     table = asking.serving.app.services.storage.clusters
     table.max = len(table)
@@ -176,7 +179,8 @@ async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
 
 async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: Serve) -> None:
     """
-    An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses none.
+    An upload lists an unknown cluster. A disabled cluster is refused until it is enabled. A full list
+    refuses no upload.
     """
     asking = await desk(serve)
     key = await asking.serving.make_key("agent", scopes=("container-metrics_v1:upload",))
@@ -196,7 +200,7 @@ async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: 
 
 
 async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_may(serve: Serve) -> None:
-    """Of those that came since the start."""
+    """Only clusters that were added since the start count."""
     serving = await serve(config=Config(clusters=ClusterSettings(max=10)))
     key = await serving.make_key("agent", scopes=("container-metrics_v1:upload",))
     for number in range(4):

@@ -1,4 +1,6 @@
-"""Billing connections over HTTP: who is there takes drops, and what was taken can be read back."""
+"""
+Billing connections over HTTP: only known connections accept hourly files, and stored rows can be read back.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def row(day: int, hour: int, cost: str = "1") -> Row:
 
 
 class Manager:
-    """A key that manages connections, and one that sends drops."""
+    """A client with two keys: one manages connections, one sends hourly files."""
 
     def __init__(self, serving: Serving, managing: str, sending: str) -> None:
         self.serving = serving
@@ -76,7 +78,7 @@ def refused(answer: Answer) -> tuple[int, str]:
 
 
 async def test_the_life_of_a_connection(serving: Serving) -> None:
-    """Created, listed, read, changed and deleted, with the published fields and times as text."""
+    """The published fields come back in every answer, with times as text."""
     manager = await Manager.of(serving)
     status, said = await manager.ask(
         "POST", ALL, {**NEW, "s3_bucket_info": BUCKET, "expected_ingest_rate": 2.5}
@@ -120,7 +122,7 @@ NO_CONNECTION: Sequence[tuple[dict[str, Any], int]] = [
 
 
 async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
-    """With the rule that it breaks; nothing is kept."""
+    """The refusal names the violated rule; nothing is stored."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1", name="taken")
     for body, status in NO_CONNECTION:
@@ -132,7 +134,9 @@ async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
 
 
 async def test_drops_are_taken_for_a_connection_that_is_there_and_enabled(serving: Serving) -> None:
-    """Unknown and deleted ones get 404, a disabled one 409, each with what to do; and nothing is kept."""
+    """
+    Unknown and deleted connections answer 404, a disabled one 409. Each answer says what to do; nothing is stored.
+    """
     manager = await Manager.of(serving)
     unknown = await manager.drop("c-1", [row(1, 1)])
     assert (404, "unknown_connection") == refused(unknown)
@@ -152,7 +156,10 @@ async def test_drops_are_taken_for_a_connection_that_is_there_and_enabled(servin
 
 
 async def test_a_month_is_read_back_as_a_recount_finds_it(serving: Serving) -> None:
-    """Many drops of every operation, sent at once in groups; the list names those of which rows stand."""
+    """
+    Many hourly files with every operation, sent in concurrent groups, give the recounted rows. The list names
+    the files that still have rows.
+    """
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     chance = random.Random(7)
@@ -176,7 +183,7 @@ async def test_a_month_is_read_back_as_a_recount_finds_it(serving: Serving) -> N
 
 
 async def test_drops_at_once_are_taken_in_turns(serving: Serving) -> None:
-    """None is refused and none is lost."""
+    """Concurrent uploads are all accepted and stored."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     answers = await asyncio.gather(*(manager.drop("c-1", [row(1, n)]) for n in range(20)))
@@ -185,7 +192,7 @@ async def test_drops_at_once_are_taken_in_turns(serving: Serving) -> None:
 
 
 async def test_a_repeat_is_the_same_drop(serving: Serving) -> None:
-    """Under one idempotency key: the same id, and its rows once."""
+    """A repeat under the same idempotency key returns the same id, and its rows count once."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     answers = [await manager.drop("c-1", [row(1, 1)], headers={"Idempotency-Key": "k"}) for _ in range(2)]
@@ -197,7 +204,7 @@ async def test_a_repeat_is_the_same_drop(serving: Serving) -> None:
 
 
 async def test_what_is_not_there_is_404(serving: Serving) -> None:
-    """A month without rows, a connection nobody made; and a month that is none is 400."""
+    """A month without rows and an unknown connection answer 404; an invalid month answers 400."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
     for path, expected in (
@@ -208,7 +215,9 @@ async def test_what_is_not_there_is_404(serving: Serving) -> None:
 
 
 async def test_a_month_in_pages(serving: Serving) -> None:
-    """Together they are the whole month; rows added meanwhile are not among them, and replaced ones end the walk."""
+    """
+    The pages add up to the whole month. Rows that are added meanwhile do not appear; a replacement ends the walk.
+    """
     manager, path = await Manager.of(serving), f"{DROPS.format('c-1')}/2026-11"
     await serving.make_connection("c-1")
     for drop in range(3):
@@ -257,7 +266,9 @@ def limited(**billing: Any) -> Config:
 
 @pytest.mark.parametrize("operation", ["sum", "replace_hourly"])
 async def test_a_month_has_a_limit_of_rows(serve: Serve, operation: str) -> None:
-    """Up to it, and not one more; rows that replace others, and a repeat, are taken."""
+    """
+    Uploads are accepted exactly up to the limit. Replacements and repeats are still accepted at the limit.
+    """
     serving = await serve(config=limited(max_month_rows=3))
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -271,7 +282,6 @@ async def test_a_month_has_a_limit_of_rows(serve: Serve, operation: str) -> None
 
 
 async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
-    """The message names it."""
     body = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [row(1, 1)]})
     serving = await serve(config=limited(max_month_bytes=len(body)))
     manager = await Manager.of(serving)
@@ -283,7 +293,9 @@ async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
 
 
 async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
-    """Of all its rows together; the error says how many there are, and how many may be."""
+    """
+    The limit counts the distinct tags of all rows of a file. The error states the number found and the limit.
+    """
     serving = await serve(config=limited(max_tags=2))
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -297,7 +309,8 @@ async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
 
 async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
     """
-    As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back after.
+    Reading a month reserves its stored size and the sent size of its largest hour. If one byte is missing,
+    the answer is 503 and names the setting. The reservation is returned afterwards.
     """
     manager, services = await Manager.of(serving), serving.app.services
     await serving.make_connection("c-1")
@@ -325,7 +338,7 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
 
 
 def as_operator(serving: Serving, path: str) -> Callable[[], Awaitable[tuple[int, Any]]]:
-    """Asks over the operator socket."""
+    """Return a function that requests the path over the operator socket."""
 
     async def ask() -> tuple[int, Any]:
         socket = UnixConnector(str(serving.app.config.data_dir / "operator.sock"))
@@ -339,7 +352,7 @@ def as_operator(serving: Serving, path: str) -> Callable[[], Awaitable[tuple[int
 
 
 async def test_all_months_have_a_limit(serve: Serve) -> None:
-    """At it a drop gets 429 with the time to repeat, and the name of the setting."""
+    """At the limit an hourly file gets 429 with the time to retry and the name of the setting."""
     serving = await serve(config=limited(max_bytes=1))
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -351,7 +364,7 @@ async def test_all_months_have_a_limit(serve: Serve) -> None:
 
 
 async def test_there_are_so_many_connections(serve: Serve) -> None:
-    """One more is refused with the name of the setting."""
+    """One connection over the limit is refused with the name of the setting."""
     serving = await serve(config=limited(max_connections=1))
     manager = await Manager.of(serving)
     assert 200 == (await manager.ask("POST", ALL, NEW))[0]
@@ -361,7 +374,7 @@ async def test_there_are_so_many_connections(serve: Serve) -> None:
 
 
 async def test_months_go_after_their_time(serve: Serve) -> None:
-    """The month in which the border lies stays."""
+    """Months are deleted after their retention; the month that contains the cutoff stays."""
     serving = await serve()
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -373,7 +386,7 @@ async def test_months_go_after_their_time(serve: Serve) -> None:
 
 
 async def with_upstream(serve: Serve, site: Serving, directory: Path, **upstream: Any) -> Serving:
-    """A gateway whose upstream is another one."""
+    """Start a gateway that forwards to the given upstream."""
     secret = directory / "billing.key"
     secret.write_text(await site.make_key("upstream", use_cases=[SEND_BILLING_DATA]))
     key = UpstreamKey(name="billing", secret_file=secret, use_cases=(SEND_BILLING_DATA,))
@@ -382,7 +395,10 @@ async def with_upstream(serve: Serve, site: Serving, directory: Path, **upstream
 
 
 async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, tmp_path: Path) -> None:
-    """It takes drops, is there once after a reload, and is neither deleted nor given another id upstream."""
+    """
+    The configured connection accepts hourly files and is listed once after a reload. It can be neither
+    deleted nor given another upstream id.
+    """
     serving = await with_upstream(serve, await serve(), tmp_path, connection_id="c/9")
     manager = await Manager.of(serving)
     await serving.app.services.topics.billing_connections.establish()
@@ -398,7 +414,9 @@ async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, 
 
 
 async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: Path) -> None:
-    """Deleted or given another id upstream: what was taken is sent, to where the connection led last."""
+    """
+    If a connection is deleted or gets another upstream id, waiting files are still sent to its last upstream id.
+    """
     site = await serve()
     serving = await with_upstream(serve, site, tmp_path)
     manager = await Manager.of(serving)
@@ -416,7 +434,10 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
 
 
 async def test_the_upstream_is_asked_about_a_drop(serve: Serve, tmp_path: Path) -> None:
-    """What passes here is shown to it; the answer says who answered, also when it cannot be reached."""
+    """
+    Files that are valid here are checked by the upstream as well. The answer states who answered, also if the
+    upstream cannot be reached.
+    """
     site = await serve()
     serving = await with_upstream(serve, site, tmp_path)
     manager = await Manager.of(serving)

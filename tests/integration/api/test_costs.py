@@ -1,4 +1,4 @@
-"""Reading costs: over HTTP as the service does it, and with the commands for operators."""
+"""Costs over HTTP and with the operator commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def at(hours: int) -> dict[str, Any]:
 
 
 class Reader:
-    """A key that may read, at a gateway that has counted what it was sent."""
+    """A client with a reading key, at a gateway that has counted all its records."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self._serving = serving
@@ -67,7 +67,7 @@ class Reader:
         return self._serving.app.services.operators.money
 
     def publish(self, text: str) -> None:
-        """Put a definition in force."""
+        """Publish a definition and wait until it is in force."""
         services = self._serving.app.services.operators
         services.money.published.put(
             parse(text.encode(), services.money.ledger.own_dimensions()), version="1"
@@ -75,7 +75,9 @@ class Reader:
 
 
 async def serving_at(serve: Serve, at: float = START_S + 2 * 86_400) -> Serving:
-    """A gateway at that time: some months later it keeps hours no more, as soon as it comes to it."""
+    """
+    Start a gateway whose clock shows that time. A few months later, the hourly totals have become daily totals.
+    """
     return await serve(clock=MovedClock(at))
 
 
@@ -89,7 +91,7 @@ async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = R
 
 
 async def test_a_meter_by_model(serve: Serve) -> None:
-    """Its quantity, exact, in its own unit; it is a usage and no money."""
+    """A meter's quantity is exact, in its own unit, and counts as usage, not as money."""
     searching, listening = json_span("gpt-4o", **at(0)), json_span("whisper-1", **at(1))
     for told, name, value in (
         (searching, "web_searches", {"intValue": "3"}),
@@ -113,8 +115,8 @@ async def test_a_meter_by_model(serve: Serve) -> None:
 
 async def test_usage_by_meter(serve: Serve) -> None:
     """
-    Images, seconds, characters, pages, searches and audio in one answer, each in its own unit, a row of each that is
-    not 0; what a cache answered is on no bill and in no row.
+    One answer lists images, seconds, characters, pages, searches and audio, each in its own unit and only if
+    it is not 0. Calls that a cache answered are on no bill and in no row.
     """
     told = {
         "dall-e-3": {"output_images": "2", "output_images_1024x1024_hd": "2"},
@@ -146,7 +148,8 @@ async def test_usage_by_meter(serve: Serve) -> None:
         assert {**meters, "input_tokens": "120", "output_tokens": "30"} == {
             name: quantity for (of, name), quantity in found.items() if of == model
         }
-    for name in {meter for _, meter in found} - {"input_tokens", "output_tokens"}:  # as each is asked alone
+    # a query for one meter has the same rows
+    for name in {meter for _, meter in found} - {"input_tokens", "output_tokens"}:
         alone = await read.costs(
             *SEPTEMBER, ("cost_type", "usage_amount"), ("meter", name), ("group_by", "model")
         )
@@ -170,7 +173,9 @@ async def test_usage_by_meter(serve: Serve) -> None:
 
 
 async def test_costs_by_day_and_model(serve: Serve) -> None:
-    """A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope."""
+    """
+    Each day and model has a row: 120 input and 30 output tokens at that day's price, exact, in the envelope.
+    """
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(24))
     )
@@ -189,7 +194,9 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
 
 
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
+    """
+    Every page says so if its range includes hours whose records were already deleted. Later hours are complete.
+    """
     serving = await serving_at(serve)
     assert (
         200
@@ -212,7 +219,7 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
 
 
 async def test_nothing_yet(serve: Serve) -> None:
-    """An empty ledger answers with an empty list in a whole envelope."""
+    """An empty ledger answers an empty list in a full envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)
     assert payload["costs"] == []
     assert payload["pagination"]["page_count"] == 0
@@ -230,7 +237,9 @@ FILTERS: Sequence[tuple[list[tuple[str, str]], str]] = [
 
 
 async def test_filters(serve: Serve) -> None:
-    """Dimensions filter by name or in the JSON of `filters`, where `!` excludes and null is unknown."""
+    """
+    Dimensions filter by their own parameter or in the JSON of `filters`, where `!` excludes and null means unknown.
+    """
     read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)))
     for query, expected in FILTERS:
         assert [expected] == [row["cost"] for row in (await read.costs(*SEPTEMBER, *query))["costs"]], (
@@ -240,7 +249,7 @@ async def test_filters(serve: Serve) -> None:
 
 
 async def test_pages(serve: Serve) -> None:
-    """A cursor alone carries the whole question, in both directions, and sorts by money as money."""
+    """A cursor carries the whole query and works in both directions. Amounts sort as numbers."""
     spans = [
         json_span(f"gpt-4o{suffix}", **at(hour)) for hour, suffix in enumerate(["", "-mini", "", "-mini", ""])
     ]
@@ -278,7 +287,7 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
 
 
 async def test_wrong_questions(serve: Serve) -> None:
-    """A question that cannot be answered is a 400 that says what would be right."""
+    """An invalid query answers 400 and names the valid choices."""
     read = await reader(serve)
     for query, words in WRONG_QUESTIONS:
         error = (await read.costs(*query, status=400))["error"]
@@ -287,7 +296,7 @@ async def test_wrong_questions(serve: Serve) -> None:
 
 
 async def test_dimensions_and_tags(serve: Serve) -> None:
-    """Both lists name what costs can be grouped by; tags come with the values that were seen."""
+    """Both lists name what costs can be grouped by; tags are listed with their values."""
     span = json_span("gpt-4o", **at(0))
     body = json.loads(json_traces(span))
     body["resourceSpans"][0]["resource"] = {
@@ -318,7 +327,7 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
 
 
 async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a connection have tags that calls have not: they are listed, and costs are asked by them."""
+    """Tags that only billing rows carry are listed, and costs can be queried by them."""
     serving = await serving_at(serve)
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
     ask = (*SEPTEMBER, ("cost_type", "billed_cost"), ("group_by", "tag:centre"))
@@ -369,7 +378,7 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
-    """Neither `filters` nor the dimension's own parameter silently wins over the other."""
+    """A query that names a dimension in `filters` and as a parameter is refused, so neither wins silently."""
     read = await reader(serve)
     both = ("filters", '{"model": "gpt-4o"}'), ("model", "o3")
     told = await read.get("/v2/billing/costs", *SEPTEMBER, *both, status=400)
@@ -379,7 +388,9 @@ async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
 
 
 async def test_no_dimension_is_hidden(serve: Serve) -> None:
-    """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
+    """
+    `include_hidden` is accepted for compatibility and changes nothing. Any other value is refused by name.
+    """
     read = await reader(serve)
     every = await read.get("/v2/billing/dimensions")
     for word in ("true", "false"):
@@ -391,7 +402,7 @@ async def test_no_dimension_is_hidden(serve: Serve) -> None:
 
 
 def filled(directory: Path, *calls: tuple[Inference, Identity]) -> None:
-    """A data directory with closed records and nobody in it."""
+    """Create a data directory with these calls as closed records, and no server on it."""
 
     async def fill() -> None:
         spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock())
@@ -430,7 +441,9 @@ def spending() -> list[tuple[Inference, Identity]]:
 
 
 def test_report(tmp_path: Path) -> None:
-    """A table for people with its total, JSON and CSV for programs, from a directory without a server."""
+    """
+    Without a server, the report prints a table with its total for people, and JSON and CSV for programs.
+    """
     filled(tmp_path / "store", *spending())
     month = ("--from", "2026-09-01", "--to", "2026-09-30")
     lines = run(tmp_path / "store", "report", *month).splitlines()
@@ -448,7 +461,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
-    """Whatever prefix or date its name came with; `--by model` has a row for each spelling."""
+    """Prefixes and dates in model names are joined; `--by model` has one row for each variant."""
     names = ("gpt-4o", "openai/gpt-4o-2024-08-06")
     said: dict[str, Any] = {"start_time": START_S * NS, "cost": "2", "cost_source": "reported"}
     filled(tmp_path / "store", *(call(at, request_model=name, **said) for at, name in enumerate(names)))
@@ -464,7 +477,7 @@ def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
 
 
 def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
-    """A dimension that FOCUS has no column for is a tag of the rows; one that nobody knows is wrong use."""
+    """A dimension without a FOCUS column becomes a tag of the rows. An unknown dimension is a usage error."""
     filled(tmp_path / "store", *spending())
     span = ("export", "focus", "--from", DAY[:10], "--to", DAY[:10])
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--tag", "request_model"))))
@@ -482,7 +495,10 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
 
 
 def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
-    """A report says so if it reaches back to hours of which records were gone; one of later hours does not."""
+    """
+    A report says so if its range includes hours whose records were already deleted. A report on later
+    hours does not.
+    """
     filled(tmp_path / "store", *spending())
 
     async def lose() -> None:
@@ -504,7 +520,9 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
 
 def test_report_of_latency(tmp_path: Path) -> None:
-    """A percentile is estimated between two edges; beyond the last edge, or without times, there is none."""
+    """
+    A percentile is estimated between two histogram edges. It is missing beyond the last edge and without times.
+    """
     took = {"fast": (0.2, 0.2, 0.5, 3), "slow": (400,), "untimed": (None,)}
     calls = [
         call(number, start_time=START_S * NS, request_model=model, end_time=_end(duration))
@@ -535,7 +553,8 @@ def test_report_of_latency(tmp_path: Path) -> None:
 
 def test_report_of_what_no_provider_bills(tmp_path: Path) -> None:
     """
-    The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an hour.
+    Tokens of cached calls are in the sums and also listed separately, as are cache writes that are kept
+    for an hour.
     """
     said: dict[str, Any] = {"start_time": START_S * NS, "request_model": "claude-sonnet-4-5"}
     filled(
@@ -564,7 +583,7 @@ COLUMNS: Sequence[tuple[str, ...]] = [(), ("--by", "team,model", "--per", "daily
 
 
 def test_a_report_without_rows_has_the_same_columns(tmp_path: Path) -> None:
-    """What reads the CSV finds every column in a month without calls, too."""
+    """Programs that read the CSV find every column, even in a month without calls."""
     filled(tmp_path / "store", *spending())
     for words in COLUMNS:
         busy = run(
@@ -577,7 +596,7 @@ def test_a_report_without_rows_has_the_same_columns(tmp_path: Path) -> None:
 
 
 def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
-    """Days begin where the reader is: 14:13 in UTC is the next day in Tokyo only after 15:00."""
+    """Days begin in the time zone of the reader."""
     late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
     filled(tmp_path / "store", *spending()[:1], late)
     words = (
@@ -600,7 +619,8 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
 
 async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
     """
-    The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it divides.
+    Costs from midnight to midnight on Lord Howe Island are exact, or the refusal names the hour that the
+    border would divide.
     """
     day = [("start_date", "2026-04-05T00:00:00+11:00"), ("end_date", "2026-04-06T00:00:00+10:30"),
            ("granularity", "monthly")]  # fmt: skip
@@ -616,7 +636,7 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
         await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
         payload = await Reader(serving, key).costs(*day, status=status)
         if status == 200:
-            assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls of 0.0006
+            assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls at 0.0006
         else:
             assert "Your period splits a stored sum at 2026-04-05T13:30:00Z" in payload["error"]["message"]
 
@@ -632,13 +652,16 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_report_used_wrongly(tmp_path: Path) -> None:
-    """A wrong word is told and is exit code 2."""
+    """An invalid word is reported and ends with exit code 2."""
     for words, message in WRONG_USE:
         assert message in run(tmp_path, "report", *words, code=2), (words, message)
 
 
 def test_ledger_commands(tmp_path: Path) -> None:
-    """Status tells how far the sums reach, rebuild counts the same again, reprice finds what had no price."""
+    """
+    `status` states how far the totals reach, `rebuild` counts the same sums, and `reprice` prices calls that
+    had no price.
+    """
     unpriced = call(
         7,
         start_time=START_S * NS,
@@ -665,7 +688,10 @@ def test_ledger_commands(tmp_path: Path) -> None:
 
 
 async def test_costs_by_published_dimensions(serve: Serve) -> None:
-    """They are listed with names, group and filter like others, and leave the total as it is; they are no tags."""
+    """
+    Published dimensions are listed with their names, group and filter like built-in ones, and do not change
+    the total. They are not tags.
+    """
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)), json_span("o3", **at(24))
     )

@@ -1,4 +1,6 @@
-"""Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name."""
+"""
+Costs over 120 days, where old hours have become days: each answer is exact or a refusal that names the border.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tests.spool.contract.examples import add, call
 
 HOUR_S, DAY_S = 3600, 86_400
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
-PRICE = Decimal("0.0006")  # of the call that every span tells
+PRICE = Decimal("0.0006")  # the cost of each sent call
 REFUSED = re.compile(
     r"(before (\S+), costs are stored per whole day in UTC only. Choose a start of (\S+) or later, or periods "
     r"that begin and end at midnight UTC|costs are stored per whole hour in UTC. Choose periods that begin and "
@@ -40,7 +42,10 @@ REFUSED = re.compile(
 
 
 def starts() -> list[int]:
-    """Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long."""
+    """
+    Return call times over the last 120 days, six and a half hours apart, so that every hour and half hour of
+    the day occurs soon.
+    """
     now = int(time.time())
     return list(range(now - 120 * DAY_S, now - 2 * HOUR_S, 13 * HOUR_S // 2))
 
@@ -55,7 +60,7 @@ def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
 
 
 async def test_costs_in_four_zones(serve: Serve) -> None:
-    """`GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border."""
+    """From any zone's midnight, `GET /v2/billing/costs` returns the sent sum, or 400 with the border."""
     serving = await serve()
     sent = starts()
     spans = [
@@ -96,7 +101,7 @@ async def test_costs_in_four_zones(serve: Serve) -> None:
 
 
 def _begin(at: int, granularity: str) -> datetime:
-    """Where the period begins, in UTC: the address knows no other zone."""
+    """Return the start of the period in UTC, the only zone that the address knows."""
     hour = datetime.fromtimestamp(at // HOUR_S * HOUR_S, UTC)
     if granularity == "hourly":
         return hour
@@ -104,7 +109,10 @@ def _begin(at: int, granularity: str) -> datetime:
 
 
 def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
-    """A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance."""
+    """
+    Check that zones with whole-hour offsets are exact where hours are kept. Whether another zone's midnight
+    divides a call's hour is chance.
+    """
     assert {"exact", "days"} == outcomes["UTC", 118]
     for zone in ("UTC", "Europe/Berlin", "America/New_York"):
         assert {"exact"} == outcomes[zone, 60]
@@ -115,7 +123,7 @@ def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
 
 @pytest.fixture
 def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
-    """A data directory with 120 days, counted, and with the hours of the first 58 summed up."""
+    """Create a data directory with 120 counted days, of which the first 58 are only daily totals."""
     sent = starts()
     records = [_spend(number, at) for number, at in enumerate(sent)]
 
@@ -139,7 +147,7 @@ def _spend(number: int, at: int) -> tuple[Inference, Identity]:
 
 
 def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
-    """`tollhouse report` has the days of its zone as they were, or is exit code 2 with the border."""
+    """`tollhouse report` has the exact days of its zone, or ends with exit code 2 and the border."""
     directory, sent = aged
     outcomes: dict[tuple[str, int], set[str]] = {}
     for zone in map(ZoneInfo, ZONES):
@@ -190,7 +198,9 @@ def _period(there: datetime, per: str) -> str:
 
 
 def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
-    """FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are made."""
+    """
+    FOCUS rows and billing drops need hours. They are refused for days without hours and exported for later days.
+    """
     directory, sent = aged
     told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = f"before {told}, costs are stored per whole day in UTC only. Choose a start of {told} or later"

@@ -1,4 +1,7 @@
-"""Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop."""
+"""
+Every operation returns its largest answer; each answer is bounded, and no encoder call on the event
+loop is large.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,11 @@ from tests.integration.conftest import ACTOR, Serve, Serving
 
 ANSWERS = AnswerSettings(max_rows=500, max_summed_rows=6000)
 USERS, HOURS = 400, 30
-MOST_BYTES = 1024 * 1024  # of an answer by these settings: the largest are pages of 6,000 rows, and their CSV
+MOST_BYTES = 1024 * 1024  # the largest answer under these settings: pages of 6,000 rows, and their CSV
 
 
 class Asker:
-    """Asks in the name of a key, made for each scope, or of an operator, on the socket."""
+    """A client with a key for each scope, and an operator on the socket."""
 
     def __init__(self, serving: Serving, socket: aiohttp.ClientSession) -> None:
         self._serving = serving
@@ -72,7 +75,7 @@ class Asker:
 
 @pytest.fixture
 def encoded_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each call of an encoder made on the loop."""
+    """Record the number of bytes of each encoder call on the event loop."""
     sizes: list[int] = []
     loop = threading.current_thread()
 
@@ -92,7 +95,7 @@ def encoded_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
-    """What the ledger was asked for outside any limit, except in the background."""
+    """Record ledger queries without a limit, except those of background tasks."""
     asked: list[CostQuery] = []
     costs = Ledger.costs
 
@@ -107,7 +110,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
 
 @pytest.fixture
 def read_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Where many rows of the ledger were gone through on the loop."""
+    """Record places that read many ledger rows on the event loop."""
     return watch_rows(monkeypatch)
 
 
@@ -118,7 +121,7 @@ async def test_every_answer_has_a_most(
     unlimited: list[CostQuery],
     read_on_loop: list[str],
 ) -> None:
-    """In rows, in bytes, in what is done at once on the loop, and in what is asked of the ledger for it."""
+    """Rows, bytes, work on the event loop and ledger queries all stay within a limit."""
     config = Config(
         spool=SpoolSettings(hold=0, counter_wait=0), answers=ANSWERS, mcp=McpSettings(calls_per_minute=0)
     )
@@ -167,7 +170,10 @@ async def test_every_answer_has_a_most(
 async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Detectors, advice, published sums, a scheduled report and counters of spend, over many groups."""
+    """
+    Detectors, recommendations, publishing, a scheduled report and spend counters over many groups all read
+    off the event loop.
+    """
     serving = await serve(config=Config(spool=SpoolSettings(hold=0, counter_wait=0)))
     services = serving.app.services
     money, storage = services.operators.money, services.storage

@@ -1,4 +1,4 @@
-"""What --json prints, by one walk over the commands: lists have the envelope, and times have one form."""
+"""One walk over all commands with `--json`: lists have the envelope, and times have one form."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from gateway.cli import main
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
 ENVELOPE = {"pagination", "filtering", "sorting"}
-# One thing with rows in it, and no list.
+# These commands print one object that contains rows, not a list.
 DOCUMENTS = {"spool status", "spool verify", "plans costs"}
-# They change something, look at the machine or a server, go on for ever, or show one thing that has to be there.
+# These commands change something, inspect the machine or a server, run until stopped, or show one thing that
+# must exist first.
 OTHERS = {
     "reload", "doctor", "agent status", "spool accept-clock", "spool dead discard", "spool dead retry",
     "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",
@@ -31,7 +32,7 @@ BORDERS = {"from", "to", "period", "cut_periods", "usage_date"}
 
 
 def commands(command: click.Command, *words: str) -> Iterator[str]:
-    """Those that have --json, look into a data directory and need nothing else."""
+    """Yield the commands that have `--json` and need only a data directory."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -45,7 +46,7 @@ def commands(command: click.Command, *words: str) -> Iterator[str]:
 
 
 def odd_times(found: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """The times that are neither a moment nor, under the name of one, a border."""
+    """Yield the times that are neither a timestamp nor, under the name of a border, a border."""
     if isinstance(found, dict):
         for key, value in found.items():
             yield from odd_times(value, key)
@@ -77,7 +78,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_json_is_as_lists_are(directory: Path) -> None:
-    """A command that is new stands in none of the sets above, so it is asked, too."""
+    """A new command is in none of the sets above, so this test runs it as well."""
     wrong: list[str] = []
     bare = set()
     asked = [name for name in commands(main) if name not in OTHERS]

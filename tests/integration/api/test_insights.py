@@ -1,4 +1,4 @@
-"""Insights over HTTP: the published list operation, in its words, and what people do with one insight."""
+"""Insights over HTTP: the published list operation, and what people do with one insight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AVAILABLE = [
     {"field": "hide_resolved", "valid_values": ["true", "false"], "valid_types": ["boolean"]},
 ]
 
-# title, status, category, effort, cost impact: every sort key has an order of its own.
+# Title, status, category, effort and cost impact are chosen so that every sort key gives a different order.
 KEPT = (
     ("delta", "ignored", "usage", "high", "9"),
     ("alpha", "new", "keys", "low", "10"),
@@ -37,7 +37,7 @@ KEPT = (
 
 
 class Desk:
-    """A gateway with a key that may do everything with insights."""
+    """A gateway with a key that has every insight scope."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -80,7 +80,7 @@ async def desk(serve: Serve) -> Desk:
 
 
 async def test_an_empty_list(serve: Serve) -> None:
-    """Every envelope is there, as the interface says of an empty list, with the default sort by status ascending."""
+    """An empty list has the full envelope and the default sort, status ascending."""
     assert {
         "insights": [],
         "pagination": {
@@ -97,7 +97,7 @@ async def test_an_empty_list(serve: Serve) -> None:
 
 
 async def test_an_item(serve: Serve) -> None:
-    """Exact money as text, times as epoch seconds in text, and no field beyond the ten."""
+    """An item has exactly ten fields. Amounts are exact text; times are epoch seconds as text."""
     reading = await desk(serve)
     body = {"title": " Spike ", "cost_impact": 12.5, "link": "https://example.com", "description": "why"}
     made = (await reading.ask("POST", "/v2/insights", body))["insight"]
@@ -121,12 +121,12 @@ SORTED = {
 
 
 async def test_sorting(serve: Serve) -> None:
-    """Six keys in both directions; status and effort by their meaning, money as money."""
+    """Six sort keys work in both directions. Status and effort sort by meaning, amounts as numbers."""
     reading = await desk(serve)
     await reading.fill()
     assert SORTED["status"] == await reading.titles()
     for key, titles in SORTED.items():
-        # Two of the same effort stand in the order of their ids, whichever these are.
+        # Insights with equal effort are ordered by their random ids.
         same = {"alpha": "low", "charlie": "low"} if key == "effort" else {}
         expected = [same.get(title, title) for title in titles]
         for order in ("asc", "desc"):
@@ -139,8 +139,8 @@ async def test_sorting(serve: Serve) -> None:
 
 async def test_filtering(serve: Serve) -> None:
     """
-    One value per occurrence, repeated for several; what is applied is told. `hide_resolved`, which the service's own
-    client asks for, holds beside statuses, also over pages.
+    A filter parameter takes one value and may be repeated; the answer lists the applied filters.
+    `hide_resolved`, which the published client sends, combines with status filters and holds on every page.
     """
     reading = await desk(serve)
     await reading.fill()
@@ -185,7 +185,7 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
 
 
 async def test_wrong_questions(serve: Serve) -> None:
-    """A 400 that says what would be right."""
+    """The 400 names the valid choices."""
     reading = await desk(serve)
     for query, words in WRONG_QUESTIONS:
         error = (await reading.page(*query, status=400))["error"]
@@ -194,7 +194,8 @@ async def test_wrong_questions(serve: Serve) -> None:
 
 async def test_the_life_of_an_insight(serve: Serve) -> None:
     """
-    Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's name.
+    An insight is created, changed, commented and deleted with its comments. Every change is audited under
+    the key's name.
     """
     reading = await desk(serve)
     id = await reading.one()
@@ -281,7 +282,7 @@ REFUSED: Sequence[tuple[str, str, object, int, str]] = [
 
 
 async def test_what_is_refused(serve: Serve) -> None:
-    """The plain form: a type and a message that names the field."""
+    """A refusal has the plain form: a type and a message that names the field."""
     reading = await desk(serve)
     id = await reading.one()
     for method, path, body, status, words in REFUSED:
@@ -291,7 +292,9 @@ async def test_what_is_refused(serve: Serve) -> None:
 
 
 async def test_found_again(serve: Serve) -> None:
-    """Status and comments stay with what is found again; what was addressed is new when it returns."""
+    """
+    An insight that is found again keeps its status and comments. An addressed insight becomes new again.
+    """
     reading = await desk(serve)
     registry = reading.serving.app.services.storage.registry
     assert registry is not None

@@ -1,5 +1,6 @@
 """
-The key of `server.api_key_file`: it has the states of any other key (published interface, 3.1), and follows its file.
+The key of `server.api_key_file`: it has the same states as any key (published interface, 3.1) and
+follows its file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PATH = f"/keys/{quote(LEGACY_NAME)}"
 
 @asynccontextmanager
 async def with_file(place: Path, secret: str = SECRET) -> AsyncIterator[OperatorServer]:
-    """A server whose file holds this secret; its data directory is beside the file."""
+    """Start a server whose key file holds this secret. Its data directory is next to the file."""
     (place / "key").write_text(secret)
     data = place / "data"
     data.mkdir(exist_ok=True)
@@ -40,13 +41,13 @@ async def with_file(place: Path, secret: str = SECRET) -> AsyncIterator[Operator
 
 
 async def changed(server: OperatorServer, place: Path, secret: str) -> None:
-    """The file gets another secret, and the server looks at it."""
+    """Write another secret to the file and let the server read it."""
     (place / "key").write_text(secret)
     await server.access.flush()
 
 
 def told(server: OperatorServer, secret: str, scope: str = INGEST) -> tuple[int, str]:
-    """Status and type of the answer to a request with a secret."""
+    """Return the status and the error type of a request with this secret."""
     try:
         server.access.admit(secret, scope, address="127.0.0.1")
     except Refusal as refusal:
@@ -60,7 +61,7 @@ async def listed(server: OperatorServer) -> dict[str, str]:
 
 
 async def operate(server: OperatorServer, name: str, operation: str) -> int:
-    """The status of an operation on a key."""
+    """Return the status of an operation on a key."""
     path = f"/keys/{quote(name)}"
     if operation == "edit":
         return (await server.ask("PATCH", path, EDIT, by=GRACE)).status
@@ -89,7 +90,9 @@ async def operate(server: OperatorServer, name: str, operation: str) -> int:
 async def test_the_states_of_a_key(
     tmp_path: Path, origin: str, before: str, operation: str, answer: int, after: str
 ) -> None:
-    """3.1, row by row: it leads where the table says, is shown so, and opens only what it then may."""
+    """
+    Each row of table 3.1: the key reaches the listed state, shows it, and opens only what that state allows.
+    """
     async with with_file(tmp_path) as server:
         name, secret = LEGACY_NAME, SECRET
         if origin == "created":
@@ -122,7 +125,10 @@ async def test_the_states_of_a_key(
 
 
 async def test_what_is_kept_of_the_file(tmp_path: Path) -> None:
-    """A digest of its secret alone; it is in no answer, no audit row and no file of the data directory."""
+    """
+    Only the digest of the secret is stored. The secret is in no answer, no audit row and no file of
+    the data directory.
+    """
     async with with_file(tmp_path) as server:
         await changed(server, tmp_path, "another-secret")
         [key] = (await server.ask("GET", "/keys")).payload["keys"]
@@ -140,7 +146,9 @@ async def test_what_is_kept_of_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) -> None:
-    """At once: its state, name and scopes stay, the old secret is dead for ever, also when the file has it again."""
+    """
+    The key keeps its state, name and scopes. The old secret is invalid forever, even if the file has it again.
+    """
     async with with_file(tmp_path) as server:
         await operate(server, LEGACY_NAME, "edit")
         await operate(server, "ranking", "disable")
@@ -151,7 +159,7 @@ async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) ->
         assert [(200, ""), (401, "unknown_key")] == [
             told(server, secret, VIEW) for secret in ("another-secret", SECRET)
         ]
-        (tmp_path / "key").unlink()  # an unreadable file leaves the last secret
+        (tmp_path / "key").unlink()  # if the file is unreadable, the last secret stays valid
         await server.access.flush()
         assert (200, "") == told(server, "another-secret", VIEW)
     async with with_file(tmp_path, SECRET) as server:
@@ -161,7 +169,10 @@ async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) ->
 
 
 async def test_a_deleted_secret_is_401_for_ever(tmp_path: Path) -> None:
-    """Also after a restart, and however often it comes: it is no guess. What lists keys says why it does not open."""
+    """
+    A deleted secret answers 401 even after a restart. Repeats do not count as guesses, and the key list
+    explains the refusal.
+    """
     for round in range(3):
         async with with_file(tmp_path) as server:
             if round == 0:
@@ -178,7 +189,10 @@ async def test_a_deleted_secret_is_401_for_ever(tmp_path: Path) -> None:
 
 
 async def test_another_secret_waits_until_it_is_adopted(tmp_path: Path) -> None:
-    """After a deletion: nothing opens by itself, not by a restart either; then it is a key anew."""
+    """
+    After a deletion, a new secret in the file stays invalid, even after a restart, until an operator adopts
+    it as a new key.
+    """
     async with with_file(tmp_path) as server:
         await operate(server, LEGACY_NAME, "delete")
         await changed(server, tmp_path, "another-secret")
@@ -197,7 +211,7 @@ async def test_another_secret_waits_until_it_is_adopted(tmp_path: Path) -> None:
 
 
 async def test_its_name_is_reserved_while_it_is_there(tmp_path: Path) -> None:
-    """Under whatever name; another key may have the name of before as soon as it is free."""
+    """No other key may take the name of the file's key. Its former name is free as soon as it has another."""
     wanted = {"name": LEGACY_NAME.upper(), "scopes": [INGEST]}
     async with with_file(tmp_path) as server:
         assert 409 == (await server.ask("POST", "/keys", wanted)).status
@@ -209,7 +223,9 @@ async def test_its_name_is_reserved_while_it_is_there(tmp_path: Path) -> None:
 
 
 async def test_a_key_of_the_name_was_there_before_the_file(tmp_path: Path) -> None:
-    """The file's key opens beside it, and is taken in as soon as the name is free."""
+    """
+    The file's key works next to an older key with its name, and is registered when the name becomes free.
+    """
     data = tmp_path / "data"
     data.mkdir()
     async with operator_server(data, engine=SQLITE) as server:
@@ -225,7 +241,9 @@ async def test_a_key_of_the_name_was_there_before_the_file(tmp_path: Path) -> No
 
 
 async def test_it_is_rotated_by_its_file_alone(tmp_path: Path) -> None:
-    """Refused in words while a file gives it; without the setting it is rotated like any other."""
+    """
+    A rotation is refused while a file defines the key. Without the setting, the key rotates like any other.
+    """
     async with with_file(tmp_path) as server:
         refused = await server.ask("POST", f"{PATH}/rotate", {"overlap_s": 0})
         assert refused.status == 409
@@ -240,7 +258,10 @@ async def test_it_is_rotated_by_its_file_alone(tmp_path: Path) -> None:
 
 
 async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Serve, tmp_path: Path) -> None:
-    """The file's key sends and does nothing else; all other keys are told to repeat. Sound again, it is a key again."""
+    """
+    With a damaged registry the file's key may only send, and all other keys are told to retry. After a repair
+    it is a full key again.
+    """
     file, traces = tmp_path / "key", json_traces(json_span())
     file.write_text(SECRET)
     before = await serve(api_key_file=file)

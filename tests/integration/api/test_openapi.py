@@ -1,4 +1,4 @@
-"""The endpoints, the operator API and `/openapi.json` agree, whatever is sent."""
+"""The endpoints, the operator API and `/openapi.json` agree for every generated request."""
 
 from __future__ import annotations
 
@@ -43,46 +43,48 @@ from tests.integration.conftest import ACTOR, Serve
 DOCUMENT = document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
-PATIENCE_S = 300  # the default of 10 is too short where ten processes share two processors
-EXAMPLES = 100 if LONG else 3  # of each operation
-SHARES = 7  # of the operations: the edges of one share are sent
+PATIENCE_S = 300  # the default of 10 is too short when ten processes share two processors
+EXAMPLES = 100 if LONG else 3  # examples per operation
+SHARES = 7  # the operations are split into this number of shares; each run tests the edge cases of one share
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 @schemathesis.serializer(PROTOBUF)
 def protobuf(_: schemathesis.SerializationContext, value: Any) -> bytes:
-    """Whatever was thought of, as bytes: hardly ever a message."""
+    """Encode any generated value as bytes, which are rarely a valid message."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
 class Target(NamedTuple):
     url: str
     headers: dict[str, str]
-    session: ManagedCookiesSession  # keeps connections, and no cookie of an answer
+    session: ManagedCookiesSession  # keeps connections open, but stores no cookie of an answer
 
 
 def test_the_document_is_openapi() -> None:
-    """OpenAPI 3.1, by the validator."""
     validate(DOCUMENT)
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:
-    """Clients are generated from the names."""
+    """Generated clients take their method names from the operation names."""
     names = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
     assert len(set(names)) == len(names)
 
 
 def test_every_method_of_a_path_stands_in_one_row() -> None:
-    """A row is the only place that says who answers there."""
+    """One row of the address table defines every method of a path."""
     pairs = [(method, each.path) for each in ADDRESSES for method in each.methods]
     assert len(set(pairs)) == len(pairs)
 
 
 async def test_every_address_stands_in_the_document(serve: Serve) -> None:
-    """The route table and the document name the same addresses; the console's page is for browsers alone."""
+    """
+    The route table and the document name the same addresses. The console page is left out because it is
+    only for browsers.
+    """
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
-    of_demo = OPERATOR_API + DEMO + "/"  # reads of the other rows
+    of_demo = OPERATOR_API + DEMO + "/"  # the demo mounts the same reads again
     pages = {path.replace(":.*", "") for path in CONSOLE_PAGES}
     assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == {
         path for path in served(app.router) if path not in pages and not path.startswith(of_demo)
@@ -93,7 +95,7 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
 
 
 def served(router: web.UrlDispatcher) -> Iterator[str]:
-    """The path of every route, those of areas and mounted applications included."""
+    """Yield the path of every route, including those of areas and mounted applications."""
     for resource in router.resources():
         info: Any = resource.get_info()
         if "app" in info:
@@ -106,7 +108,7 @@ def served(router: web.UrlDispatcher) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A gateway on a loop of its own; a key with every scope, and a signed-in admin."""
+    """Run a gateway on its own event loop, with a key that has every scope and a signed-in admin."""
     costs = pytest.MonkeyPatch()
     costs.setattr(operators, "SCRYPT_N", 2)
     loop = asyncio.new_event_loop()
@@ -118,7 +120,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
     app = App(_config(tmp_path_factory.mktemp("store")), version="0")
     run(app.start())
-    app.services.operators.installation.event_streams.end()  # each ends as soon as it has begun
+    # each event stream ends right after its start, so that no test waits
+    app.services.operators.installation.event_streams.end()
     with ManagedCookiesSession() as session:
         session.trust_env = False
         yield Target(app.url, run(_headers(app)), session)
@@ -157,7 +160,7 @@ async def _headers(app: App) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", sorted({each.path for each in FOR_SENDERS if each.security}))
 def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target, path: str) -> None:
-    """Whatever else is sent is a 405 that names them."""
+    """Every other method answers 405 and names the allowed ones."""
     here = [each for each in FOR_SENDERS if each.path == path]
     documented = {method for each in here for method in each.operations}
     words = {name: (values or ("one",))[0] for name, values in here[0].path_parameters.items()}
@@ -177,7 +180,7 @@ schema = schemathesis.openapi.from_dict(
 
 
 def without_edges(share: int) -> OperationConfig:
-    """Make no cases at the edges of operations of other shares: there are some sixty of each operation."""
+    """Skip the edge cases of operations in other shares, because each operation has about sixty."""
     paths = DOCUMENT["paths"].items()
     operations = sorted(f"{method.upper()} {path}" for path, methods in paths for method in methods)
     chosen = set(operations[share::SHARES])
@@ -188,7 +191,8 @@ def without_edges(share: int) -> OperationConfig:
     )
 
 
-# The same share until an operation changes, so that the same code never passes on one day and fails on the next.
+# The share depends on the operations, not on the day, so the same code never passes on one day and fails
+# on the next.
 if not LONG:
     schema.config.operations.operations.append(without_edges(crc32(json.dumps(DOCUMENT).encode()) % SHARES))
 
@@ -196,7 +200,7 @@ if not LONG:
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=not LONG)
 def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], server: Target) -> None:
-    """No 500, no status, type or shape that the document does not name."""
+    """No answer is a 500, and the document names each status, media type and shape."""
     case.call_and_validate(
         base_url=server.url,
         session=server.session,

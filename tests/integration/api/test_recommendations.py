@@ -1,4 +1,4 @@
-"""Recommendations over HTTP: a month of calls is looked at, and people decide about what is found."""
+"""Recommendations over HTTP: found in a month of calls, and decided by people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = "/v2/optimize/recommendations"
 
 
 class Desk:
-    """A gateway with calls of two teams, and a key with every scope of recommendations."""
+    """A gateway with calls of two teams, and a key with every recommendation scope."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -64,7 +64,7 @@ async def desk(serve: Serve) -> AsyncIterator[Desk]:
 
 
 async def test_from_calls_to_a_list(desk: Desk) -> None:
-    """Two teams could save $2.10 a call each; check says so before anything is kept."""
+    """Two teams could save $2.10 per call each. A check returns this before anything is stored."""
     assert [] == await desk.page()
     checked = (await desk.ask("POST", "/v2/optimize/check", {}))["check"]
     types = [{"type": "priority_tier", "count": 2, "monthly_savings": "14.7"}]
@@ -95,7 +95,7 @@ PARTS: Sequence[tuple[dict[str, Any], int]] = [
 
 
 async def test_a_check_of_a_part(desk: Desk) -> None:
-    """Of one type, or of the calls that pass a filter."""
+    """A check may be limited to one type or to the calls that match a filter."""
     for body, count in PARTS:
         assert count == (await desk.ask("POST", "/v2/optimize/check", body))["check"]["count"], (body, count)
 
@@ -109,14 +109,16 @@ LEAST: Sequence[tuple[dict[str, Any], int]] = [
 
 
 async def test_the_least_that_is_told(desk: Desk) -> None:
-    """Dollars a month, and percent of what was spent ($34.30): at the edge a saving is told."""
+    """
+    A saving is listed if it reaches both minimums: dollars per month, and percent of spend ($34.30 here).
+    """
     for least, count in LEAST:
         await desk.ask("PATCH", "/v2/optimize/recommendation_types/priority_tier", {"thresholds": least})
         assert count == (await desk.ask("POST", "/v2/optimize/check", {}))["check"]["count"], (least, count)
 
 
 async def test_many_are_decided_at_once(desk: Desk) -> None:
-    """Each id has its own result; what is ignored stays in the list under that status."""
+    """Each id has its own result. Ignored recommendations stay in the list under that status."""
     await desk.look()
     ids = [each["id"] for each in await desk.page()]
     changed = await desk.ask("PATCH", ALL, {"ids": [*ids, "gone"], "status": "ignored", "assignee": "ada"})
@@ -127,7 +129,7 @@ async def test_many_are_decided_at_once(desk: Desk) -> None:
 
 
 async def test_comments(desk: Desk) -> None:
-    """One or several at once, changed and deleted."""
+    """Comments are added, changed and deleted, one or several at once."""
     await desk.look()
     comments = f"{ALL}/{(await desk.page())[0]['id']}/comments"
     await desk.ask("POST", comments, {"message": "one"})
@@ -146,7 +148,7 @@ async def test_comments(desk: Desk) -> None:
 
 
 async def test_types(desk: Desk) -> None:
-    """Each with its formula; one that is switched off is not looked for, and closes what it found."""
+    """Each type states its formula. Disabling a type stops its search and closes its recommendations."""
     await desk.look()
     types = (await desk.ask("GET", "/v2/optimize/recommendation_types"))["recommendation_types"]
     assert sorted(type.NAME for type in TYPES) == [each["type"] for each in types]
@@ -167,7 +169,7 @@ async def test_types(desk: Desk) -> None:
 
 
 async def test_one_look_at_a_time(desk: Desk) -> None:
-    """A check while another look goes on is refused, and told when to come again; nothing queues up."""
+    """A check during another run is refused with a time to retry; nothing is queued."""
     adviser = desk.serving.app.services.operators.money.require_adviser()
     async with adviser._turn:
         answer = await desk.serving.send("/v2/optimize/check", b"{}", key=desk.key)
@@ -180,6 +182,6 @@ WRONG_FILTERS: Sequence[dict[str, list[str]]] = [{"floor": ["9"]}, {"team": []}]
 
 
 async def test_a_wrong_filter_is_refused(desk: Desk) -> None:
-    """With the dimensions that there are."""
+    """The refusal names the known dimensions."""
     for filters in WRONG_FILTERS:
         await desk.ask("POST", "/v2/optimize/check", {"filter": filters}, status=400)

@@ -1,5 +1,3 @@
-"""Roles and permission sets over HTTP, for keys that manage them."""
-
 from __future__ import annotations
 
 import asyncio
@@ -24,8 +22,6 @@ NEW = {"name": "Search", "data_access": "limited", "filters": [{"dimension": "te
 
 
 class Manager:
-    """A key that manages roles."""
-
     def __init__(self, serving: Serving, key: str) -> None:
         self._serving = serving
         self._key = key
@@ -48,7 +44,7 @@ class Manager:
 
 
 async def test_the_life_of_a_role(serving: Serving) -> None:
-    """Every field comes back, under its name; the key stands in the audit list and in the role."""
+    """Every field comes back under its name. The audit list and the role name the key."""
     manager = await Manager.of(serving)
     given = {
         "name": "Search, without tests",
@@ -87,7 +83,10 @@ async def test_the_life_of_a_role(serving: Serving) -> None:
 
 
 async def test_roles_are_listed(serving: Serving) -> None:
-    """In the envelope of every list, by name, with the built-in ones; filters and sorts as declared."""
+    """
+    The list has the usual envelope, is sorted by name, and includes built-in roles. Filters and sorts are
+    the declared ones.
+    """
     manager = await Manager.of(serving)
     for name, members in (("b", []), ("a", ["ada@example.com", "bob@example.com"])):
         await manager.create(name=name, members=members)
@@ -111,7 +110,7 @@ async def test_roles_are_listed(serving: Serving) -> None:
 
 
 async def test_permission_sets_are_listed(serving: Serving) -> None:
-    """The published names, word for word, among them."""
+    """The list contains the published names word for word."""
     manager = await Manager.of(serving)
     status, page = await manager.ask("GET", SETS)
     assert 200 == status
@@ -129,7 +128,9 @@ async def test_permission_sets_are_listed(serving: Serving) -> None:
 
 
 async def test_built_in_roles_are_read_alone(serving: Serving) -> None:
-    """Their times are null; a change and a deletion are refused with the reason."""
+    """
+    Built-in roles are read-only: their times are null, and changes and deletions are refused with the reason.
+    """
     manager = await Manager.of(serving)
     for id in BUILTIN:
         status, said = await manager.ask("GET", f"{ALL}/{id}")
@@ -162,7 +163,7 @@ REFUSED: Sequence[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_is_refused(serving: Serving) -> None:
-    """400 names the field and the rule, when a role is made and when it is changed."""
+    """When a role is created or changed, a 400 names the field and the rule."""
     manager = await Manager.of(serving)
     made = await manager.create()
     for change, said in REFUSED:
@@ -177,7 +178,7 @@ async def test_what_is_refused(serving: Serving) -> None:
 
 
 async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
-    """At each edge: what is allowed passes, one more is refused and names the setting."""
+    """The exact limit is accepted; one more is refused and names the setting."""
     serving = await serve(
         config=Config(roles=RoleSettings(max=3, max_members=2, max_filters=2, max_values=3))
     )
@@ -202,7 +203,7 @@ async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
 async def test_a_key_that_is_disabled_while_its_body_is_on_the_way_changes_nothing(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who holds a body back does not keep what the key could do when it began."""
+    """A sender cannot keep the rights of a key by holding back its request body."""
     manager, registry = await Manager.of(serving), serving.app.services.storage.registry
     assert registry is not None
     begun, gate, read = asyncio.Event(), asyncio.Event(), bodies.read

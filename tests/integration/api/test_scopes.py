@@ -1,8 +1,7 @@
 """
-The scope matrix: each operation without a key, with every scope but its own, and with its own alone.
+The scope matrix: each operation is tried without a key, with every other scope, and with only its own scope.
 
-The operations are those of the table of addresses, which the OpenAPI document is made from: a new one
-is tried, too.
+The operations come from the address table, the source of the OpenAPI document, so new operations are included.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ EACH = pytest.mark.parametrize(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
-    """A gateway for all of them; keys are made once for each set of scopes."""
+    """Start one gateway for all tests; keys are created once for each set of scopes."""
     directory: Path = tmp_path_factory.mktemp("scopes")
     app = App(
         Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
@@ -73,14 +72,14 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def key_of(server: Serving, scopes: frozenset[str]) -> str:
-    """A key of its own for each set of scopes."""
+    """Return the key with exactly these scopes."""
     if scopes not in KEYS:
         KEYS[scopes] = await server.make_key(f"key {len(KEYS)}", scopes=sorted(scopes))
     return KEYS[scopes]
 
 
 async def make_things(server: Serving) -> None:
-    """What the parameters of the paths name, unless it is there: only what is there can be listed."""
+    """Create whatever the path parameters name, because only existing things can be listed."""
     storage = server.app.services.storage
     assert storage.registry is not None
     if storage.registry.connections.find(PARAMETERS["connection_id"]) is None:
@@ -121,7 +120,7 @@ async def make_budget(registry: Registry) -> str:
 
 
 class Wrong(NamedTuple):
-    """What is wrong with the body of a request, beside that it is empty."""
+    """A fault of a request body, other than being empty."""
 
     type: str | None
     coding: str = ""
@@ -133,7 +132,7 @@ WRONG = (Wrong(None), Wrong("text/nonsense"), Wrong("application/json", "rot13")
 async def send(
     server: Serving, operation: Operation, key: str | None, query: str = "", wrong: Wrong | None = None
 ) -> Answer:
-    """A request with an empty body: what comes after the key refuses most of them."""
+    """Send a request with an empty body, which most operations refuse after they have checked the key."""
     address = operation.address
     fixed = {name: values[0] for name, values in address.path_parameters.items() if values}
     words = dict.fromkeys(address.path_parameters, "one") | PARAMETERS | fixed
@@ -155,7 +154,7 @@ def said(answer: Answer) -> str:
 
 @EACH
 async def test_no_key_opens_nothing(server: Serving, operation: Operation) -> None:
-    """401, whatever else is wrong with the request: its media type, or how its body is coded."""
+    """The answer is 401 even if the media type or the encoding of the body is wrong as well."""
     for wrong in (None, *WRONG):
         answer = await send(server, operation, None, wrong=wrong)
         assert 401 == answer.status, (wrong, said(answer))
@@ -163,7 +162,7 @@ async def test_no_key_opens_nothing(server: Serving, operation: Operation) -> No
 
 @EACH
 async def test_every_other_scope_opens_nothing(server: Serving, operation: Operation) -> None:
-    """A key that has all of them but the needed one gets 403 with the name of that one, whatever it sends."""
+    """A key with all scopes except the needed one gets 403 with the name of that scope."""
     key = await key_of(server, SCOPES - {operation.scope})
     for wrong in (None, *WRONG):
         answer = await send(server, operation, key, wrong=wrong)
@@ -173,7 +172,9 @@ async def test_every_other_scope_opens_nothing(server: Serving, operation: Opera
 
 @EACH
 async def test_the_needed_scope_opens_it(server: Serving, operation: Operation) -> None:
-    """Alone: what is refused then is refused for another reason, and is not a mistake of ours."""
+    """
+    With only its own scope, an operation may still be refused, but for another reason and never with a 500.
+    """
     answer = await send(server, operation, await key_of(server, frozenset({operation.scope})))
     assert answer.status not in (401, 403), said(answer)
     assert answer.status < 500, said(answer)
@@ -181,19 +182,19 @@ async def test_the_needed_scope_opens_it(server: Serving, operation: Operation) 
 
 @pytest.mark.parametrize("use_case", USE_CASES)
 async def test_a_managed_use_case_opens_its_operations_alone(server: Serving, use_case: str) -> None:
-    """Those whose scope it grants, and no other of the table."""
+    """A use case opens exactly the operations whose scope it grants."""
     key = await server.make_key(use_case, use_cases=[use_case])
     for operation in OPERATIONS:
         answer = await send(server, operation, key)
         is_open = answer.status not in (401, 403)
-        # A key in an address must have one scope and no other.
+        # a key in an address must have exactly one scope
         granted = operation.scope in USE_CASES[use_case]
         assert granted == is_open, (operation.method, operation.address.path, said(answer))
 
 
 @EACH
 async def test_an_unknown_parameter_is_refused(server: Serving, operation: Operation) -> None:
-    """As on lists; but where another product's client decides what is sent."""
+    """Unknown parameters are refused, except at addresses where another product's client chooses them."""
     if not operation.address.checks_query and operation.address.lists is None:
         pytest.skip("another product's address")
     if operation.address.lists:
@@ -206,14 +207,14 @@ async def test_an_unknown_parameter_is_refused(server: Serving, operation: Opera
 
 
 async def test_every_scope_opens_something() -> None:
-    """All of the published catalogue. How each operation is opened by its scope alone is tried above."""
+    """Every scope of the published catalogue opens an operation. The tests above prove how."""
     opened = {operation.scope for operation in OPERATIONS}
     assert 77 == len(SCOPES)
     assert SCOPES == opened
 
 
 async def test_addresses_of_other_products_are_few() -> None:
-    """Only they take whatever parameters come."""
+    """Only addresses for other products accept any parameter."""
     free = {each.address.path for each in OPERATIONS if not (each.address.checks_query or each.address.lists)}
     assert {
         "/api/public/ingestion", "/api/public/otel/v1/traces", "/api/public/projects", "/api/v1/events",

@@ -1,4 +1,4 @@
-"""Reading unit-cost telemetry: the streams that are there, and a part of the records of one."""
+"""Reading unit-cost streams: the list of streams, and records by time and dimension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORDS = "/unit-cost/v1/telemetry/api-calls/records"
 
 
 async def filled(serving: Serving) -> str:
-    """Three hours of two regions; the key that reads them."""
+    """Send three hours of two regions; return the key that reads them."""
     key = await writer(serving)
     records = [
         usage(timestamp=f"2026-11-01T{10 + n}:00:00Z", value=n + 1, filter={"Region": [region]})
@@ -26,7 +26,7 @@ async def filled(serving: Serving) -> str:
 
 
 async def test_streams_are_listed(serving: Serving) -> None:
-    """Under the scope that reads them, as they were fixed; filters of a list."""
+    """The reading scope lists the streams with their definitions, and filters as in every list."""
     key = await filled(serving)
     page = said(await serving.send("/unit-cost/v1/telemetry", b"", None, method="GET", key=key))
     expected = {"name": "api-calls", "type": "allocation", "granularity": "HOURLY", "dimensions": ["Region"]}
@@ -51,7 +51,7 @@ PARTS: Sequence[tuple[str, list[str]]] = [
 
 
 async def test_a_part_of_the_records(serving: Serving) -> None:
-    """Of a time range whose end is not in it, and of dimensions; walked page by page under the same filters."""
+    """The end of a time range is exclusive. Pages keep the time range and the dimension filters."""
     key = await filled(serving)
     for query, values in PARTS:
         found: list[str] = []
@@ -74,7 +74,7 @@ NO_PARTS: Sequence[str] = [
 
 
 async def test_what_is_no_part_is_refused(serving: Serving) -> None:
-    """400 that says how it is written."""
+    """The 400 says how to write the filter."""
     key = await filled(serving)
     for query in NO_PARTS:
         answer = await serving.send(f"{RECORDS}?{query}", b"", None, method="GET", key=key)

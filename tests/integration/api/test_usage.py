@@ -1,4 +1,4 @@
-"""How much AI is used: measures with their units beside costs, and every cost type that the service publishes."""
+"""Usage next to costs: measures with their units, and every published cost type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUBLISHED = (
 
 
 async def test_measures_stand_beside_costs(serve: Serve) -> None:
-    """As whole numbers, each with its unit; rows without a question for them stay as they were."""
+    """Measures are whole numbers with their units. Rows of a query without measures do not change."""
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(2))
     )
@@ -33,7 +33,7 @@ async def test_measures_stand_beside_costs(serve: Serve) -> None:
 
 
 async def test_usage_is_an_amount_of_tokens(serve: Serve) -> None:
-    """Under a name of its own, because it is not money; it sorts as a number."""
+    """Token amounts have their own field name because they are not money, and sort as numbers."""
     spans = [json_span(model, **at(hour)) for hour, model in enumerate(["o3", *["gpt-4o"] * 9])]
     read = await reader(serve, *spans)
     usage = (*SEPTEMBER, ("cost_type", "usage_amount"), ("group_by", "model"))
@@ -47,7 +47,6 @@ async def test_usage_is_an_amount_of_tokens(serve: Serve) -> None:
 
 
 async def test_pages_keep_what_was_asked_for(serve: Serve) -> None:
-    """A cursor carries measures and cost type."""
     read = await reader(serve, *(json_span("o3", **at(24 * day)) for day in range(2)))
     first = await read.costs(*SEPTEMBER, ("measures", "calls"), ("cost_type", "usage_amount"), ("limit", "1"))
     second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
@@ -56,7 +55,7 @@ async def test_pages_keep_what_was_asked_for(serve: Serve) -> None:
 
 
 async def test_every_published_cost_type_is_answered(serve: Serve) -> None:
-    """What Tollhouse cannot know is never answered as something else."""
+    """Tollhouse never returns another cost type in place of one that it cannot know."""
     read = await reader(serve, json_span("gpt-4o", **at(0)))
     amounts = {}
     for name in PUBLISHED:
@@ -64,12 +63,12 @@ async def test_every_published_cost_type_is_answered(serve: Serve) -> None:
         if name in ("real_cost", "on_demand_cost", "usage_amount"):
             [row] = (await read.costs(*asked))["costs"]
             amounts[name] = row.get("cost", row.get("usage_amount"))
-        else:  # without a statement there is no billed money
+        else:  # without a provider bill there are no billed costs
             assert [] == (await read.costs(*asked))["costs"]
     assert {"real_cost": "0.0006", "on_demand_cost": "0.0006", "usage_amount": "150"} == amounts
 
 
 async def test_an_unknown_measure_is_named(serve: Serve) -> None:
-    """With those that there are."""
+    """The error lists the known measures."""
     error = (await (await reader(serve)).costs(*SEPTEMBER, ("measures", "joy"), status=400))["error"]
     assert "measures must be one of calls, errors" in error["message"]

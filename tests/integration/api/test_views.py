@@ -1,5 +1,3 @@
-"""Views over HTTP, and costs inside them."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,8 +22,6 @@ SPENT = (("search", "o3", "1"), ("search", "gpt-4o", "2"), ("ads", "o3", "4"), (
 
 
 class Manager:
-    """A key that manages views, and reads costs."""
-
     def __init__(self, serving: Serving, key: str) -> None:
         self._serving = serving
         self._key = key
@@ -49,7 +45,7 @@ class Manager:
         return made
 
     async def costs(self, **query: str) -> list[str]:
-        """What each model costs on the day."""
+        """Return the cost of each model on the day."""
         asked = {"start_date": "2026-09-21", "end_date": "2026-09-21", "group_by": "model", **query}
         status, said = await self.ask("GET", "/v2/billing/costs", **asked)
         assert 200 == status, said
@@ -67,7 +63,9 @@ async def spend(serving: Serving) -> None:
 
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
-    """Created and changed views are answered bare, those that are read under their name; every field comes back."""
+    """
+    Creating and changing answers the bare view; reading wraps it under its name. Every field comes back.
+    """
     serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)
     given = {
@@ -101,7 +99,7 @@ async def test_the_life_of_a_view(serving: Serving) -> None:
 
 
 async def test_views_are_listed(serving: Serving) -> None:
-    """In the envelope of every list, by name unless asked otherwise."""
+    """The list has the usual envelope and is sorted by name by default."""
     manager = await Manager.of(serving)
     for name, principal in (("b", "model"), ("a", "team"), ("c", "model")):
         await manager.create(name=name, principal_dimension=principal)
@@ -137,7 +135,7 @@ NO_VIEW: Sequence[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_is_no_view_is_refused(serving: Serving) -> None:
-    """With the rule that it breaks; nothing is kept, and a view that is there stays as it is."""
+    """The refusal names the violated rule. Nothing is stored, and an existing view stays as it is."""
     manager = await Manager.of(serving)
     made = await manager.create(name="kept")
     for change, said in NO_VIEW:
@@ -152,7 +150,7 @@ async def test_what_is_no_view_is_refused(serving: Serving) -> None:
 
 
 async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
-    """Of views and of insights, without those that people made; a person is not a key that crowds."""
+    """Only views and insights that keys created count towards the share of a key; those of people do not."""
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
     registry, manager = serving.app.services.storage.registry, await Manager.of(serving)
     assert registry is not None
@@ -169,7 +167,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
 
 
 async def test_costs_inside_a_view(serving: Serving) -> None:
-    """By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty."""
+    """A view is named by id or name. Further filters narrow it, and a contradiction gives an empty result."""
     await spend(serving)
     manager = await Manager.of(serving)
     view = await manager.create(filter={"team": ["search", None], "!model": ["gpt-4o"]})
@@ -181,7 +179,10 @@ async def test_costs_inside_a_view(serving: Serving) -> None:
 
 
 async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
-    """Its tag left [ledger] tags: never an empty answer, but the reason, which the view itself shows."""
+    """
+    If a tag of the view was removed from `[ledger] tags`, the query is refused with the reason that the view
+    shows, and never answered as empty.
+    """
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), ledger=LedgerSettings(tags=())))
     registry = serving.app.services.operators.installation.require_registry()
     manager = await Manager.of(serving)

@@ -1,1 +1,1 @@
-"""Assistants over HTTP and stdio, against the whole server."""
+"""Assistants over HTTP and stdio, against a whole server."""

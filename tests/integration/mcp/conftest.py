@@ -1,4 +1,4 @@
-"""A server with an assistant: a key of the scope, and messages of both revisions."""
+"""A server with an assistant's key, and messages of both protocol generations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ META = {VERSION: MODERN, CAPABILITIES: {}}
 
 @dataclass
 class Assistant:
-    """Asks with a key of the scope; messages are those of the stateless revision unless `legacy` says another."""
+    """
+    An assistant with a key. It sends messages of the stateless revision, or of the one that `legacy` names.
+    """
 
     serving: Serving
     key: str
@@ -36,12 +38,12 @@ class Assistant:
     async def post(
         self, body: object, headers: Mapping[str, str] | None = None, *, key: str | None = ""
     ) -> Answer:
-        """Whatever is given, as it is."""
+        """Send the body unchanged."""
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.serving.send("/mcp", sent, key=self.key if key == "" else key, headers=headers)
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None, *, id: object = 1) -> Answer:
-        """A well-formed modern request."""
+        """Send a well-formed request of the modern revision."""
         asked = {**(params or {}), "_meta": META}
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
         name = asked.get("name") or asked.get("uri")
@@ -58,26 +60,26 @@ class Assistant:
         return json.loads(answer.body)
 
     async def call(self, tool: str, **arguments: Any) -> Any:
-        """The result of a tool."""
+        """Return the whole result of a tool."""
         answer = await self.ask("tools/call", {"name": tool, "arguments": arguments})
         assert 200 == answer.status, answer.body
         return json.loads(answer.body)["result"]
 
     async def content(self, tool: str, **arguments: Any) -> Any:
-        """The structured content of a tool that answers."""
+        """Return the structured content of a tool that succeeds."""
         result = await self.call(tool, **arguments)
         assert result["isError"] is False, result
         return result["structuredContent"]
 
     async def mistake(self, tool: str, **arguments: Any) -> str:
-        """The words of a tool that refuses its arguments."""
+        """Return the error text of a tool that refuses its arguments."""
         result = await self.call(tool, **arguments)
         assert result["isError"] is True, result
         text: str = result["content"][0]["text"]
         return text
 
     async def calls(self, *models: str, days_ago: int = 0, **attributes: Any) -> None:
-        """One call of each model, so many days ago."""
+        """Send one call of each model, dated the given number of days ago."""
         start = int((datetime.now(UTC) - timedelta(days=days_ago)).timestamp()) * 10**9
         times: dict[str, Any] = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 10**9)}
         spans = [json_span(model, **times, **attributes) for model in models]

@@ -1,4 +1,4 @@
-"""A server whose assistants people sign in to, and the provider that signs them in."""
+"""A server whose assistants sign in as people, with the identity provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METADATA = "https://tollhouse.example.com/.well-known/oauth-protected-resource/m
 
 @dataclass
 class Door:
-    """The tools of assistants with a provider in front of them."""
+    """The assistants' tools, with an identity provider that signs people in."""
 
     serving: Serving
     provider: OpenIdProvider
@@ -44,7 +44,7 @@ class Door:
         return await self.serving.send(path, sent, key=None, headers=carried)
 
     async def ask(self, token: str | None, method: str = "tools/list", **params: Any) -> Answer:
-        """A well-formed modern request."""
+        """Send a well-formed request of the modern revision."""
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
         if name := params.get("name") or params.get("uri"):
             headers["Mcp-Name"] = name
@@ -58,14 +58,14 @@ class Door:
         return result
 
     async def teams(self, token: str) -> dict[str, str]:
-        """What each team that the person sees cost."""
+        """Return the cost of each team that the person may see."""
         found = await self.call(token, "get_cost_data", group_by=["team"])
         assert not found["isError"], found
         rows = found["structuredContent"]["rows"]
         return {row["group"]["team"]: row["cost"] for row in rows}
 
     async def limit(self, person: str, team: str, *, groups: tuple[str, ...] = ()) -> str:
-        """A role that shows the calls of a team; its id."""
+        """Create a role that shows only the calls of a team; return its id."""
         draft = RoleDraft(
             name=f"{team} of {person or groups}",
             data_access=LIMITED,

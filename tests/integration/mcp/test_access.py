@@ -1,4 +1,4 @@
-"""Who may ask as an assistant, from where, and how often."""
+"""Who may call the tools, from which origin, and how often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "g
 
 
 async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) -> None:
-    """X-Api-Key counts before Authorization, as in the service."""
+    """X-Api-Key takes precedence over Authorization."""
     for headers in (
         {"X-Api-Key": assistant.key},
         {"X-Api-Key": assistant.key, "Authorization": "Bearer other"},
@@ -28,7 +28,10 @@ async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) ->
 
 
 async def test_foreign_pages_and_foreign_names_are_refused(assistant: Assistant) -> None:
-    """403 before the key is looked at, by whatever method; pages of this server itself may ask."""
+    """
+    A foreign origin or host gets 403 before the key is checked, with every method. The server's own
+    pages are allowed.
+    """
     own = assistant.serving.url
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
                     {"Host": "evil.example", "Origin": "http://evil.example"}):  # fmt: skip
@@ -39,7 +42,7 @@ async def test_foreign_pages_and_foreign_names_are_refused(assistant: Assistant)
 
 
 async def test_a_name_of_the_configuration_is_known(open_assistant: OpenAssistant) -> None:
-    """A proxy on this machine passes the name on under which people reach it."""
+    """A local proxy forwards the public host name, which the configuration allows."""
     config = Config(mcp=McpSettings(hosts=("Tollhouse.example.com",)), spool=SpoolSettings(hold=0))
     assistant = await open_assistant(config)
     named = {"Host": "tollhouse.example.com"}
@@ -56,7 +59,10 @@ LIMITS = {
 
 @pytest.mark.parametrize("setting", LIMITS)
 async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, setting: str) -> None:
-    """At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys."""
+    """
+    At the limit the answer is 429 with the setting and the time to retry. Lists and other keys are not
+    limited by it.
+    """
     assistant = await open_assistant(Config(mcp=LIMITS[setting], spool=SpoolSettings(hold=0)))
     first, *_, last = [await assistant.post(CALL) for _ in range(5)]
     assert first.status == 200
@@ -69,7 +75,7 @@ async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, 
 
 
 async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) -> None:
-    """Lists and pings cost a tenth of a call; beyond them 429, for this key alone."""
+    """Lists and pings cost a tenth of a call. Beyond the limit only this key gets 429."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=1), spool=SpoolSettings(hold=0)))
     methods = ["tools/list", "resources/list", "resources/templates/list", "ping", "no/such/method"]
     statuses = [
@@ -84,14 +90,14 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
 
 
 async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the same for everybody until there is another dimension."""
+    """The list is the same for everybody until a dimension is added."""
     first = (await assistant.ask("tools/list")).body
     monkeypatch.setattr(Tool, "shown", None)
     assert first == (await assistant.ask("tools/list")).body
 
 
 async def test_calls_of_tools_are_counted(assistant: Assistant) -> None:
-    """By tool and outcome; a tool that does not exist makes no series."""
+    """Calls are counted by tool and outcome. A tool that does not exist creates no metric series."""
     await assistant.content("get_org_context")
     await assistant.mistake("get_cost_data", nonsense=1)
     await assistant.ask("tools/call", {"name": "no_such_tool"})
@@ -102,13 +108,15 @@ async def test_calls_of_tools_are_counted(assistant: Assistant) -> None:
 
 
 async def test_a_large_message_is_refused(assistant: Assistant) -> None:
-    """413 before it is decoded."""
+    """The 413 comes before decoding."""
     body = json.dumps({**CALL, "params": {"name": "x" * 300_000}}).encode()
     assert 413 == (await assistant.post(body)).status
 
 
 async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
-    """While a key's tool works, its other messages are answered: what makes a tool work waits for its turn."""
+    """
+    While a tool of a key runs, its other messages are answered at once. Only tool calls wait for their turn.
+    """
     questions, name = assistant.serving.app.services.operators.installation.questions, "key assistant"
     begun, end = asyncio.Event(), asyncio.Event()
 

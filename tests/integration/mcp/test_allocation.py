@@ -1,4 +1,4 @@
-"""Definitions of allocation as assistants read them: versions, dimensions, and every rule, page by page."""
+"""Allocation definitions as assistants read them: versions, dimensions and every rule, page by page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def two_namespaces(assistant: Assistant) -> None:
 
 
 async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> None:
-    """Of every namespace, or of one; an earlier version by its number."""
+    """Rules are shown for all namespaces or for one. A number selects an earlier version."""
     nothing = await assistant.call(TOOL)
     assert "No definition is published" in nothing["content"][0]["text"]
     await two_namespaces(assistant)
@@ -75,7 +75,9 @@ async def test_wrong_names_are_told_with_the_nearest(assistant: Assistant) -> No
 
 
 async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> None:
-    """Every rule once, in its order; each answer within the bound, and names inside their cells."""
+    """
+    Every rule appears once, in order. Each answer stays within its size limit, and names stay inside their cells.
+    """
     long = "| ignore previous " + "ü" * 100
     rules = [
         {"Type": "Group", "Name": f"{long}{n}", "Conditions": [{"Source": "model", "Equals": [f"{long}{n}"]}]}
@@ -103,7 +105,7 @@ async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> 
 
 
 async def test_many_versions_are_cut(assistant: Assistant) -> None:
-    """The answer says how many there are."""
+    """The answer states the total number of versions."""
     for n in range(MOST_VERSIONS + 1):
         await publish(assistant, MODEL.replace("Family", f"Family{n}"))
     found = await assistant.content(TOOL, namespace="default")

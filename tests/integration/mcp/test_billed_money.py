@@ -1,4 +1,4 @@
-"""Billed money as assistants ask for it: exact, with how final its days are, and without counts of calls."""
+"""Billed costs as assistants query them: exact, with the state of each day, and without call counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tests.integration.mcp.conftest import Assistant
 
 
 async def filtered(assistant: Assistant, asked: dict[str, Any]) -> None:
-    """Filters by what bills alone have: values, parts of them, none; a wrong one is told with the nearest."""
+    """
+    Check filters on dimensions that only bills have: values, partial values and unknown. A wrong value
+    returns the nearest valid one.
+    """
     for filters, total in (
         ({"charge": ["usage"], "model": ["o3"]}, "1.5"),
         ({"!charge": ["usage"]}, "0"),
@@ -38,8 +41,8 @@ async def filtered(assistant: Assistant, asked: dict[str, Any]) -> None:
 
 async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     """
-    Each has what it was billed, also by what only bills have; a question that divides a day, or that asks for calls,
-    is refused with words.
+    Each model has its billed amount, also by dimensions that only bills have. A query that divides a day or
+    wants call counts is refused with an explanation.
     """
     await assistant.calls("gpt-4o", "o3", days_ago=2)
     day = day_of(int(time.time()) - 2 * DAY_S)

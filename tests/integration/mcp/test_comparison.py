@@ -1,4 +1,4 @@
-"""Why costs changed, as an assistant asks it."""
+"""The comparison of two periods as an assistant queries it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
 
 
 async def test_a_change_adds_up(assistant: Assistant) -> None:
-    """Drivers and other to the total, and the parts of each to its change, to the last digit."""
+    """
+    The drivers and "other" add up to the total change, and the parts of each driver to its change, to
+    the last digit.
+    """
     await assistant.calls("gpt-4o", "o3", "gpt-4o-mini", days_ago=20)
     await assistant.calls("gpt-4o", "gpt-4o", "o3", "claude-sonnet-4-5", days_ago=2)
     asked = {"date_range": "last_7_days", "baseline": "last_30_days"}
@@ -28,7 +31,9 @@ async def test_a_change_adds_up(assistant: Assistant) -> None:
 
 
 async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
-    """In a sentence with both spans, and a table; everything is new beside a time without calls."""
+    """
+    The answer has a sentence with both periods and a table. Everything is new compared with a period without calls.
+    """
     await assistant.calls("gpt-4o")
     result = await assistant.call(
         "compare_costs", date_range="today", baseline={"start": "2020-01-01", "end": "2020-01-02"}
@@ -41,7 +46,7 @@ async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
 
 
 async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
-    """With how to mend them."""
+    """The error says how to correct the argument."""
     assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
     wrong = {"start": "2026-02-02", "end": "2026-02-01"}

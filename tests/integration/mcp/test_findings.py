@@ -33,7 +33,9 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
 
 
 async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
-    """What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong one."""
+    """
+    The answer states spend, plan and why there is no forecast yet. A wrong name returns the nearest one.
+    """
     registry = assistant.serving.app.services.operators.installation.require_registry()
     assert 0 == (await assistant.content("get_budgets"))["budget_count"]
     await make_budget(registry, "Search")
@@ -60,7 +62,7 @@ async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
 
 
 async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> None:
-    """Those that are closed only when they are asked for; savings are added up."""
+    """Closed insights appear only on request. Savings are summed."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     spike = await registry.insights.create(
         Draft(title="Spike | of\nsearch", category="spike", cost_impact="1000000.5"), actor=ACTOR
@@ -93,7 +95,7 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
 
 
 async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
-    """The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest."""
+    """The largest come first. Type, status and owner filter them; a wrong value returns the nearest one."""
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
     large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})
@@ -126,7 +128,7 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
 
 
 async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
-    """A call of a seat that includes a hundredth of a cent is beyond; a call of nobody is metered."""
+    """The seat includes 0.0001, so the rest of its call is extra usage. A call without a seat is pay-as-you-go."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     view = await registry.views.create(
         ViewDraft(name="all", principal_dimension="user"), known=("user",), most=9, actor=ACTOR
@@ -141,7 +143,7 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     await assistant.calls("gpt-4o")
     found = await assistant.content("get_plan_costs")
     total = found["total"]
-    assert total["overage"] == "0.00075"  # 0.0006 less what is included, times 1.5
+    assert total["overage"] == "0.00075"  # 0.0006 less the included usage, times 1.5
     assert total["included_value"] == "0.0001"
     assert total["metered"] == "0.0006"
     assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]

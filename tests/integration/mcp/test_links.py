@@ -1,4 +1,4 @@
-"""Answers lead to the page of the console that shows the same."""
+"""Answers link to the console page that shows the same data."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.integration.mcp.test_tools import QUESTIONS
 from tests.integration.operator.test_console_page import STATIC
 from tests.spool.savings import SAVING
 
-WITHOUT = {"get_available_dimensions", "get_reference_info"}  # no page shows the same
+WITHOUT = {"get_available_dimensions", "get_reference_info"}  # no page shows the same data
 
 
 async def link_of(assistant: Assistant, tool: str, **asked: object) -> str:
-    """The link in the text of an answer, empty if it has none."""
+    """Return the link in the text of an answer, or an empty string."""
     result = await assistant.call(tool, **asked)
     found = re.search(r"^In the console: (\S+)$", result["content"][0]["text"], re.MULTILINE)
     return found.group(1) if found else ""
 
 
 def read(link: str) -> tuple[str, dict[str, list[str]]]:
-    """The page of a link, and what it shows."""
+    """Return the page of a link and its parameters."""
     path, _, query = urlsplit(link).fragment.partition("?")
     return path, parse_qs(query)
 
 
 async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
-    """Of every tool that a page can show, and of each row that has one."""
+    """Every tool with a console page links to an existing page, and so does each row that has one."""
     pages = set(re.findall(r'path: "([^"]+)"', (STATIC / "pages/list.mjs").read_text()))
     registry = assistant.serving.app.services.operators.installation.require_registry()
     await make_budget(registry, "Search")
@@ -43,7 +43,7 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     address = assistant.serving.app.services.operators.installation.urls().console
     for tool, (asked, *_) in QUESTIONS.items():
         if tool == "get_telemetry_data":
-            continue  # there is no stream to ask
+            continue  # there is no stream to query
         link = await link_of(assistant, tool, **asked)
         assert (tool in WITHOUT) is (link == ""), tool
         if link:
@@ -60,7 +60,7 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
 
 
 async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
-    """With the time, the groups, the filters and the view; names of senders are encoded."""
+    """The link keeps the time, groups, filters and view. Names from senders are encoded."""
     evil = "a) b|c&by=team"
     await assistant.calls("gpt-4o", evil)
     views = assistant.serving.app.services.operators.installation.require_registry().views
@@ -93,7 +93,10 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
 
 
 async def test_a_link_is_given_where_people_can_follow_it(assistant: Assistant) -> None:
-    """Under the public address where there is one; none to a server that listens everywhere, and none too long."""
+    """
+    Links use the public address if one is set. A server that listens on all interfaces gives none, and no
+    link is too long.
+    """
     services = assistant.serving.app.services.operators
     services.installation.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
     assert "" == await link_of(assistant, "get_org_context")

@@ -1,4 +1,4 @@
-"""Made-up tokens: how many are verified, where, and whom they keep waiting."""
+"""Forged tokens: how many are verified, on which thread, and which requests wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def door(serve: Serve, tmp_path: Path) -> AsyncIterator[Door]:
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads that verified a signature, one for each time."""
+    """Record the thread of each signature verification."""
     seen: list[str] = []
     verify = tokens.is_signed
 
@@ -55,8 +55,8 @@ async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
     door: Door, verified: list[str], kid: str | None
 ) -> None:
     """
-    At the same moment, with the id of a key or without one at a provider with a hundred keys. What is
-    verified is verified off the event loop. A token that was good before goes on; a new one waits.
+    Forged tokens arrive at the same moment, with a key id or without one at a provider with a hundred keys.
+    Verification runs off the event loop. A token that was valid before still works; a new valid token waits.
     """
     one = door.provider.key
     door.provider.published = [one, *[Key(f"k{number}", "ES256") for number in range(99)]]
@@ -70,7 +70,7 @@ async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
     statuses = await flood(door, forged)
     assert {401, 429} == set(statuses)
     assert GUESSES == statuses.count(401)
-    # each once, and one more time for the first after the provider was asked for new keys
+    # one verification each; the first is verified again after the provider's keys were fetched
     assert GUESSES <= len(verified) <= (1 if kid else MAX_TRIES) * (GUESSES + 1)
     assert threading.main_thread().name not in verified
     answers = [await door.ask(token) for token in (good, later)]
@@ -85,7 +85,7 @@ async def test_a_flood_of_forged_tokens_is_verified_a_few_times(
 async def test_a_token_for_something_else_is_not_verified(
     door: Door, verified: list[str], claims: dict[str, Any]
 ) -> None:
-    """Whatever signature it has; it counts as a guess all the same."""
+    """A token with wrong claims is refused before its signature is verified, and counts as a guess."""
     forged = [door.provider.access_token(jti=str(number), **claims) for number in range(FLOOD)]
     statuses = await flood(door, forged)
     assert statuses.count(401) == GUESSES
@@ -101,7 +101,7 @@ async def test_a_token_is_verified_once_while_the_keys_hold(door: Door, verified
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_only_access_tokens_open_the_tools(door: Door, kind: dict[str, Any]) -> None:
-    """A refresh token is for the provider alone."""
+    """A refresh token is only for the provider."""
     answer = await door.ask(door.provider.access_token_of(kind))
     assert answer.status == 401
     assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
@@ -115,7 +115,9 @@ async def test_providers_name_access_tokens_in_their_own_words(door: Door, named
 
 
 async def test_forged_logout_tokens_are_limited(door: Door, verified: list[str]) -> None:
-    """They are verified off the event loop, and a provider that ends many sessions at once is not limited."""
+    """
+    Forged tokens are verified off the event loop, but a provider that ends many sessions at once is not limited.
+    """
     forger = Key("one")
     forged, count = [], SHARED_BURST + 40
     door.provider.key, real = forger, door.provider.key

@@ -1,4 +1,6 @@
-"""People who sign their assistants in with the organization's own provider: who gets in, and what each sees."""
+"""
+People whose assistants sign in with the organization's identity provider: access, and what each person sees.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,11 @@ async def calls(door: Door, **cost_of: str) -> None:
         await add(log, call(number, at=at, team=team, cost=cost, cost_source="reported"))
 
 
-# -- how a client finds its way --------------------------------------------------------------------------------
+# -- how a client finds the provider ---------------------------------------------------------------------------
 
 
 async def test_a_client_finds_the_provider(door: Door) -> None:
-    """The same document at the resource's address and at the root, readable for pages of every origin."""
+    """The resource's address and the root serve the same document, readable from every origin."""
     found = [
         await door.serving.send(WELL_KNOWN + path, b"", None, method=method, key=None)
         for path in ("/mcp", "")
@@ -58,7 +60,10 @@ async def test_a_client_finds_the_provider(door: Door) -> None:
 
 
 async def test_who_has_no_credential_is_told_where_to_sign_in(door: Door) -> None:
-    """Before the body is judged: clients probe with poor ones. A wrong key begins no sign-in."""
+    """
+    A request without credentials is challenged before its body is checked, because clients probe with invalid
+    bodies. A wrong key starts no sign-in.
+    """
     for body, content_type in ((b"{}", "application/json"), (b"", None), (b"nonsense", "text/plain")):
         answer = await door.serving.send("/mcp", body, content_type, key=None)
         assert answer.status == 401
@@ -74,7 +79,7 @@ async def test_who_has_no_credential_is_told_where_to_sign_in(door: Door) -> Non
 
 
 async def test_keys_go_on_working(door: Door) -> None:
-    """With all data, and beside a token in X-Api-Key, which counts first."""
+    """A key sees all data. X-Api-Key takes precedence over a token in the same request."""
     await calls(door, search="3", chat="4")
     key = await door.serving.make_key("assistant", scopes=[AI_HUB])
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -84,7 +89,7 @@ async def test_keys_go_on_working(door: Door) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/people"])
 async def test_off_nothing_is_there(serve: Serve, path: str) -> None:
-    """Without a resource all is as it was: no challenge and no document, and keys alone."""
+    """Without a configured resource there is no challenge and no document; only keys work."""
     serving = await serve()
     nowhere = await serving.send("/nowhere", b"", None, method="GET", key=None)
     document = await serving.send(WELL_KNOWN + path, b"", None, method="GET", key=None)
@@ -97,7 +102,10 @@ async def test_off_nothing_is_there(serve: Serve, path: str) -> None:
 
 
 async def test_people_may_have_an_address_of_their_own(serve: Serve, tmp_path: Path) -> None:
-    """Then /mcp is for keys alone, and no document at the root draws their clients into a sign-in."""
+    """
+    With a separate address for people, /mcp accepts only keys, and no document at the root makes its
+    clients sign in.
+    """
     async with open_door(serve, tmp_path, oauth={"resource": f"{RESOURCE}/people"}) as door:
         door.provider.resource = f"{RESOURCE}/people"
         statuses = [
@@ -116,7 +124,7 @@ async def test_people_may_have_an_address_of_their_own(serve: Serve, tmp_path: P
         ]
 
 
-# -- tokens that prove nothing -----------------------------------------------------------------------------------
+# -- invalid tokens -------------------------------------------------------------------------------------------
 
 Forge = Callable[[OpenIdProvider], str]
 
@@ -168,7 +176,7 @@ FORGED: dict[str, Forge] = {
 
 
 async def test_a_token_that_proves_nothing_is_refused(door: Door) -> None:
-    """401 with words that name the check and hold nothing of the token; nobody is added to the operators."""
+    """The 401 names the failed check and quotes nothing of the token. No operator is added."""
     for name, forge in FORGED.items():
         door.provider.header = {}
         answer = await door.ask(forge(door.provider))
@@ -187,13 +195,13 @@ GOOD_CLAIMS: Sequence[dict[str, Any]] = [
 
 
 async def test_a_good_token_opens_the_tools(door: Door) -> None:
-    """At the edges of the clocks, too, and as large as a header may be."""
+    """Tokens are accepted at the limits of clock tolerance and at the maximum header size."""
     for claims in GOOD_CLAIMS:
         assert 200 == (await door.ask(door.provider.access_token(**claims))).status, claims
 
 
 async def test_a_token_opens_the_tools_alone(door: Door) -> None:
-    """No other address takes one, and none in the query or as a key."""
+    """No other address accepts a token, and no address accepts one in the query or as a key."""
     token = door.provider.access_token()
     for path in ("/v2/insights", "/v2/billing/costs", "/v1/events"):
         answer = await door.serving.send(
@@ -216,7 +224,10 @@ async def test_only_named_clients_come_in(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door: Door) -> None:
-    """While it is down with keys in hand all goes on; without keys 503, which is not a reason to sign in again."""
+    """
+    If the provider is down, known keys keep working for an hour. Without keys the answer is 503, because a
+    new sign-in would not help.
+    """
     assert 200 == (await door.ask(door.provider.access_token())).status
     door.provider.down = {"keys"}
     assert 200 == (await door.ask(door.provider.access_token())).status
@@ -230,11 +241,13 @@ async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door
     assert 200 == (await door.ask(door.provider.access_token())).status
 
 
-# -- who it is, and what each sees -------------------------------------------------------------------------------
+# -- who the person is, and what each sees --------------------------------------------------------------------
 
 
 async def test_two_people_get_their_own_answers(door: Door) -> None:
-    """The same question at the same moment; a role that is taken away holds from the next message on."""
+    """
+    Two people send the same query at the same moment. A removed role takes effect with the next message.
+    """
     await calls(door, search="3", chat="4")
     ada, eve = door.provider.access_token(), door.provider.access_token(sub="eve-2", email=EVE)
     role = await door.limit(EVE, "chat")
@@ -267,7 +280,7 @@ async def only(door: Door) -> Operator:
 
 
 async def test_a_first_token_adds_the_operator(door: Door) -> None:
-    """As a first sign-in to the console does, with the same audit row."""
+    """The operator and the audit row are the same as after a first sign-in to the console."""
     assert 200 == (await door.ask(door.provider.access_token())).status
     operator = await only(door)
     assert operator.email == ADA
@@ -281,7 +294,9 @@ async def test_a_first_token_adds_the_operator(door: Door) -> None:
 
 
 async def test_a_disabled_operator_is_out_and_a_removed_one_stays_out(door: Door) -> None:
-    """From the next message on; only a token of a later sign-in brings a removed one back."""
+    """
+    Both lose access with the next message. Only a token from a later sign-in restores a removed operator.
+    """
     token = door.provider.access_token()
     await door.ask(token)
     await door.registry.operators.change(ADA, disabled=True, actor=ACTOR)
@@ -304,7 +319,10 @@ async def test_a_disabled_operator_is_out_and_a_removed_one_stays_out(door: Door
 async def test_a_logout_ends_tokens(
     door: Door, ended: dict[str, Any], token: dict[str, Any], status: int
 ) -> None:
-    """Those of the sign-in, or all of the person; a token without a sign-in counts as one of it."""
+    """
+    A logout ends the tokens of the sign-in, or all tokens of the person. A token without a sign-in id counts
+    as part of it.
+    """
     kept = door.provider.access_token(**token)
     assert 200 == (await door.ask(kept)).status
     people = door.serving.app.services.operators.people.oidc
@@ -316,14 +334,19 @@ async def test_a_logout_ends_tokens(
 
 
 async def test_groups_that_a_token_does_not_say_open_nothing(serve: Serve, tmp_path: Path) -> None:
-    """Where roles hang on them: else the role of everybody else would show what a group closes."""
+    """
+    If roles depend on groups and the token has none, access is refused. Otherwise the default role could show
+    what a group hides.
+    """
     oidc = {"default_role": "viewer", "roles": {"ops": "operator"}}
     async with open_door(serve, tmp_path, oidc=oidc) as door:
         await calls(door, search="3", chat="4")
         await door.limit("", "chat", groups=("chat-people",))
         token = door.provider.access_token
         assert ["chat"] == list(await door.teams(token(groups=["chat-people"])))
-        assert 403 == (await door.ask(token())).status  # known by now, and without groups
+        assert (
+            403 == (await door.ask(token())).status
+        )  # the person is known by now, but the token has no groups
         assert 403 == (await door.ask(token(sub="eve-2", email=EVE))).status
         for sign in ({"_claim_names": {"groups": "src1"}}, {"hasgroups": True}):
             assert 403 == (await door.ask(token(groups=["ops"], **sign))).status
@@ -333,13 +356,13 @@ async def test_groups_that_a_token_does_not_say_open_nothing(serve: Serve, tmp_p
         assert "log_insight" not in {tool["name"] for tool in listed["result"]["tools"]}
 
 
-# -- scopes, limits and books ------------------------------------------------------------------------------------
+# -- scopes, limits and accounting ----------------------------------------------------------------------------
 
 
 async def test_writing_takes_a_scope_and_a_role(serve: Serve, tmp_path: Path) -> None:
     """
-    A token that reads gets 403 that says what to ask for; a role that does not allow it is told so in words,
-    because no new token would help.
+    A read-only token gets 403 with the scope to request. If the role forbids writing, the tool answers in
+    words, because no new token would help.
     """
     async with open_door(serve, tmp_path, oidc={"default_role": "operator"}, mcp={"tools": WRITES}) as door:
         token = door.provider.access_token
@@ -366,7 +389,7 @@ async def test_writing_takes_a_scope_and_a_role(serve: Serve, tmp_path: Path) ->
 
 
 async def test_a_person_has_one_limit_for_all_tokens(serve: Serve, tmp_path: Path) -> None:
-    """And a colleague another."""
+    """All tokens of a person share one limit; a colleague has a separate limit."""
     async with open_door(
         serve, tmp_path, oidc={"default_role": "viewer"}, mcp={"calls_per_minute": 1, "daily_calls": 0}
     ) as door:
@@ -388,7 +411,7 @@ async def test_what_came_of_tokens_is_counted(door: Door) -> None:
 
 
 async def test_check_says_what_clients_will_miss(door: Door) -> None:
-    """A sentence each, of the provider's own document."""
+    """`check` writes a sentence for each thing that the provider's document lacks."""
     oidc = door.serving.app.services.operators.people.oidc
     assert oidc is not None
 

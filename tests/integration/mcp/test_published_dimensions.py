@@ -1,5 +1,3 @@
-"""Assistants meet a published dimension like every other."""
-
 from __future__ import annotations
 
 import json
@@ -22,7 +20,9 @@ Dimensions:
 
 
 async def test_a_published_dimension(assistant: Assistant) -> None:
-    """It is in the schemas, is listed with its values, groups and filters, and the total stays."""
+    """
+    A published dimension is in the schemas, lists its values, groups and filters, and does not change the total.
+    """
     await assistant.calls("gpt-4o", "o3")
     refused = await assistant.mistake("get_cost_data", group_by=[OWNER], date_range="today")
     assert f"there is no dimension {OWNER}" in refused

@@ -1,4 +1,4 @@
-"""What assistants learn of devices, clusters, connections, keys and accounts, page by page, and nothing secret."""
+"""Devices, clusters, connections, keys and accounts as assistants see them: page by page, without secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
 
 
 async def test_each_kind_is_there(assistant: Assistant) -> None:
-    """As its own list has it; without a kind there are counts alone."""
+    """Each kind has the same entries as its own list. Without a kind, the answer has only counts."""
     services = assistant.serving.app.services
     await enrol(assistant, "laptop-1", user="ada", labels={"team": "search"}, hostname="10.0.0.7")
     await services.operators.senders.require_clusters().hear("1", "eu", "prod", FLEET)
@@ -50,7 +50,7 @@ async def test_each_kind_is_there(assistant: Assistant) -> None:
 
 
 async def test_costs_are_those_of_the_ledger(assistant: Assistant) -> None:
-    """The sum of a kind is that of its dimension."""
+    """The costs of a kind add up to the costs by its dimension."""
     await assistant.calls("gpt-4o", "gpt-4o")
     for kind, dimension in (("key", "sender"),):
         rows = (await assistant.content(TOOL, kind=kind, limit=100))["rows"]
@@ -60,7 +60,7 @@ async def test_costs_are_those_of_the_ledger(assistant: Assistant) -> None:
 
 
 async def test_nothing_secret_is_told(assistant: Assistant) -> None:
-    """No secret, no digest, no address of a device."""
+    """No secret, digest or device address is shown."""
     await enrol(assistant, "laptop-1", hostname="10.1.2.3")
     answers = json.dumps([await assistant.call(TOOL, kind=kind) for kind in ("device", "key")])
     for secret in (assistant.key, assistant.serving.key, "finger-print", "10.1.2.3", "digest"):
@@ -68,7 +68,7 @@ async def test_nothing_secret_is_told(assistant: Assistant) -> None:
 
 
 async def test_filters_and_their_nearest(assistant: Assistant) -> None:
-    """Values, exclusion, and words that say what there is."""
+    """Filters include and exclude values. A wrong value returns the nearest valid one."""
     for number, team in enumerate(("search", "chat", "chat")):
         await enrol(assistant, f"laptop-{number}", labels={"team": team})
 
@@ -90,8 +90,8 @@ async def test_filters_and_their_nearest(assistant: Assistant) -> None:
 
 async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    300 devices of 32 labels, 50 times what an answer holds: each keeps to the bound, and the pages have
-    every device once.
+    300 devices with 32 labels are 50 times the size limit of an answer. Each answer stays within the limit,
+    and the pages list every device once.
     """
     labels = {f"label-{number}": "x" * 200 for number in range(32)}
     fleet = [
@@ -120,7 +120,7 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["![x](https://evil.example)", "<img src=x>", "a|b\n# c", "*b* `c` _d_"])
 async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
-    """No link, picture or heading comes of a name."""
+    """A name creates no link, picture or heading."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     await registry.keys.create(name=name.replace("\n", " "), scopes=[ENROLL], use_cases=[], actor=ACTOR)
     text = (await assistant.call(TOOL, kind="key"))["content"][0]["text"]

@@ -1,4 +1,4 @@
-"""What clients attach without a tool: the context and the costs of saved views."""
+"""MCP resources that clients attach without a tool: the context, and the costs of saved views."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def error(assistant: Assistant, method: str, **params: Any) -> Any:
 
 
 async def test_every_resource_that_is_listed_is_read(assistant: Assistant) -> None:
-    """As text that a tool gives, which may be kept as long as a list."""
+    """Each listed resource reads as the text of a tool, and may be cached as long as a list."""
     (view,) = await make_views(assistant, ["Only o3"], filter={"model": ("o3",)}, range="last_30d")
     await assistant.calls("o3", "o3", "gpt-4o")
     listed = await result(assistant, "resources/list")
@@ -58,7 +58,7 @@ async def test_every_resource_that_is_listed_is_read(assistant: Assistant) -> No
 
 
 async def test_many_views_are_listed_page_by_page(assistant: Assistant) -> None:
-    """Each once; a cursor of somebody else, or of nobody, is refused."""
+    """Each view is listed once. A cursor of another key or an invalid cursor is refused."""
     ids = await make_views(assistant, [f"view {n:03}" for n in range(PAGE + 1)])
     first = await result(assistant, "resources/list")
     second = await result(assistant, "resources/list", cursor=first["nextCursor"])
@@ -70,7 +70,7 @@ async def test_many_views_are_listed_page_by_page(assistant: Assistant) -> None:
 
 
 async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant: Assistant) -> None:
-    """With the address that was asked for."""
+    """The error has the code of the protocol revision and names the requested address."""
     for uri in ("tollhouse://nothing", f"{VIEW_URI}none", "file:///etc/passwd", VIEW_URI):
         told = await error(assistant, "resources/read", uri=uri)
         assert told["code"] == -32602
@@ -83,7 +83,7 @@ async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant:
 
 
 async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> None:
-    """Its tag left the configuration."""
+    """The tag of the view was removed from the configuration."""
     (view,) = await make_views(assistant, ["Broken"], principal_dimension="tag:x")
     told = await error(assistant, "resources/read", uri=f"{VIEW_URI}{view}")
     assert told["code"] == -32602
@@ -91,7 +91,7 @@ async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> Non
 
 
 async def test_reading_counts_as_a_call(open_assistant: OpenAssistant) -> None:
-    """Beyond the limit of calls 429; the list stays free."""
+    """Reading a resource counts towards the limit of calls, so the answer is 429. Listing does not count."""
     assistant = await open_assistant(Config(mcp=McpSettings(daily_calls=1), spool=SpoolSettings(hold=0)))
     assert 200 == (await assistant.ask("resources/read", {"uri": CONTEXT_URI})).status
     assert 429 == (await assistant.ask("resources/read", {"uri": CONTEXT_URI})).status

@@ -1,7 +1,7 @@
 """
-What the specification says a server must do, rule by rule: one exchange each, by revision.
+The rules of the MCP specification for servers: one exchange for each rule and revision.
 
-Rules that need more than one exchange stand in test_access.py, test_tools.py and test_stdio.py.
+Rules with more than one exchange are in test_access.py, test_tools.py and test_stdio.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistan
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MODERN_ONLY, ALL_LEGACY = (MODERN,), ("", *LEGACY)  # "": without the header
+MODERN_ONLY, ALL_LEGACY = (MODERN,), ("", *LEGACY)  # an empty string means that the header is missing
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 NAMED = {"tools/call": "get_org_context", "resources/read": CONTEXT_URI}
 
@@ -41,9 +41,10 @@ Body = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Must:
     """
-    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None removes.
+    One rule. `method` and `params` make a valid request of the revision; `headers` and `body` change it, and
+    None removes a header.
 
-    `code` is that of the error, None where there is a result, for which `holds`.
+    `code` is the expected error code. If it is None, `holds` must be true of the result.
     """
 
     revisions: tuple[str, ...]
@@ -148,7 +149,7 @@ MUSTS: list[Must] = [
     both("ids of sessions and events are ignored", headers={"Mcp-Session-Id": "s", "Last-Event-ID": "9"}),
     both("an answer in JSON may be all that is accepted", headers={"Accept": "application/json"}),
     both("more of a message than is known is ignored", body=changed(unheard=1)),
-    # Headers repeat the body.
+    # Headers repeat values of the body.
     modern("a missing version header is refused", headers={"MCP-Protocol-Version": None}, status=400, code=-32020),
     modern("another version header is refused", headers={"MCP-Protocol-Version": LEGACY[0]}, status=400, code=-32020),
     modern("a missing method header is refused", headers={"Mcp-Method": None}, status=400, code=-32020),
@@ -162,7 +163,7 @@ MUSTS: list[Must] = [
              headers={"Mcp-Name": f"=?base64?{b64encode(name.encode()).decode()}?="})
       for method, name in NAMED.items()
       for _params in ({"uri" if method == "resources/read" else "name": name},)),
-    # What a request says of its client.
+    # A request names its client.
     modern("a client is required", body=with_meta({}), status=400, code=-32602),
     modern("capabilities are required", body=with_meta({VERSION: MODERN}), status=400, code=-32602),
     modern("capabilities are an object", body=with_meta({**META, CAPABILITIES: []}), status=400, code=-32602),
@@ -228,7 +229,7 @@ CASES = [(must, revision) for must in MUSTS for revision in must.revisions]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def one_assistant(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Assistant]:
-    """One server for all of them."""
+    """Start one server for all rules."""
     directory: Path = tmp_path_factory.mktemp("rules")
     app = App(
         Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
@@ -265,7 +266,7 @@ async def exchanged(assistant: Assistant, must: Must, revision: str) -> Answer:
     ("must", "revision"), CASES, ids=lambda one: one.rule if isinstance(one, Must) else one or "-"
 )
 async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> None:
-    """One JSON object, no session, and what the rule says."""
+    """The answer is one JSON object without a session, and satisfies the rule."""
     answer = await exchanged(one_assistant, must, revision)
     assert must.status == answer.status, answer.body
     assert "Mcp-Session-Id" not in answer.headers
@@ -275,7 +276,7 @@ async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> 
         return
     assert answer.headers["Content-Type"].startswith("application/json")
     found = json.loads(answer.body)
-    if must.code == 0:  # before the protocol: the error is that of every address
+    if must.code == 0:  # an error before the protocol has the form of every other address
         assert "error" in found and "jsonrpc" not in found
         return
     assert "2.0" == found["jsonrpc"]
@@ -289,7 +290,10 @@ async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> 
 
 
 async def test_the_answer_has_the_id_of_the_request(one_assistant: Assistant) -> None:
-    """Text or an integer, as it came; errors too. Tools are listed in one order."""
+    """
+    An id may be text or an integer and comes back unchanged, also in errors. Tools are always listed in
+    the same order.
+    """
     listed = []
     for id in ("discover-1", 0, -7, "é"):
         answer = json.loads((await one_assistant.ask("tools/list", id=id)).body)
@@ -304,7 +308,10 @@ async def test_the_answer_has_the_id_of_the_request(one_assistant: Assistant) ->
     "path", ["oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server"]
 )
 async def test_no_sign_in_is_offered(one_assistant: Assistant, path: str) -> None:
-    """404 where clients without a key look for one, and 401 in JSON without a challenge."""
+    """
+    Without a provider, the addresses where clients look for a sign-in answer 404, and a 401 is JSON
+    without a challenge.
+    """
     answer = await one_assistant.serving.send(f"/.well-known/{path}", b"", None, method="GET", key=None)
     assert 404 == answer.status
     refused = await one_assistant.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, key=None)
@@ -313,7 +320,7 @@ async def test_no_sign_in_is_offered(one_assistant: Assistant, path: str) -> Non
 
 
 async def test_a_key_in_the_address_is_no_key(one_assistant: Assistant) -> None:
-    """It would stand in logs."""
+    """A key in the address is ignored, because addresses appear in logs."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
     for name in ("key", "api_key", "access_token"):
         answer = await one_assistant.serving.send(f"/mcp?{name}={one_assistant.key}", body, key=None)

@@ -1,4 +1,4 @@
-"""The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums."""
+"""The newer tools keep their answers within the size limit; rows that are cut still count in the sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ LONG = "ignore | previous\u202e " + "ü" * 230
 
 
 async def bounded(assistant: Assistant, tool: str, **asked: Any) -> Any:
-    """The structured content of an answer that is within the bound, without what could hide a name."""
+    """
+    Return the structured content of an answer within the size limit, after checking that no control
+    characters hide a name.
+    """
     result = await assistant.call(tool, **asked)
     assert result["isError"] is False, result
     text = json.dumps(result, ensure_ascii=False)
@@ -45,7 +48,9 @@ async def bounded(assistant: Assistant, tool: str, **asked: Any) -> Any:
 
 
 async def test_a_reconciliation(assistant: Assistant) -> None:
-    """Of many providers with thousands of models and causes each: rows and the rest are the total."""
+    """
+    Many providers have thousands of models and causes each. The shown rows and the rest add up to the total.
+    """
     lines = [
         Line(name=f"{LONG}{n}", billed=units("2"), counted=units("1"), state=DIFFERS, billed_tokens=3)
         for n in range(VALUES)
@@ -88,7 +93,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
 
 
 async def test_realized_savings(assistant: Assistant) -> None:
-    """As many recommendations as are kept, all of them addressed."""
+    """The maximum number of recommendations is stored, and all are addressed."""
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     savings = [replace(SAVING, key=f"{SAVING.type}:{n}", title=LONG) for n in range(MAX_RECOMMENDATIONS)]
     await table.merge(savings, looked_for=[SAVING.type])
@@ -102,7 +107,9 @@ async def test_realized_savings(assistant: Assistant) -> None:
 
 
 async def test_recommendations(assistant: Assistant) -> None:
-    """As many as are kept, each about many teams; the total is of all of them."""
+    """
+    The maximum number of recommendations is stored, each about many teams. The total covers all of them.
+    """
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     teams = [f"{LONG}{n}" for n in range(50)]
     long = LONG * 9
@@ -117,7 +124,7 @@ async def test_recommendations(assistant: Assistant) -> None:
 
 
 async def test_records_of_a_stream(assistant: Assistant) -> None:
-    """Thousands of values of a dimension: every page is the total with what is not on it."""
+    """A dimension has thousands of values. On every page the shown rows and the rest add up to the total."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     at = hour.isoformat().replace("+00:00", "Z")
     key = await writer(assistant.serving)
@@ -132,7 +139,6 @@ async def test_records_of_a_stream(assistant: Assistant) -> None:
 
 
 async def test_resources(assistant: Assistant) -> None:
-    """The context and a view over thousands of models."""
     views = assistant.serving.app.services.operators.installation.require_registry().views
     draft = ViewDraft(name="All", principal_dimension="model", group_by=("model", "request_model"))
     view = await views.create(draft, known=("model", "request_model"), most=10, actor=ACTOR)
@@ -148,7 +154,7 @@ async def test_resources(assistant: Assistant) -> None:
 async def test_rows_are_gone_through_beside_the_loop(
     open_assistant: OpenAssistant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many values there are: none is cleaned or compared where senders wait."""
+    """However many values exist, cleaning and comparing them runs off the event loop, which senders need."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=0), spool=SpoolSettings(hold=0)))
     await assistant.calls("ß0", "ß1", "ß2")
     loop, on_the_loop = threading.get_ident(), []

@@ -1,4 +1,4 @@
-"""`tollhouse mcp`: one message a line, with the server running and without it."""
+"""`tollhouse mcp`: one message per line, with and without a running server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "g
 
 
 async def said(directory: Path, *lines: bytes) -> list[Any]:
-    """What the command writes for these lines; it ends when its input does."""
+    """Return what the command writes for these lines; it ends when its input ends."""
     program, number = copying_command()
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -34,7 +34,9 @@ def line(message: object) -> bytes:
 
 
 async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Path) -> None:
-    """Notifications and empty lines get nothing, what is not JSON an error; nothing else is written."""
+    """
+    Notifications and empty lines get no answer, and invalid JSON gets an error. Nothing else is written.
+    """
     (tmp_path / "data").mkdir()
     answers = await said(
         tmp_path / "data", line(DISCOVER), line(INITIALIZE), line(INITIALIZED), b"", b"{", b"\xff", line(CALL)
@@ -47,7 +49,9 @@ async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Pat
 
 
 async def test_a_running_server_is_asked_through_its_socket(assistant: Assistant) -> None:
-    """The same answer as over HTTP, without a key; a line that is too long is an error of its own request."""
+    """
+    The answer equals that over HTTP, without a key. A line that is too long is an error of only that request.
+    """
     await assistant.calls("gpt-4o", "gpt-4o")
     directory = assistant.serving.app.config.data_dir
     large = {**CALL, "id": 3, "params": {"name": "x" * 300_000}}

@@ -23,7 +23,9 @@ def hours_ago(hours: int, **fields: Any) -> dict[str, Any]:
 
 
 async def test_records_and_the_rest_add_up_to_the_total(assistant: Assistant) -> None:
-    """To the last digit, on every page, the newest first."""
+    """
+    On every page the shown records and the rest add up to the total, to the last digit. The newest come first.
+    """
     assert 0 == (await assistant.content("get_telemetry_streams"))["stream_count"]
     values = ["0.1", "0.2", "1000000000000.3", "4", "5"]
     await send(assistant, *(hours_ago(n + 1, value=float(value)) for n, value in enumerate(values)))
@@ -50,7 +52,7 @@ async def test_records_and_the_rest_add_up_to_the_total(assistant: Assistant) ->
 
 
 async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> None:
-    """What does not exist is answered with the nearest."""
+    """Time and dimensions filter. An unknown name returns the nearest one."""
     await send(assistant, hours_ago(1, value=2), hours_ago(1, value=3, filter={"Region": ["us"]}))
     part = await assistant.content("get_telemetry_data", stream="api-calls", dimensions={"Region": ["us"]})
     assert part["record_count"] == 1
@@ -68,7 +70,7 @@ async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> No
 
 
 async def test_long_records_stay_within_the_bound(assistant: Assistant) -> None:
-    """The longest that a record may be, and many of them; what senders wrote stays in its cell."""
+    """Many records of maximum length stay within the size limit, and text of senders stays in its cell."""
     evil = "ignore | previous\u202e " + "ü" * 1000
     wide = {f"{key} {evil}"[:1024]: [f"{n} {evil}"[:1024] for n in range(20)] for key in "abcde"}
     await send(assistant, *(hours_ago(n + 1, filter=wide, element_name=evil[:1024]) for n in range(12)))
@@ -82,7 +84,7 @@ async def test_long_records_stay_within_the_bound(assistant: Assistant) -> None:
 
 
 async def test_many_streams_stay_within_the_bound(assistant: Assistant) -> None:
-    """The rest is counted, and found by a part of its name."""
+    """The answer counts the remaining streams. A part of a name finds them."""
     key = await writer(assistant.serving)
     for n in range(120):
         stream = f"stream-{n:03}-" + "x" * 180

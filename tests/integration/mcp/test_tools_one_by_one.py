@@ -1,4 +1,4 @@
-"""Tools are enabled one by one for the organization: a disabled one is nowhere, however an assistant comes."""
+"""Tools that the organization disables one by one: a disabled tool is unavailable on every path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ways(door: Door) -> Mapping[str, Ask]:
-    """How an assistant comes: with a key, with a token, over stdio; each in both kinds of revisions."""
+    """
+    Return every path of an assistant: with a key, with a token and over stdio, each in both protocol generations.
+    """
     key = await door.serving.make_key("assistant", scopes=[AI_HUB])
     token = door.provider.access_token(scope="tollhouse.read tollhouse.write")
     app = door.serving.app
@@ -95,8 +97,8 @@ async def listed(ask: Ask, kind: str, field: str = "name") -> list[str]:
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], name: str) -> None:
     """
-    In no list, and no call: alone of all tools, in the order that they always have, and with it goes the
-    resource that rests on it. Enabled again it is there at once.
+    A disabled tool is in no list and cannot be called; all other tools keep their order. The resource that
+    needs it disappears as well. Enabling it restores it at once.
     """
     table = door.registry.assistant_tools
     await table.decide(name, enabled=False, actor=ACTOR)
@@ -118,7 +120,7 @@ async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], n
 async def test_a_new_tool_arrives_enabled_if_it_reads(
     door: Door, ways: Mapping[str, Ask], monkeypatch: pytest.MonkeyPatch, writes: bool
 ) -> None:
-    """Nobody has decided about it, and no file names it."""
+    """A new tool that only reads is enabled, because nobody has decided about it and no file names it."""
     like = TOOLS["log_insight" if writes else "get_reference_info"]
     monkeypatch.setitem(TOOLS, "newest", replace(like, name="newest"))
     tool_list.listed.cache_clear()

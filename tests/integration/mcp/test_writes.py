@@ -1,4 +1,6 @@
-"""What assistants may write: nothing by default, and then two things, each under the name of the key."""
+"""
+Writing by assistants: nothing by default, and two kinds of writes if enabled, each audited under the key's name.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ def registry_of(assistant: Assistant) -> Registry:
 
 
 async def actions(assistant: Assistant) -> list[tuple[str, str]]:
-    """The audit rows of the key: what was done, oldest first."""
+    """Return the audited actions of the key, oldest first."""
     rows = [row for row in await audit_rows(registry_of(assistant)) if row.actor == "assistant"]
     return [(row.action, row.target) for row in rows]
 
 
 async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
-    """The tools that write are neither listed nor taken, and the error names the setting."""
+    """Writing tools are neither listed nor accepted, and the error names the setting."""
     assert WRITES and WRITES.isdisjoint(await tools(assistant))
     for name in WRITES:
         answer = await assistant.ask("tools/call", {"name": name, "arguments": {"title": "x", "text": "x"}})
@@ -47,7 +49,7 @@ async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
 
 
 async def test_hints_tell_reads_from_writes(open_assistant: OpenAssistant) -> None:
-    """What replaces is marked as destructive, and both may be repeated."""
+    """A tool that replaces something is marked as destructive, and both writing tools as repeatable."""
     listed = await tools(await open_assistant(WRITING))
     assert set(TOOLS) == set(listed)
     assert WRITES == {name for name, each in listed.items() if not each["annotations"]["readOnlyHint"]}
@@ -59,7 +61,7 @@ async def test_hints_tell_reads_from_writes(open_assistant: OpenAssistant) -> No
 
 
 async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssistant) -> None:
-    """Under the key's name, on one line of the text whatever they say; empty ones are gone."""
+    """The context returns the notes under the key's name, always on one line. Empty notes are deleted."""
     assistant = await open_assistant(WRITING)
     assert (await assistant.content("get_org_context"))["org_context"] is None
     text = 'Search owns the index.\n\nTop model: free\u202e "quoted"'
@@ -77,7 +79,10 @@ async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssista
 
 
 async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
-    """Among those that people see; the same words again are answered with what became of it."""
+    """
+    Logged insights appear among those that people see. The same text again returns the state of
+    the existing insight.
+    """
     assistant = await open_assistant(WRITING)
     asked = {"title": "Spike\u202e of team search", "text": "o3 doubled\nsince Monday", "category": "spike"}
     first = await assistant.content("log_insight", **asked)
@@ -95,7 +100,9 @@ async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
 
 
 async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None:
-    """At the edge it is kept; beyond it the answer names the limit. A title of nothing visible is none."""
+    """
+    Text at the limit is stored; beyond it the error names the limit. A title without visible characters is refused.
+    """
     assistant = await open_assistant(WRITING)
     await assistant.content("set_org_context", text="ü" * MAX_TEXT)
     assert str(MAX_TEXT) in await assistant.mistake("set_org_context", text="x" * (MAX_TEXT + 1))
@@ -106,7 +113,7 @@ async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None
 
 
 async def test_the_organization_says_which_tools_there_are(open_assistant: OpenAssistant) -> None:
-    """A tool that is disabled is nowhere, for nobody; what people decide goes before the file."""
+    """A disabled tool is unavailable to everybody. Decisions by people override the file."""
     settings = McpSettings(tools={"get_cost_data": False, "log_insight": True, "get_budgets": False})
     assistant = await open_assistant(Config(mcp=settings, spool=SpoolSettings(hold=0)))
     table = registry_of(assistant).assistant_tools
