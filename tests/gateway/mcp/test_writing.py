@@ -1,4 +1,4 @@
-"""Names that senders chose, in answers that a program may render."""
+"""Names from senders are safe in answers that a client may render as Markdown."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
     ],
 )
 def test_a_name_is_text(name: str, expected: str) -> None:
-    """In a cell and in a suggestion; a plain name stays as it is."""
+    """A plain name stays unchanged in a cell and in a suggestion."""
     assert expected == cell(name)
     assert f"; did you mean {expected}?" == suggestion(name, [name])
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_leaves_its_cell(name: str) -> None:
-    """A table of one row stays one, whatever the name is, and holds no markup, tag or hidden mark."""
+    """The table keeps one row, without markup, tags or hidden characters, whatever the name contains."""
     lines = table(["model"], [[cell(name)]]).split("\n")
     assert 3 == len(lines)
     shown = re.sub(r"\\.", "", lines[2].removeprefix("| ").removesuffix(" |"))

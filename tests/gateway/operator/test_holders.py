@@ -1,4 +1,4 @@
-"""A handler says which holder it works with, gets that one, and needs no other."""
+"""Each handler declares the one holder of services that it uses, and gets only that one."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from spool.sqlite.in_memory import open_spool
 from tests.moved_clock import MovedClock
 
 ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
-# They look at several things at once: what has changed of any of them, all that is said of one record, every fact for
-# the detectors, the tools of assistants, what a role would open, a report as somebody else sees it.
+# These handlers combine several areas: changes of any resource, the explanation of a record, facts for
+# insights, MCP tools, the effect of a role, and a report as another person sees it.
 OF_SEVERAL = {
     "changes", "inspect", "list_assistant_tools", "overview", "preview_role",
     "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_record",
     "tail",
 }  # fmt: skip
 KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]
-# A server has one of each. Assistants over HTTP ask tools of every area.
+# A server has one of each. MCP over HTTP uses the tools of every area.
 KEY_HOLDERS = {ReceiverServices, TopicServices, StatusServices, MoneyServices, SpoolServices}
 OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 
 
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
 def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
-    """Also where another function is around it."""
+    """A decorator around the handler does not hide the holder."""
     named = named_holder(row.handler)
     if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
         assert named is OperatorServices
@@ -53,24 +53,25 @@ def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_a_tool_of_assistants_names_one_holder(tool: Tool[Any]) -> None:
-    """No tool reaches for all services of a server."""
     named = named_holder(tool.run)
     assert named in (MoneyServices, SpoolServices, SenderServices, InstallationServices)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
-    """All of them stand together for a few alone."""
+    """Only a few handlers get all holders together."""
     named = named_holder(row.handler)
     assert (row.name in OF_SEVERAL) == (named is OperatorServices)
     assert isinstance(named, type)
 
 
 async def test_a_handler_is_called_with_its_holder_alone() -> None:
-    """And with what every call has: nothing else of a server is made for it."""
+    """
+    Apart from its holder, a handler gets only the fields of every request. Nothing else of a server is created.
+    """
     clock = MovedClock()
     spool = await open_spool(settings=SpoolSettings(), clock=clock)
-    ledger = cast("Ledger", None)  # it is not asked
+    ledger = cast("Ledger", None)  # the handler does not use it
     request = OperatorRequest(
         http=make_mocked_request("GET", "/console/api/deliveries"),
         body=None,
@@ -89,7 +90,7 @@ async def test_a_handler_is_called_with_its_holder_alone() -> None:
 
 
 def test_a_holder_is_found_by_its_class() -> None:
-    """What is none is refused when its area is first asked, not when its handler looks for a field."""
+    """An unknown holder fails at the first request of its area, before the handler reads a field."""
     held = dict.fromkeys(("money", "people", "senders", "assistants", "installation"), cast("Any", None))
     spool = cast("Any", SpoolServices.__new__(SpoolServices))
     services = OperatorServices(spool=spool, **held)

@@ -1,4 +1,4 @@
-"""The list of devices as devices change and time passes: the same rows as from all devices, for far less work."""
+"""The incremental list of devices equals a list computed from all devices, at far lower cost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Fleet:
     listed: ListedDevices
 
     async def put(self, id: str, **fields: Any) -> None:
-        """Change a device, or add it."""
+        """Add or change a device."""
         now = self.clock.now()
         known = self.table.find(id) or Device(id=id, enrolled_at=now, enrolled_by="fleet", last_seen=now)
         await self.table.keep(replace(known, **fields))
@@ -61,14 +61,16 @@ class Fleet:
         return await envelope(DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE)
 
     async def derived(self, query: Query) -> dict[str, Any]:
-        """Answer from all devices, each with the state that it has now."""
+        """Compute the page from all devices and their current states."""
         shown = [Shown(device, self.lifecycle.state_of(device)) for device in self.table.all()]
         return await self.get(query, MemoryRows(shown))
 
 
 @pytest_asyncio.fixture
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
-    monkeypatch.setattr(lists, "BESIDE_ROWS", sys.maxsize)  # calls in other threads are not counted
+    monkeypatch.setattr(
+        lists, "BESIDE_ROWS", sys.maxsize
+    )  # the profiler does not count calls in other threads
     table, clock = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL))), MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     yield Fleet(table, clock, lifecycle, ListedDevices(lifecycle, clock))
@@ -76,9 +78,9 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
 
 
 async def calls_of(fleet: Fleet, query: Query) -> int:
-    """Count the calls of functions that a page makes."""
+    """Count the function calls that one page needs."""
     calls = 0
-    gc.collect()  # the finalizers of earlier tasks are calls, too
+    gc.collect()  # finalizers of earlier tasks count as calls
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
@@ -102,7 +104,7 @@ QUERIES: Sequence[Query] = [
 
 
 async def test_a_page_costs_the_same_in_a_large_fleet(fleet: Fleet) -> None:
-    """Ten times the devices add only steps of searches by halves, on the first page and on the next one."""
+    """Ten times the devices add only binary-search steps, on the first page and on the next."""
     counted: dict[int, list[int]] = {500: [], 5000: []}
     for count, found in counted.items():
         await fleet.grow_to(count)
@@ -118,7 +120,9 @@ async def test_a_page_costs_the_same_in_a_large_fleet(fleet: Fleet) -> None:
 
 
 async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
-    """A page after hours in which every device reported finds no due state of the whole fleet."""
+    """
+    After hours in which every device reported, a page does not process overdue state changes of the whole fleet.
+    """
     await fleet.grow_to(500)
     await fleet.get([])
     counted = await calls_of(fleet, [])
@@ -131,8 +135,8 @@ async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
 
 async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
     """
-    Whatever devices report, whoever changes or deletes them, whether time goes on, stands still or is set back:
-    rows, totals, cursors and values of filters are those of all devices.
+    Devices report, change and disappear while time advances, stops or is set back. Rows, totals, cursors and
+    filter values stay equal to the computed ones.
     """
     dice = random.Random(3)
     sorts = [*DEVICES.sorts]
@@ -172,7 +176,7 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
 
 
 async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
-    """It is not silent yet, and it is a moment later."""
+    """At the exact deadline the device is not offline yet; a moment later it is."""
     await fleet.put("d1")
     for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
         fleet.clock.move(move_s)
@@ -181,7 +185,9 @@ async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet:
 
 
 async def test_changes_while_the_first_page_is_made(fleet: Fleet) -> None:
-    """It shows them; where its client gives up, the next page has all devices."""
+    """
+    The page shows changes made while it was built. If its client gives up, the next page has all devices.
+    """
     await fleet.grow_to(100)
     for is_cancelled in (True, False):
         first = asyncio.create_task(fleet.get([]))
@@ -196,7 +202,7 @@ async def test_changes_while_the_first_page_is_made(fleet: Fleet) -> None:
 
 
 async def test_values_of_filters_follow_the_rows(fleet: Fleet) -> None:
-    """A platform is offered as long as a device has it."""
+    """A platform is listed as long as one device has it."""
     await fleet.put("d1", platform="mac")
     await fleet.put("d2", platform="linux")
     await fleet.put("d3", platform="mac")

@@ -1,4 +1,4 @@
-"""Which calls of the operator API the roles of accounts open: what they opened before there were permission sets."""
+"""Built-in roles grant the same operator calls as before permission sets existed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import Roles
 
-# Every call that there was when a role of three stood in its row, and some that came since: a new one needs no line.
+# Every call from the time of three fixed roles, and some later ones. A new call needs no line.
 CALLS = {
     VIEWER: """
     GET /session
@@ -213,25 +213,26 @@ def calls_of(*roles: str) -> set[str]:
 
 @pytest.mark.parametrize("role", OPENED_BY)
 def test_a_role_of_an_account_opens_what_it_opened_before(role: str) -> None:
-    """Neither more nor less: who had a role before keeps it to the letter."""
+    """Accounts that had a role before permission sets keep exactly the same calls."""
     permission_sets = Roles(()).of("ada@example.com", base=role).permission_sets
     opened = {call for call, needs in NEEDS.items() if needs == SIGNED_IN or needs in permission_sets}
     assert calls_of(*OPENED_BY[role]) == opened & calls_of(*CALLS)
 
 
 def test_every_call_of_before_is_still_there() -> None:
-    """Else the comparison above would lose calls in silence."""
+    """If a call is missing, the comparison above would skip it silently."""
     assert set() == calls_of(*CALLS) - set(NEEDS)
 
 
 def test_every_permission_set_opens_something() -> None:
-    """And no row needs one that does not exist."""
+    """Every set is required by a call, and no call requires an unknown set."""
     assert set(PERMISSION_SETS) == set(NEEDS.values()) - {None, SIGNED_IN}
 
 
 def test_what_is_for_all_is_not_changed_by_who_sees_some_calls_alone() -> None:
     """
-    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent, does.
+    A person with restricted access must not change global settings, because their effect would reveal hidden
+    calls. A least saving in percent is an example.
     """
     open_to_all = {
         row.name

@@ -1,4 +1,4 @@
-"""A record is seen by the values under which the ledger counts it, so that both show the same calls to a person."""
+"""The fields that decide who may see a record equal the values under which the ledger counts it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ COUNTER: dict[str, Any] = {
     ids=["a call", "one that failed", "a counter of money", "a counter of tokens", "a correction"],
 )
 async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) -> None:
-    """In every dimension, also what is shortened to be kept, and what a counter does not say itself."""
+    """
+    They are equal in every dimension, including shortened values and values that a counter does not state.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 3600)
     log.add([record])
     ledger = await Ledger(new_ledger(), clock=clock).load()

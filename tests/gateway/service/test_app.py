@@ -1,4 +1,4 @@
-"""Background tasks: when one ends, the owner hears which."""
+"""Supervised background tasks: a task that ends is reported by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def fails() -> None:
 
 
 async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The name of the first task that ended comes out, and its error's type goes to the log."""
+    """The supervisor returns the name of the first failed task, and logs only the type of its error."""
     supervisor = Supervisor()
     supervisor.start("patient", forever())
     supervisor.start("clumsy", fails())
@@ -31,7 +31,7 @@ async def test_a_task_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> N
 
 
 async def test_a_task_that_returns_is_a_failure_too() -> None:
-    """A loop that ended without an error is just as gone."""
+    """A background task that returns without an error is also a failure."""
     supervisor = Supervisor()
     supervisor.start("short", asyncio.sleep(0))
     assert "short" == await supervisor.failure()
@@ -39,7 +39,6 @@ async def test_a_task_that_returns_is_a_failure_too() -> None:
 
 
 async def test_a_stop_is_no_failure() -> None:
-    """Tasks that are cancelled on purpose are not reported."""
     supervisor = Supervisor()
     supervisor.start("patient", forever())
     await supervisor.stop()

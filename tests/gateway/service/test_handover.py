@@ -1,4 +1,4 @@
-"""A server that hands its sockets over may end at any moment: whoever follows it goes on, or says what to do."""
+"""Handover of sockets to a new server, if the old server may end at any moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.service.mounts import socket_path
 
 
 async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
-    """The sockets are there, and nobody has to be told to stop."""
+    """The successor has the sockets, and no server is left to stop."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
         before.start()
@@ -33,7 +33,7 @@ async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) 
 
 
 async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path) -> None:
-    """Its socket was still there: the error says that starting again is all that there is to do."""
+    """The socket file still existed. The error says that starting again is enough."""
     with socket.socket(socket.AF_UNIX) as ending:
         ending.bind(os.fspath(tmp_path / FILE))
         ending.listen()
@@ -48,8 +48,8 @@ async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path)
 async def test_who_stops_late_leaves_the_sockets_of_its_successor(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A storage that nodes share lets the successor start before the server that it follows has stopped."""
-    deep = tmp_path_factory.mktemp("d" * 100)  # too long an address for a socket in it
+    """With shared storage, the successor may start before its predecessor has stopped."""
+    deep = tmp_path_factory.mktemp("d" * 100)  # the path is too long for a socket in this directory
     for directory in (tmp_path, deep):
         hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
         operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]

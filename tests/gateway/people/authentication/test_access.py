@@ -1,4 +1,4 @@
-"""Access by key: refusals with a reason, at once, within limits, and never slowed by bookkeeping."""
+"""Access by key: immediate refusals with a reason, and rate limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(access: Access, secret: str | None, scope: str = INGEST, address: st
 
 @pytest.mark.parametrize("secret", [None, "", "  "])
 async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None) -> None:
-    """401 that says how to send a key."""
+    """The error 401 explains how to send a key."""
     refusal = refused(Access(registry, clock=clock), secret)
     assert refusal.status == 401
     assert refusal.type == "missing_key"
@@ -60,7 +60,7 @@ async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None)
 
 
 async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
-    """401, and neither the message nor anything else repeats the key."""
+    """The message does not repeat the key."""
     refusal = refused(Access(registry, clock=clock), "th_guessed")
     assert refusal.status == 401
     assert refusal.type == "unknown_key"
@@ -68,7 +68,7 @@ async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
-    """401 from the moment disable returns; its bearer is told what the matter is."""
+    """The key is refused as soon as `disable` returns, and the message says that it is disabled."""
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     access.admit(secret, INGEST, address=HERE)
@@ -81,7 +81,7 @@ async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
-    """401 from the moment delete returns, however many requests its connections go on sending."""
+    """The key is refused as soon as `delete` returns, however many requests its connections still send."""
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
@@ -89,7 +89,7 @@ async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
 
 
 async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -> None:
-    """What was changed of a key, or of the settings, counts from its next request on."""
+    """A change of a key or of the settings applies from the key's next request."""
     access = Access(registry, ServerSettings(chain_keys=()), clock=clock)
     secret = await a_key(registry, labels={"team": "search"}, scopes=[INGEST])
     before = access.admit(secret, INGEST, address=HERE)
@@ -112,7 +112,7 @@ async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -
 
 @pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
 async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
-    """401 that says to send the key alone; server.accept_bearer admits it."""
+    """The error 401 asks for the key without a prefix. `server.accept_bearer` accepts the prefix."""
     secret = await a_key(registry)
     refusal = refused(Access(registry, clock=clock), prefix + secret)
     assert refusal.status == 401
@@ -125,7 +125,7 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
 
 
 async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
-    """403 names the scope and the use case that would grant it, or that only the fixed scope would do."""
+    """The error 403 names the scope and the use case that grants it, or says that no use case does."""
     secret = await a_key(registry)
     for scope, words in (
         (BILLING_DROP, '"Send Billing Data"'),
@@ -141,7 +141,7 @@ async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
 async def test_secrets_are_compared_in_constant_time(
     registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest."""
+    """The secret is hashed with the installation's pepper, and `hmac.compare_digest` compares the hashes."""
     compared: list[tuple[bytes, bytes]] = []
     original = hmac.compare_digest
 
@@ -159,7 +159,10 @@ async def test_secrets_are_compared_in_constant_time(
 
 
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
-    """After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait."""
+    """
+    After a burst of unknown keys, the address gets 429 with Retry-After. Valid keys and other addresses
+    do not wait.
+    """
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     assert [401] * GUESSES == [refused(access, f"th_guess{n}").status for n in range(GUESSES)]
@@ -175,7 +178,7 @@ async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedCl
 
 
 async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedClock) -> None:
-    """A /64 belongs to one host: changing the lower half is not a new address."""
+    """A /64 network belongs to one host, so another lower half is not a new address."""
     access = Access(registry, clock=clock)
     for number in range(GUESSES):
         refused(access, "th_guess", address=f"2001:db8::{number:x}")
@@ -184,7 +187,7 @@ async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedCloc
 
 
 def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
-    """A flood from many addresses forgets the longest untouched, not the memory."""
+    """A flood from many addresses drops the least recently used ones instead of filling the memory."""
     buckets = Buckets(clock, burst=1, per_s=1, size=100)
     for number in range(1000):
         buckets.charge(str(number))
@@ -196,7 +199,7 @@ def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
 async def test_last_access_is_written_in_batches(
     registry: Registry, clock: MovedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check only notes the time; one transaction writes them all, and the time survives a restart."""
+    """A check only notes the time. One transaction writes all times, and they survive a restart."""
     secrets = [await a_key(registry, f"key {number}") for number in range(3)]
     batches: list[dict[int, float]] = []
     write = registry.keys.accessed
@@ -222,7 +225,6 @@ async def test_last_access_is_written_in_batches(
 
 
 async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
-    """Without requests nothing is written."""
     access = Access(registry, clock=clock)
     before = await audit_rows(registry), written(tmp_path)
     await access.flush()
@@ -230,7 +232,7 @@ async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedCloc
 
 
 def written(directory: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of the last change of every file."""
+    """Return the size and modification time of every file."""
     files = ((path, path.stat()) for path in directory.iterdir())
     return {path.name: (stat.st_size, stat.st_mtime_ns) for path, stat in files}
 
@@ -254,7 +256,9 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
 async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     registry: Registry, clock: MovedClock
 ) -> None:
-    """A body larger than a second's worth is not refused for ever; the next one waits until it is paid off."""
+    """
+    A body larger than the limit for one second is accepted once. The next body waits until the rate is met again.
+    """
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
     access.charge(bearer, requests=1, bytes=11_000)
@@ -268,7 +272,7 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
 async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
     registry: Registry, clock: MovedClock
 ) -> None:
-    """Also when the bytes were those of a body that was refused: reading it cost as much."""
+    """Bytes of a refused body also count, because reading it cost as much."""
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("bombs", frozenset())
     access.charge(bearer, requests=1, bytes=0)
@@ -280,14 +284,13 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
 
 
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
-    """0 is off."""
     access = Access(registry, clock=clock)
     for _ in range(1000):
         access.charge(Bearer("any", frozenset()), requests=1000, bytes=10**12)
 
 
 async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
-    """A thd_ secret is asked of the devices; one they do not know is a guess."""
+    """The device table resolves a `thd_` secret. A secret that it does not know counts as a guess."""
     device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
     access = Access(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
     assert device == access.admit("thd_laptop-1_1_ab", INGEST, address=HERE)
@@ -296,7 +299,10 @@ async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, c
 
 
 async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock, tmp_path: Path) -> None:
-    """A damaged key table is our fault: 503 with Retry-After, while the deployment's key still passes."""
+    """
+    A damaged key table is the gateway's fault, so senders get 503 with Retry-After. The deployment's
+    key still works.
+    """
     file = tmp_path / "key"
     file.write_text("deployed-key")
     access = Access(None, ServerSettings(api_key_file=file), clock=clock)
@@ -312,7 +318,7 @@ async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock,
 def test_a_key_file_that_holds_no_key_is_a_configuration_error(
     clock: MovedClock, tmp_path: Path, text: str
 ) -> None:
-    """The server does not start with a key that anybody could guess."""
+    """The server does not start with a key that anyone could guess."""
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
@@ -320,7 +326,6 @@ def test_a_key_file_that_holds_no_key_is_a_configuration_error(
 
 
 def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, tmp_path: Path) -> None:
-    """The message names the setting."""
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
         Access(None, ServerSettings(api_key_file=tmp_path / "missing"), clock=clock)
 
@@ -328,7 +333,7 @@ def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, 
 async def test_the_legacy_key_remembers_its_last_access(
     registry: Registry, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """Last Accessed of the deployment's key survives a restart, too."""
+    """The last access of the deployment's key also survives a restart."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
     access = Access(registry, ServerSettings(api_key_file=file), clock=clock)
@@ -343,14 +348,14 @@ async def test_the_legacy_key_remembers_its_last_access(
 
 
 async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clock: MovedClock) -> None:
-    """The later one is shown."""
+    """The later of the two times is shown."""
     access = Access(registry, clock=clock)
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed
     await registry.keys.accessed(
         {registry.keys.all()[0].id: began + 60}
-    )  # as it is when another one noted it
+    )  # as if another gateway had noted it
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)
     access.admit(await a_key(registry, "other team"), INGEST, address=HERE)

@@ -1,4 +1,4 @@
-"""What an access token lets, as providers write it."""
+"""Scopes, clients and groups in access tokens of several identity providers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from gateway.people.authentication.oidc.tokens import client_of, leaves_groups_o
     ],
 )
 def test_scopes(scope: str, claims: dict[str, Any], expected: bool) -> None:
-    """Entra sends the bare name of a scope; the scope of another resource is none of ours."""
+    """Entra sends the bare name of a scope. A scope of another resource does not count."""
     assert expected == lets(claims, scope)
 
 
 def test_clients_and_groups() -> None:
-    """A client's name goes into the audit list, so it is one line; groups may be said to be elsewhere."""
+    """
+    A client's name is logged in the audit list, so it must be one line. A token may state that its
+    groups are elsewhere.
+    """
     clients: list[dict[str, Any]] = [{"client_id": "a"}, {"azp": "b"}, {"azp": "c\nd"}, {"azp": 1}, {}]
     assert ["a", "b", "", "", ""] == [client_of(each) for each in clients]
     signs: list[dict[str, Any]] = [

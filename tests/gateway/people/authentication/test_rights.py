@@ -1,4 +1,4 @@
-"""Every right of a bearer is off unless the place that makes the bearer grants it."""
+"""Every right of a bearer is off unless the code that creates the bearer grants it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import gateway
 from gateway.people.authentication.access import Bearer
 
-# Fields that say who asks or when the request counts, next to those that open something.
+# Fields that identify the caller or the time of the request, as opposed to rights.
 FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
-# Every way to a bearer, by the function that makes it, and the rights that it gives a value.
+# Every function that creates a bearer, with the rights that it grants.
 WAYS = {
-    # a key of the list
+    # a key from the key list
     ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
-    ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
+    ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that `server.chain_keys` names
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
-    ("http/admission.py", ""): {"scopes"},  # nobody is asked for a key
+    ("http/admission.py", ""): {"scopes"},  # installations that need no key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent.py", "_run"): {"scopes", "device"},  # programs of the agent's machine
+    ("cli/agent.py", "_run"): {"scopes", "device"},  # programs on the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
     ("service/demo/filling.py", "_send"): {"scopes"},
     ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},
@@ -28,7 +28,7 @@ WAYS = {
 
 
 def test_every_field_of_a_bearer_is_a_fact_or_a_right() -> None:
-    """A field that is added later is put down as one of the two here, before anything makes use of it."""
+    """A new field must be classified here as a fact or a right before it is used."""
     assert RIGHTS | FACTS == {field.name for field in dataclasses.fields(Bearer)}
 
 
@@ -38,7 +38,7 @@ def test_a_bearer_of_nothing_but_a_name_may_do_nothing() -> None:
 
 
 def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
-    """A new way, or a right given in one more place, is put down in the table."""
+    """A new function that creates bearers, or that grants another right, must be added to the table."""
     made: dict[tuple[str, str], set[str]] = {}
     root = Path(gateway.__file__).parent
     for file in sorted(root.rglob("*.py")):
@@ -50,7 +50,7 @@ def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
 
 
 def _grants(module: ast.Module) -> list[tuple[str, set[str]]]:
-    """The fields that a module gives bearers: where it makes one, and where it changes one with `replace`."""
+    """Return the fields that a module sets on bearers, by constructor or by `replace`."""
     names = [field.name for field in dataclasses.fields(Bearer)]
     found: list[tuple[str, set[str]]] = []
 

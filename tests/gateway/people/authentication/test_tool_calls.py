@@ -1,4 +1,4 @@
-"""Limits of tool calls, at their edges."""
+"""Rate limits of MCP tool calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def tool_calls() -> AsyncIterator[ToolCallTable]:
 
 
 async def passed(calls: ToolCalls, name: str, tries: int) -> int:
-    """How many calls of so many go through."""
+    """Count the calls that are accepted out of `tries`."""
     count = 0
     for _ in range(tries):
         try:
@@ -41,7 +41,7 @@ async def passed(calls: ToolCalls, name: str, tries: int) -> int:
 
 
 async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
-    """Of UTC, and for each key by itself; the refusal says how long that is."""
+    """The day is UTC and counted per key. The refusal states the seconds until midnight."""
     clock = MovedClock(at=86_400 * 20_000 - 100.0)
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3), tool_calls)
     assert await passed(calls, "a", 5) == 3
@@ -54,7 +54,7 @@ async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
 
 
 async def test_a_minute_brings_as_many_calls_as_the_setting_says() -> None:
-    """At once at first, then in step; a refused call uses nothing up."""
+    """A burst is accepted first, then calls at the set rate. A refused call does not count."""
     clock = MovedClock()
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=60, daily_calls=0), None)
     assert 60 == await passed(calls, "a", 100)
@@ -73,7 +73,7 @@ async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
 
 
 async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
-    """What is refilled meanwhile is not a call before it is a whole one."""
+    """A fraction of a refilled call does not admit a call."""
     clock = MovedClock()
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0), None)
     through = 0
@@ -86,7 +86,7 @@ async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_ti
 
 
 async def test_messages_are_limited_beside_calls() -> None:
-    """Ten for each call that a key may make; calls go by their own limit."""
+    """A key may send ten messages for each call that it may make. Calls have their own limit."""
     calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0), None)
     for _ in range(20):
         calls.count("a")

@@ -1,4 +1,4 @@
-"""The calls of a resource, as they are named and summed up."""
+"""Names and summaries of the calls of a resource."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Connections(ViewResource):
 
 
 def test_a_noun_has_its_article() -> None:
-    """For keys and for people alike; a noun of two words is written apart."""
+    """A noun of two words is written with a space, for keys and for people."""
     people = managed_by_people(Notes())
     keys = [row.summary for row in managed_by_keys(Connections())]
     verbs = ("Create", "Show", "Change", "Delete")

@@ -1,4 +1,4 @@
-"""Areas of addresses: what is said of one before its rows are imported is true of its rows."""
+"""The facts that an area declares before its modules are imported match its rows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[
 
 
 def is_of(path: str, area: Area) -> bool:
-    """Whether a path, whose parameters may stand for anything, is one of an area's or below it."""
+    """Return whether a path is under one of the area's paths. Parameters match any text."""
     return any(path == each or path.startswith(f"{each}/") for each in area.paths)
 
 
 def test_every_module_with_rows_is_of_an_area() -> None:
-    """If an area does not name the module of a handler, its paths are not found. Health is of none."""
+    """If no area names a handler's module, its paths are not found. The health module belongs to no area."""
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
     modules += [f"{package}.declared" for package in RESOURCES.values()]
@@ -51,7 +51,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
 
 
 def test_a_module_is_of_one_area() -> None:
-    """Its rows would be in the table twice. It may have rows for keys and for people."""
+    """A module in two areas would appear twice in the table. It may have rows for keys and for people."""
     for areas in (FOR_SENDERS, OPERATOR_AREAS):
         named = [name for area in areas for name in area.modules]
         assert sorted(set(named)) == sorted(named)
@@ -59,7 +59,7 @@ def test_a_module_is_of_one_area() -> None:
 
 @every_area
 def test_a_row_is_of_the_whole_handler(area: Area) -> None:
-    """A decorator above the row would be left out: the row stands above all others."""
+    """A decorator above the row would be skipped, so the row must be the outermost decorator."""
     for module in map(import_module, area.modules):
         for name, value in vars(module).items():
             assert all(row.handler is value for row in rows_of(value)), f"{module.__name__}.{name}"
@@ -67,7 +67,7 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
 
 @every_area
 def test_a_path_is_in_its_area_alone(area: Area) -> None:
-    """A request reaches the module that has its row, and no module is imported for another one's request."""
+    """A request imports only the area that contains its row."""
     areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
     rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
     for row in rows:
@@ -78,7 +78,7 @@ def test_a_path_is_in_its_area_alone(area: Area) -> None:
 
 @every_area
 def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
-    """Series of metrics begin with 0 before the rows are imported: none is missing, and none stands for nothing."""
+    """Metric series start at 0 before the rows are imported, so the labels must match exactly."""
     if area in FOR_SENDERS:
         assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
     else:
@@ -87,7 +87,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
 
 @every_area
 def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
-    """A path without a row would import the area for a 404."""
+    """A path without a row would import the area only to answer 404."""
     rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
     paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
     for each in area.paths:
@@ -97,7 +97,9 @@ def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
 
 
 def test_a_resource_needs_no_area_of_its_own() -> None:
-    """Its word is its path and its declaration has its rows, unless an area names the path with more modules."""
+    """
+    A resource's noun is its path, and its declaration has its rows. An area may add modules to the path.
+    """
     [listed, own] = with_resources(
         [Area(modules=("gateway.money.annotations.declared", "more"), paths=("/annotations",))],
         {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks"},

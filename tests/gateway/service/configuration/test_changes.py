@@ -1,4 +1,4 @@
-"""What a changed configuration changes in a running server."""
+"""A reload changes only the settings that may change in a running server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_what_is_live_is_taken_and_the_rest_waits() -> None:
-    """The configuration in force has the new values of the one and the running values of the other."""
+    """
+    The effective configuration has the new values of live settings and the running values of all others.
+    """
     running = Config()
     prices = PriceSettings(override=(PriceOverride(model="m", input=Decimal(1)),))
     new = replace(
@@ -51,7 +53,7 @@ def test_what_is_live_is_taken_and_the_rest_waits() -> None:
 def test_tls_is_renewed_and_not_switched(
     running: tuple[str | None, ...], new: tuple[str | None, ...], is_taken: bool
 ) -> None:
-    """Another certificate is taken over; TLS or client certificates begin and end with a restart."""
+    """A reload may replace a certificate. Switching TLS or client certificates on or off needs a restart."""
 
     def config(names: tuple[str | None, ...]) -> Config:
         cert, key, ca = (None if name is None else Path(name) for name in names)
@@ -63,7 +65,7 @@ def test_tls_is_renewed_and_not_switched(
 
 
 def test_the_bounds_of_tables_are_taken_over() -> None:
-    """They are asked for whenever a row is made: the section of each is in LIVE."""
+    """Limits of tables are read for each new row, so their sections are in `LIVE`."""
     declared = [table for table in declared_tables() if issubclass(table, DocumentTable)]
     own = [table for table in tables() if table.__module__.startswith("spool.")]
     bounds = {table.limit for table in (*own, *declared) if not table.most}
@@ -72,7 +74,7 @@ def test_the_bounds_of_tables_are_taken_over() -> None:
 
 
 def tables() -> Iterator[type[DocumentTable[Any]]]:
-    """Every table of documents that has a bound."""
+    """Yield every document table that has a limit."""
     waiting: list[type[DocumentTable[Any]]] = [DocumentTable]
     while waiting:
         found = waiting.pop()
@@ -82,7 +84,7 @@ def tables() -> Iterator[type[DocumentTable[Any]]]:
 
 
 def test_the_document_names_what_is_taken_over() -> None:
-    """Each setting that is live, and those of TLS; every name of them is one of the configuration."""
+    """`reload.md` lists every live setting and those of TLS, and every listed name exists."""
     table = (ROOT / "docs/operations/reload.md").read_text().partition("| settings |")[2]
     named = set(
         re.findall(

@@ -1,4 +1,6 @@
-"""Configuration: file, environment, flags; every problem at once, in the user's own key names."""
+"""
+Configuration from file, environment and flags. All problems are reported together, in the user's own names.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,6 @@ def problems(path: Path | None = None, **env: str) -> list[str]:
 
 
 def test_everything_has_a_default() -> None:
-    """No file, no environment, no flags: the embedded default of the documentation."""
     config = load(env={})
     assert "127.0.0.1:4318" == config.server.listen
     assert config.spool.hold == 10.0
@@ -36,14 +37,13 @@ def test_everything_has_a_default() -> None:
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    """A service manager's working directory does not matter."""
+    """The service manager's working directory does not matter."""
     config = load(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})
     assert config.data_dir == tmp_path / "data"
     assert config.prices.file == tmp_path / "prices.json"
 
 
 def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) -> None:
-    """File, then TOLLHOUSE_SECTION__KEY, then flags."""
     path = written(tmp_path, '[server]\nlisten = "127.0.0.1:1"\n[spool]\nhold = "1s"')
     env = {"TOLLHOUSE_SERVER__LISTEN": "127.0.0.1:2", "TOLLHOUSE_SPOOL__HOLD": "2s", "HOME": "/"}
     config = load(path, env=env, flags={"server.listen": "127.0.0.1:3", "data_dir": None})
@@ -52,7 +52,10 @@ def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) 
 
 
 def test_the_data_directory_comes_from_the_environment_too() -> None:
-    """TOLLHOUSE_DATA_DIR needs no section; other names without one are not the configuration's."""
+    """
+    `TOLLHOUSE_DATA_DIR` needs no section. Other variables without a section, such as `TOLLHOUSE_KEY`,
+    are not settings.
+    """
     assert "/srv/x" == str(load(env={"TOLLHOUSE_DATA_DIR": "/srv/x", "TOLLHOUSE_KEY": "k"}).data_dir)
 
 
@@ -67,7 +70,6 @@ def test_the_data_directory_comes_from_the_environment_too() -> None:
     ],
 )
 def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
-    """Sizes are bytes, whatever the unit they are written in."""
     assert (
         expected == load(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
     )
@@ -77,7 +79,6 @@ def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
     ("text", "seconds"), [('"500ms"', 0.5), ('"10s"', 10.0), ('"5m"', 300.0), ("3", 3.0)]
 )
 def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
-    """Durations are seconds."""
     assert seconds == load(written(tmp_path, f"[spool]\nhold = {text}"), env={}).spool.hold
 
 
@@ -91,27 +92,25 @@ def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
     ],
 )
 def test_a_problem_is_a_sentence(env: dict[str, Any], sentence: str) -> None:
-    """As of a file (`test_refusals.py`)."""
+    """Problems in the environment read like those in a file (`test_refusals.py`)."""
     assert [sentence] == problems(**env)
 
 
 def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
-    """The line and column of the parser reach the user."""
+    """The message contains the parser's line and column."""
     assert "line 3" in problems(written(tmp_path, "data_dir = [\n\n= 3"))[0]
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
-    """Not a traceback."""
     assert "No such file" in problems(tmp_path / "none.toml")[0]
 
 
 def test_secrets_are_named_by_file_only() -> None:
-    """No section has a field that would hold a secret, so no log or message can print one."""
+    """No section has a field for a secret, so no log line or message can print one."""
     assert not [name for name in vars(Config()) if "secret" in name]
 
 
 def test_addresses_split() -> None:
-    """IPv6 hosts lose their brackets."""
     assert split_address("[::1]:4318") == ("::1", 4318)
     assert split_address("127.0.0.1:0") == ("127.0.0.1", 0)
 
@@ -145,6 +144,8 @@ ADDRESSES = {
 @pytest.mark.parametrize("name", ADDRESSES)
 @pytest.mark.parametrize("user", ["ann:hunter2", "ann", ""])
 def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:
-    """Not even an empty one; the sentence does not repeat what may be a password."""
+    """
+    Even an empty user is rejected. The message does not repeat the value, because it may contain a password.
+    """
     path = written(tmp_path, ADDRESSES[name].format(f"https://{user}@costs.example:8443"))
     assert [f"{name} must not contain a user or a password: remove the part before the @"] == problems(path)

@@ -1,4 +1,4 @@
-"""Which settings gateways on one storage are to have the same, and what they tell each other of them."""
+"""Digests by which gateways on one storage compare the settings that must be equal."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def differing(config: Config, *, prices: str = "2026") -> set[str]:
     ],
 )
 def test_what_differs(config: Config, names: set[str]) -> None:
-    """What is of one machine may."""
+    """Settings of one machine may differ."""
     assert names == differing(config)
 
 
 def test_the_prices_themselves() -> None:
-    """The book, not the file in which it lies."""
+    """The digest covers the prices themselves, not the path of their file."""
     assert {"prices"} == differing(CONFIG, prices="2027")
     assert not is_shared("prices.file")
 
 
 def test_no_value_can_be_found_out() -> None:
-    """Without the installation's secret."""
+    """Without the installation's secret, no value can be derived from its digest."""
     one, other = (digests(CONFIG, prices="2026", secret=secret) for secret in (SECRET, b"t" * 32))
     assert not set(one.values()) & set(other.values())
     assert one == digests(Config(), prices="2026", secret=SECRET)

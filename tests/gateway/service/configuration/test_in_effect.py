@@ -1,4 +1,4 @@
-"""The settings in effect: every one, as people write it, with where it comes from, and without a secret."""
+"""The effective settings: each value as users write it, with its origin and without secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLAGS = {"server.grpc_listen": "127.0.0.1:9002", "data_dir": None}
 
 
 def found(tmp_path: Path) -> dict[str, SettingInEffect]:
-    """Those of a file, the environment and a flag together."""
+    """Return the effective settings of a file, environment variables and a flag."""
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
     config = load(path, env=ENV, flags=FLAGS)
@@ -42,7 +42,7 @@ def found(tmp_path: Path) -> dict[str, SettingInEffect]:
 
 
 def test_every_setting_is_there_once() -> None:
-    """By its name in the file, with what it is for; sizes and durations are written as a file takes them."""
+    """Each setting has its name, its description, and its value in the notation of the file."""
     shown = {each.name: each for each in in_effect(Config())}
     names = set[str]()
     for section in fields(Config):
@@ -60,7 +60,9 @@ def test_every_setting_is_there_once() -> None:
 
 
 def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
-    """File, then environment, then flags; a flag or a variable that is not a setting gives nothing."""
+    """
+    Flags override environment variables, which override the file. Unknown flags and variables are not an origin.
+    """
     shown = found(tmp_path)
     names = ("spool.retention", "spool.hold", "sources", "server.grpc_listen", "destinations", "data_dir")
     assert [FILE, ENVIRONMENT, ENVIRONMENT, FLAG, FILE, DEFAULT] == [shown[name].source for name in names]
@@ -69,7 +71,9 @@ def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
 
 
 def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: Path) -> None:
-    """As for a command that finds no server."""
+    """
+    Without the origins, as for a command that finds no server, only defaults are distinguished from changed values.
+    """
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
     sources = {each.name: each.source for each in in_effect(load(path, env={}))}
@@ -79,7 +83,8 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     """
-    Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not read.
+    Headers show only their names, and addresses only scheme and host. Variables and files of keys are
+    named, not read.
     """
     shown = found(tmp_path)
     assert SECRET not in str(shown)

@@ -1,4 +1,4 @@
-"""docs/limits.md names every limit with its default."""
+"""`docs/limits.md` lists every limit with its default."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def limits(config: Config) -> Iterator[tuple[str, str]]:
-    """Settings that are a number or a size."""
+    """Yield the settings that are a number or a size."""
     for section in SECTIONS:
         for field in dataclasses.fields(getattr(config, section)):
             if field.type in ("int", "Size"):
@@ -32,7 +32,6 @@ def limits(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def test_every_limit_has_a_row() -> None:
-    """A number in the configuration without a row is a limit that nobody can look up."""
     assert set() == set(limits(Config())) - {(section, name) for section, name, _ in rows()}
 
 
@@ -40,7 +39,7 @@ def test_every_limit_has_a_row() -> None:
 def test_defaults_in_the_document_are_those_of_the_configuration(
     section: str, name: str, text: str, tmp_path: Path
 ) -> None:
-    """Written into a configuration file, the default of a row changes nothing."""
+    """The default of a row, written into a configuration file, changes nothing."""
     file = tmp_path / "tollhouse.toml"
     value = text if text.isdecimal() else f'"{text}"'
     if section == "destinations":

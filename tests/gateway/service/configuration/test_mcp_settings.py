@@ -1,4 +1,4 @@
-"""Settings of assistants name the tools that there are."""
+"""The MCP settings know the names of all tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that count by an entry of their own."""
+"""Sources whose counters are counted because a setting says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.service.configuration.reader import load
 
 
 def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:
-    """The default counts calls; counters that repeat calls want the operator's word."""
+    """By default only calls are counted. Counters that repeat calls need `count = true`."""
     file = tmp_path / "tollhouse.toml"
     file.write_text("[sources.cursor]\ncount = true\n[sources.vllm]\ncount = false\n")
     assert {"cursor"} == load(file, env={}).counted_sources

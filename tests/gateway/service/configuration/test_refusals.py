@@ -1,4 +1,4 @@
-"""The words of every refused configuration, once: in refusals.txt, after the settings that they are about."""
+"""The messages of all rejected configurations, approved in `refusals.txt`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.approved import approved
 
 @pytest.mark.parametrize(("title", "text", "words"), approved(Path(__file__).with_name("refusals.txt")))
 def test_each_mistake_has_its_sentence(tmp_path: Path, title: str, text: str, words: list[str]) -> None:
-    """With the name of the setting as a user writes it; without a sentence, the configuration can run."""
+    """
+    The message names the setting as a user writes it. An empty message means that the configuration is valid.
+    """
     path = tmp_path / "tollhouse.toml"
     path.write_text(text)
     found = []

@@ -1,4 +1,4 @@
-"""The configuration of streams, events and publications, and what is said about mistakes in it."""
+"""Configuration of streams, usage events and published measures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
-    """A full configuration is taken, and the way out gets its part of it."""
+    """A configuration with every setting is accepted, and each reaches the upstream settings."""
     config = load(written(tmp_path, GOOD), env={})
     stream = config.upstream.events["api.call"]
     assert stream.stream == "api-calls"

@@ -1,5 +1,3 @@
-"""Sizes and durations are read as they are written."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -23,6 +21,6 @@ from spool.settings import MIB, Duration, Size
     ],
 )
 def test_what_is_written_is_read_as_the_same(kind: Any, value: float, text: str) -> None:
-    """In the largest unit of which it is a whole number."""
+    """A value is written in the largest unit that divides it evenly."""
     assert text == written(kind, value)
     assert value == pytest.approx(read_quantity(kind, text))

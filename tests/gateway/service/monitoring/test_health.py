@@ -1,4 +1,4 @@
-"""Health: taken from what the spool says now, and from nothing that a route or a key does."""
+"""Health depends on the spool's current state, never on a route or a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEAD = "the writer has stopped: restart Tollhouse"
 
 @dataclass
 class HealthSources(SoleNode):
-    """What Health reads, to be changed by a test."""
+    """The sources that `Health` reads. A test may change each of them."""
 
     stats_now: LogStats | Exception | None = STATS
     keys_read: bool = True
@@ -89,7 +89,7 @@ class HealthSources(SoleNode):
 
 
 async def test_a_sound_sources_is_live_and_ready() -> None:
-    """The last commit was flushed, there is room, and the keys are read."""
+    """The server is ready if the last commit was flushed, space is free, and the keys are loaded."""
     health = HealthSources().health()
     assert await health.live() is True
     assert await health.ready() is True
@@ -97,7 +97,9 @@ async def test_a_sound_sources_is_live_and_ready() -> None:
 
 
 async def test_gateways_on_one_storage_are_shown() -> None:
-    """With what each runs alone; one that has gone is not a reason to turn senders away, nor are rows that hide."""
+    """
+    The report lists each gateway with its leases. A missing gateway or unreadable rows do not turn senders away.
+    """
     gone = NodeState(
         id="1",
         name="a",
@@ -136,7 +138,7 @@ async def test_gateways_on_one_storage_are_shown() -> None:
 async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
     missed: int, looked_for: int, differing: int, is_sound: bool
 ) -> None:
-    """What is gone for good and was looked for is no doubt any more."""
+    """Lost records that were already searched for do not make the ledger unsound."""
     sources = HealthSources()
     sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
     report = await sources.health().report()
@@ -151,7 +153,7 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
-    """The upstream's trouble is not a reason to turn senders away."""
+    """Problems of the upstream are not a reason to turn senders away."""
     sources = HealthSources(states=[ROUTE])
     report = await sources.health().report()
     assert report["ready"] is True
@@ -176,7 +178,7 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     ids=["disk full", "spool full", "hanging", "keys", "stopping", "dead writer"],
 )
 async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
-    """It says why, and is live unless nothing will ever be kept again: whoever watches restarts it."""
+    """The report names the reason. The server stays live unless only a restart can help."""
     health = HealthSources(**change).health()  # type: ignore[arg-type]
     assert await health.live() is (reason != DEAD)
     assert await health.ready() is False
@@ -185,7 +187,7 @@ async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], 
 
 @pytest.mark.parametrize("trouble", [None, SpoolUnavailable("closed")], ids=["silent", "closed"])
 async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spool that does not answer in time is dead, whatever else works."""
+    """If the spool does not respond in time, the server is not live."""
     monkeypatch.setattr(healths, "ANSWER_S", 0.01)
     health = HealthSources(stats_now=trouble).health()
     assert await health.live() is False
@@ -194,7 +196,7 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
-    """The doors of health are open to everybody, so they must cost nothing."""
+    """Health needs no key, so many probes must cost nothing."""
     sources = HealthSources()
     health = sources.health()
     await asyncio.gather(*(health.ready() for _ in range(50)))
@@ -205,7 +207,9 @@ async def test_probes_ask_the_disk_once_a_second() -> None:
 
 
 async def test_readiness_follows_the_commit_in_hand() -> None:
-    """Ready up to 5 s, then live alone, and after 60 s not even that: the disk will not come back by itself."""
+    """
+    A slow commit ends readiness after 5 s and liveness after 60 s, because the disk will not recover without help.
+    """
     figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
     for commit_s, ready, live in figures:
         health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
@@ -214,7 +218,7 @@ async def test_readiness_follows_the_commit_in_hand() -> None:
 
 
 async def test_a_full_spool_says_what_fills_it() -> None:
-    """Without another error the reason is the space, and the routes that keep it are named with what to do."""
+    """If the only problem is space, the report names the routes that use it and says what to do."""
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
     full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
@@ -229,7 +233,7 @@ async def test_a_full_spool_says_what_fills_it() -> None:
 
 
 async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
-    """With room left it is the only one named: nobody will ever send its records."""
+    """While space is free, only the orphaned route is named, because nobody will ever send its records."""
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     roomy = replace(STATS, max_bytes=100_000, free_bytes=95_904)
     report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
@@ -238,7 +242,7 @@ async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
 
 
 async def test_routes_that_cannot_be_read_change_nothing() -> None:
-    """The report has none of them; whether records can be kept does not depend on it."""
+    """The report then has no routes. Accepting records does not depend on them."""
     report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().report()
     assert report["ready"] is True
     assert report["routes"] == []

@@ -1,4 +1,4 @@
-"""Log lines: JSON, stable fields, and nothing of what was sent."""
+"""Log lines: JSON with stable fields, without any received content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ def lines() -> Iterator[io.StringIO]:
 
 
 def test_a_line_is_json_with_its_fields(lines: io.StringIO) -> None:
-    """A sentence and the fields beside it."""
     logging.getLogger("gateway.http").warning(
         "refused a request", extra={"action": "request_refused", "status": 401}
     )
@@ -42,7 +41,7 @@ def test_a_line_is_json_with_its_fields(lines: io.StringIO) -> None:
 
 
 def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
-    """The text of an exception may quote a prompt, so it stays out."""
+    """The text of an exception may quote a prompt, so it is not logged."""
 
     def decode() -> None:
         raise ValueError("my secret prompt")
@@ -59,8 +58,8 @@ def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
 
 @pytest.mark.parametrize("name", [*HOSTILE_NAMES, pytest.param("half a \ud83d character", id="half")])
 def test_a_name_neither_ends_a_line_nor_moves_a_cursor(name: str) -> None:
-    """Whatever others call a thing, a line of the log stays one line, and a terminal shows it as text."""
-    # Not by a logger: pytest would capture the name, and xdist cannot send half a character.
+    """A hostile name cannot break a log line, and a terminal shows it as plain text."""
+    # no logger, because pytest would capture the name and xdist cannot send a lone surrogate
     written = logs.JsonFormatter().format(
         logging.makeLogRecord({"msg": "refused %s", "args": (name,), "action": name})
     )
@@ -71,13 +70,14 @@ def test_a_name_neither_ends_a_line_nor_moves_a_cursor(name: str) -> None:
 
 
 def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
-    """What is below the level is not written."""
     logging.getLogger("x").debug("too much")
     assert "" == lines.getvalue()
 
 
 def test_lines_about_one_address_are_bounded_and_counted() -> None:
-    """Refusals of one kind and address are written up to a rate; the next line says how many were left out."""
+    """
+    Refusals of one kind from one address are rate-limited. The next line states the number of suppressed lines.
+    """
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream, clock = io.StringIO(), MovedClock()

@@ -1,4 +1,4 @@
-"""What the process does about its memory: in a process of its own, because it holds for all of one."""
+"""Memory settings of the process. Each test runs its own process, because the settings are global."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ asyncio.run(main())
     ("is_idle", "patience", "is_gone"), [(True, 300, True), (False, 300, False), (False, 0.01, True)]
 )
 def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: float, is_gone: bool) -> None:
-    """Or for so long, if there is always one; at the end Python makes them again."""
+    """
+    Full collections wait until no query is pending, or until `patience` expires. At the end Python runs them again.
+    """
     code = ROUNDS.format(is_idle=is_idle, patience=patience, turns=10**6 if is_gone else 20)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == f"{is_gone}\n(10, 2, 2)\n"
@@ -79,7 +81,7 @@ def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: 
 
 
 def test_cycles_are_still_collected_but_not_looked_for_in_what_a_start_made() -> None:
-    """A cycle goes once as many new objects have come; what was there before is in no round."""
+    """New cycles are collected, but no collection visits the objects that existed at startup."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""Metrics: the names that dashboards rely on, and what they count."""
+"""Metrics: the names on which dashboards rely, and the values that they count."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
-    """Every term of a commit has its counter, and terms that only the books need have none."""
+    """Each term of a commit has its counter. Terms that only the accounting needs have none."""
     metrics = Metrics()
     terms = {
         ("ai-telemetry", "received", ""): 10,
@@ -90,7 +90,7 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
 
 
 def test_no_series_tells_when_a_counter_was_made() -> None:
-    """Neither of counters nor of histograms; another registry of the process keeps its own."""
+    """No counter or histogram has a `_created` series. Other registries of the process keep theirs."""
     metrics = Metrics()
     metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
     metrics.requests("otlp/traces", 200)
@@ -103,7 +103,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
 
 
 def test_sources_that_senders_name_are_bounded() -> None:
-    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
+    """A sender that invents names cannot create unlimited series. Its records still count, under "other"."""
     metrics = Metrics()
     for number in range(2 * MAX_DETAILS):
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
@@ -118,7 +118,7 @@ def test_sources_that_senders_name_are_bounded() -> None:
 
 
 def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
-    """Nor do they take the places of reasons, or of pairs of sources that disagree."""
+    """Invented source names do not displace known sources, reasons, or conflicting pairs of sources."""
     metrics = Metrics(lambda: ["litellm"])
     made_up = {("ai-telemetry", "accepted", f"source-{number}"): 1 for number in range(MAX_DETAILS + 1)}
     own = {
@@ -136,7 +136,7 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
 
 
 def test_routes_and_space_are_read_when_asked() -> None:
-    """Queues and space come from the snapshot, the state of a route as one series per state."""
+    """Queues and space come from the snapshot. A route has one series per state."""
     read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
     route = ("route", "upstream/ai-telemetry")
     assert (40, 1, 2) == tuple(
@@ -155,7 +155,7 @@ def test_routes_and_space_are_read_when_asked() -> None:
 
 
 def test_clusters_and_container_files_are_read_when_asked() -> None:
-    """How many clusters are silent; what waits, and for how long."""
+    """The metrics show the number of offline clusters, and the number and age of waiting files."""
     waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
     read = samples(
         Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0))
@@ -166,7 +166,7 @@ def test_clusters_and_container_files_are_read_when_asked() -> None:
 
 
 def test_requests_are_counted_by_door_and_status() -> None:
-    """HTTP statuses and gRPC code names stand in one label."""
+    """HTTP statuses and gRPC code names share one label."""
     metrics = Metrics()
     metrics.requests("otlp/traces", 200)
     metrics.requests("otlp/traces", 200)
@@ -177,7 +177,7 @@ def test_requests_are_counted_by_door_and_status() -> None:
 
 
 async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
-    """Within a second everybody gets the same text; after it, a new one."""
+    """Within one second all scrapers get the same text; later a new one is rendered."""
     now, reads = 100.0, 0
 
     async def read() -> Snapshot:
@@ -196,7 +196,10 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
 
 
 async def test_metrics_are_told_while_the_storage_is_away() -> None:
-    """What this process counted goes on; of what is kept the figures are those of before, and it is said."""
+    """
+    If the storage is unavailable, the metrics keep the last stored figures and report it.
+    Process counters continue.
+    """
     away: Exception | None = None
     now = 100.0
 
@@ -246,7 +249,7 @@ DATABASE = DatabaseHealth(
 
 
 def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
-    """Standbys, waits, connections, gateways and leases."""
+    """The figures cover standbys, waits, connections, gateways and leases."""
     found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
     told = {
         name: value
@@ -273,7 +276,9 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
 
 
 def test_what_a_role_may_not_see_has_no_series() -> None:
-    """So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series."""
+    """
+    A missing series does not alert as a lost standby. A gateway that needs no standby has no such series.
+    """
     for blind in (
         replace(DATABASE, standbys=None, oldest_transaction_s=None),
         replace(DATABASE, needs_standby=False),
@@ -285,13 +290,13 @@ def test_what_a_role_may_not_see_has_no_series() -> None:
 
 
 async def test_loop_lag_sees_a_loop_that_was_held() -> None:
-    """A sleeper that wakes late is the lag that clients feel."""
+    """A sleeping task that wakes late measures the delay that clients notice."""
     lag = Metrics().lag
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    while loop.time() < begun + 0.25:  # the loop has no turn
+    while loop.time() < begun + 0.25:  # the loop gets no turn
         pass
     async with asyncio.timeout(60):
         while not lag.worst:  # noqa: ASYNC110 - nobody is told
@@ -301,26 +306,25 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
 
 
 def test_failed_attempts_are_counted() -> None:
-    """Whoever guesses keys shows."""
+    """Guesses of keys become visible."""
     read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
     assert 4 == read["tollhouse_failed_attempts_total", ()]
 
 
 def test_outcomes_that_came_too_late_are_counted() -> None:
-    """A worker that spoke after another one had taken its delivery shows."""
+    """A worker that reports after another worker took over its delivery becomes visible."""
     read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
     assert 2 == read["tollhouse_deliveries_fenced_total", ()]
     assert 3 == read["tollhouse_senders_pushed_out_total", ()]
 
 
 def test_series_that_were_forgotten_for_want_of_room_are_counted() -> None:
-    """It is never silent."""
     read = samples(Metrics().render(Snapshot(stats=replace(STATS, series_pushed_out=3))))
     assert 3 == read["tollhouse_series_pushed_out_total", ()]
 
 
 def test_limits_are_shown_with_their_use() -> None:
-    """One family each for what is allowed and what is used, under the names of the settings."""
+    """One family shows the limits and another the use, under the names of the settings."""
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
     found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
     name = (("name", "server.max_inflight_bytes"),)
@@ -329,7 +333,9 @@ def test_limits_are_shown_with_their_use() -> None:
 
 
 def test_channels_of_notifications_have_their_series() -> None:
-    """What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does."""
+    """
+    Sent and failed notifications are counters. The age is of the oldest waiting one, or 0 if none waits.
+    """
     idle = replace(CHANNEL, name="idle", state="running", oldest=None)
     found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
     name, series = ("channel", "on-call"), "tollhouse_notification"

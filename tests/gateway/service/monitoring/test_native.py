@@ -1,4 +1,4 @@
-"""Whether the compiled module is used, for whoever looks: one line in the log, a metric, and the doctor's line."""
+"""Use of the compiled module appears in the log, in a metric, and in the output of the doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spool.test_native import module
 
 
 def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None, list[str], str, str]:
-    """The value of the metric, the actions in the log, and the doctor's line."""
+    """Return the metric's value, the logged actions, and the doctor's status and text."""
     metrics = Metrics(lambda: ())
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="gateway.service.assembly.services"):
@@ -32,7 +32,7 @@ def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None
 def test_the_module_is_told_wherever_it_is_looked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is logged where it is used, or is not wanted."""
+    """Nothing is logged if the module is used or switched off."""
     config = Config(data_dir=tmp_path)
     monkeypatch.setitem(sys.modules, MODULE, module())
     assert (1.0, [], OK, "on, 9.9") == told(config, caplog)

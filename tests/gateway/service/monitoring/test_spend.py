@@ -1,4 +1,4 @@
-"""Cost and tokens on /metrics: few series, counters that only rise, and the cost of the month as it is."""
+"""Cost and tokens on `/metrics`: few series, counters that only rise, and the month's current cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spent(cost: str, team: str | None = "a", at: int = BEGIN, **fields: object) 
 
 
 def shown(spend: SpendSeries, name: str, label: str = "team") -> dict[str, float]:
-    """Of one metric as Prometheus reads it, added up by a label."""
+    """Return a metric as Prometheus reads it, summed by a label."""
     found: dict[str, float] = {}
     for (metric, labels), value in samples(
         Metrics().render(Snapshot(stats=STATS, spend=spend.counts))
@@ -52,11 +52,11 @@ def shown(spend: SpendSeries, name: str, label: str = "team") -> dict[str, float
 
 
 async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers: Ledgers) -> None:
-    """A new series shows 0 once. The cost of the month is whole again at once."""
+    """A new series shows 0 once. After a restart, the monthly cost is complete at once."""
     ledger, log, clock = await ledgers.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     log.add([spent("1.5")])
     spend = SpendSeries(ledger, clock, top=5)
-    assert not await spend.read()  # of a ledger that has not caught up
+    assert not await spend.read()  # the ledger has not caught up yet
     await ledger.catch_up(log)
     assert await spend.read()
     assert shown(spend, COST) == {"a": 0.0}
@@ -85,7 +85,7 @@ async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers:
 
 
 async def test_a_counter_waits_while_its_sum_is_lower(in_files: Ledgers) -> None:
-    """A counter that fell would look like a restart, and its whole value would count again."""
+    """Prometheus takes a falling counter for a restart and would count the whole value again."""
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=5)
     counted = []
@@ -98,7 +98,7 @@ async def test_a_counter_waits_while_its_sum_is_lower(in_files: Ledgers) -> None
 
 
 async def test_a_month_that_ends_takes_nothing_with_it(in_files: Ledgers) -> None:
-    """What comes late of the month before counts, the gauge is of the running one."""
+    """Late records of the last month still count, and the gauge shows the current month."""
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=5)
     log.add([spent("1")])
@@ -113,7 +113,7 @@ async def test_a_month_that_ends_takes_nothing_with_it(in_files: Ledgers) -> Non
 
 
 async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
-    """At the edge: as many as the setting says. One that costs more later stays with the others."""
+    """Only the most expensive teams get a label. A team that becomes expensive later stays in "(other)"."""
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=2)
     log.add([spent("1", team="small"), spent("5", team="big"), spent("3", team="middle")])
@@ -128,7 +128,7 @@ async def test_the_costly_have_names_and_keep_them(in_files: Ledgers) -> None:
 
 
 async def test_sets_of_labels_are_bounded(in_files: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in the first reading: names multiply. Nothing of the sum is lost."""
+    """The limit also holds for the first reading. The sum over all series stays complete."""
     monkeypatch.setattr(module, "MAX_SERIES", 4)
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=50)
@@ -142,7 +142,7 @@ async def test_sets_of_labels_are_bounded(in_files: Ledgers, monkeypatch: pytest
 
 
 async def test_a_name_is_one_label_whatever_it_holds(in_files: Ledgers) -> None:
-    """Neither a quote nor a line break in it begins a metric of its own."""
+    """A quote or a line break in a name cannot start a new metric."""
     ledger, log = await in_files.open(), FakeLog()
     spend = SpendSeries(ledger, FakeClock(BEGIN + HOUR), top=2 * len(HOSTILE_NAMES))
     log.add([spent("1.5", team=name) for name in HOSTILE_NAMES])
