@@ -1,4 +1,4 @@
-"""The books as sentences: a sum and its parts, in the words of who reads them."""
+"""Accounting shown as text: each line is a sum with its parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.cli.operator.spool import accounts
 
 
 def test_what_was_received_is_a_sum() -> None:
-    """Parts of zero are left out; a reason stands beside what was ignored, and a route says what it sent."""
+    """Parts of zero are left out. Ignored records show their reason, and a route shows its deliveries."""
     topic = {"received": 20_000, "split": 0, "accepted": 19_990, "kept": 19_990, "duplicates": 9, "pending": 0,
              "ignored.unmoved_counter": 1, "left_out": 3}  # fmt: skip
     route = {"delivered": 19_000, "queued": 988, "unknown": 2, "dead": 0}
@@ -17,7 +17,7 @@ def test_what_was_received_is_a_sum() -> None:
 
 
 def test_an_empty_topic_and_a_split_item() -> None:
-    """Nothing is 0 = 0; records that came out of items that held several are said; so is what cannot be read."""
+    """An empty topic reads 0 = 0. Records from split items and unreadable records are stated."""
     assert ["usage-events: received 0 = 0"] == list(accounts({"usage-events": {}}, {}))
     topic = {"received": 1, "split": 2, "accepted": 3, "kept": 2, "retired": 1, "damaged": 1}
     assert [

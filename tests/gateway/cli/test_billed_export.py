@@ -1,4 +1,4 @@
-"""`tollhouse export focus --billed`: what it asks of the operator API, and which days it writes."""
+"""`tollhouse export focus --billed`: its requests to the operator API, and the days that it writes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.cli.operator.export import of_bills
 
 FIRST, LAST = date(2026, 10, 30), date(2026, 11, 1)
 NO_MORE = {"pagination": {"cursor": {"next_cursor": None}}}
-# What is billed of each day, by provider; the last one is not final of everybody.
+# Billed amounts per day and provider. The last day is not final for every provider.
 BILLED = {"2026-10-30": {"openai": "4"}, "2026-10-31": {}, "2026-11-01": {"openai": "2", "anthropic": "1"}}
 FINAL = {"2026-10-30": ("openai",), "2026-10-31": (), "2026-11-01": ("anthropic",)}
 
 
 class Answers(OperatorClient):
-    """What the operator API answers; `asked` are the cost types of reports."""
+    """Canned answers of the operator API. `asked` records the cost types of the reports."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -57,7 +57,7 @@ class Answers(OperatorClient):
 
 
 def test_days_whose_bills_are_final_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """With their state and the one invoice of their month; what is not final is named."""
+    """The rows have the state and the month's invoice. A warning names the days that are not final."""
     client = Answers()
     text = b"".join(of_bills(client, (FIRST, LAST), ("tag:service",), account="acct", version="1.4"))
     made = list(csv.DictReader(io.StringIO(text.decode())))

@@ -1,4 +1,4 @@
-"""Bills as FOCUS rows: each amount of a bill in one of them, in the words and by the rules of the specification."""
+"""Bills as FOCUS rows: each amount of a bill appears in one row, by the rules of the specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.exporters.test_focus import ALLOWED
 
 BY = focus.BY
 DAY = datetime(2026, 10, 31, tzinfo=UTC)
-# Charge, basis, team, what is billed with discounts on usage, and what is effective.
+# Columns: charge, basis, team, billed amount, effective amount. Discounts reduce the usage.
 BILL = (
     ("usage", "exact", "search", "4", "4"), ("discount", "shared", "search", "-0.4", "-0.4"),
     ("usage", "unallocated", "", "1", "1"), ("commitment", "exact", "search", "0", "2"),
@@ -41,7 +41,7 @@ def row(team: str, **values: Any) -> dict[str, Any]:
 def rows_of(
     state: str = "invoiced", number: str = "A-117", account: str = "acct", metered: Sequence[Any] = ()
 ) -> list[dict[str, str]]:
-    """The rows of one day."""
+    """Return the rows of one day."""
     costs: dict[str, list[dict[str, Any]]] = {"billed": [], "effective": []}
     for charge, basis, team, billed, effective in BILL:
         corrects = "2026-09-03" if charge == "restated" else None
@@ -85,7 +85,10 @@ def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decima
 
 
 def test_all_of_a_bill_is_in_its_rows() -> None:
-    """By invoice, to the last digit; what restates a closed month is of none. Fees are on what they cover."""
+    """
+    Rows add up to each invoice exactly. Restated amounts of closed months belong to no invoice, and fees go
+    to the covered usage.
+    """
     made = rows_of()
     billed, effective = (sum(Decimal(each[place]) for each in BILL) for place in (3, 4))
     assert {"A-117": billed - Decimal("0.2"), "": Decimal("0.2")} == sums(made, "InvoiceId", "BilledCost")
@@ -101,7 +104,7 @@ def test_all_of_a_bill_is_in_its_rows() -> None:
 
 
 def test_what_an_amount_is_for_is_a_category() -> None:
-    """A fee is a purchase; what it covers, and what nobody used of it, are usage without a billed cost."""
+    """A fee is a purchase. Usage that it covers, and its unused part, are usage without a billed cost."""
     by_charge = {(each["x_Charge"], each["ChargeCategory"]): each["ChargeClass"] for each in rows_of()}
     assert {
         ("usage", "Usage"): "", ("commitment", "Usage"): "", ("commitment", "Purchase"): "", ("unused", "Usage"): "",
@@ -113,7 +116,7 @@ def test_what_an_amount_is_for_is_a_category() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_has_its_columns(version: str) -> None:
-    """They are not null where they must not be; usage and purchases have a quantity."""
+    """Required columns are never null, and usage and purchases have a quantity."""
     made = list(csv.DictReader(io.StringIO(exported(version).decode())))
     filled = {name for name, column in PUBLISHED[version].items() if not column.may_be_null}
     assert {"InvoiceId", "x_Basis", "x_State"} <= set(made[0])
@@ -125,7 +128,9 @@ def test_every_version_has_its_columns(version: str) -> None:
 
 
 def test_what_is_beside_the_tokens_has_its_meter() -> None:
-    """The quantity that was counted, of all hours; a charge where calls used several meters, or none is known."""
+    """
+    The row has the counted quantity of all hours. If calls used several meters or none, it has one charge.
+    """
     searches = {"meter": "web_searches", "quantity": 3, "amount": "0.03"}
     tokens = {"meter": "input_tokens", "quantity": 900, "amount": "0.1"}
     one = row("ads", price_lines={"lines": [searches, tokens]})
@@ -141,5 +146,5 @@ def test_what_is_beside_the_tokens_has_its_meter() -> None:
 
 
 def test_a_bill_that_is_not_final_is_left_out() -> None:
-    """All but what restates a month that was closed before."""
+    """Only restatements of months that were closed before are written."""
     assert {"restated"} == {each["x_Charge"] for each in rows_of(state="")}

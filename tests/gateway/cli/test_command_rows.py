@@ -1,4 +1,4 @@
-"""A row of the operator's commands: one request, made of its words and options, and what it prints."""
+"""Declared operator commands: one request from arguments and options, and the printed answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_PAGE = {"cursor": {"has_next": False, "next_cursor": None}, "item_count": 1
 
 
 class Answering(OperatorClient):
-    """Keeps what a command sends and answers with one crate."""
+    """Records each request and answers with one crate."""
 
     def request(self, method: str, path: str, *, body: object = None, query: Any = ()) -> dict[str, Any]:
         SENT.append((method, path, body, list(query)))
@@ -54,14 +54,14 @@ def run(tmp_path: Path, *words: str) -> Result:
 
 
 def test_a_path_takes_the_arguments_that_it_names(tmp_path: Path) -> None:
-    """Quoted, so that a name with a slash is one part of it; the only object of the answer is shown."""
+    """Arguments are quoted, so a slash does not split the path. The only object of the answer is shown."""
     shown = run(tmp_path, "show", "a/b")
     assert [("GET", "/crates/a%2Fb", None, [])] == SENT
     assert ["FIELD  VALUE", "id     1", "place  the hall"] == shown.stdout.splitlines()
 
 
 def test_other_values_are_the_body(tmp_path: Path) -> None:
-    """Those that were given: an option that was not is left out."""
+    """Options that were not given are left out of the body."""
     run(tmp_path, "move", "1", "attic", "--by", "2")
     run(tmp_path, "move", "1", "attic")
     bodies = [body for _, _, body, _ in SENT]
@@ -75,7 +75,7 @@ def test_a_delete_repeats_its_confirmation_in_the_query(tmp_path: Path) -> None:
 
 
 def test_a_row_says_what_it_sends(tmp_path: Path) -> None:
-    """Fixed fields, or what a function makes of the options; a sentence about the answer is fit for a terminal."""
+    """The body has fixed fields or the result of a function. Printed text contains no control characters."""
     run(tmp_path, "seal", "1")
     said = run(tmp_path, "sort", "--label", "a", "--label", "b").stdout
     assert [{"is_sealed": True}, {"by": "a-b"}] == [body for _, _, body, _ in SENT]

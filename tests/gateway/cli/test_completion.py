@@ -1,5 +1,3 @@
-"""`tollhouse completion`, and what a shell makes of it."""
-
 from __future__ import annotations
 
 import os
@@ -16,7 +14,7 @@ from tests.processes.copied import command_in
 
 @pytest.mark.parametrize("shell", ("bash", "zsh", "fish"))
 def test_each_shell_gets_its_script(shell: str) -> None:
-    """It asks the command itself what fits, in the shell's own form."""
+    """The script calls `tollhouse` itself to get the completions."""
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0
     assert f"_TOLLHOUSE_COMPLETE={shell}_complete" in result.output
@@ -32,7 +30,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     ],
 )
 def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str, tmp_path: Path) -> None:
-    """With the script evaluated as the manual says."""
+    """The script is evaluated as the manual says."""
     script = f"""
         eval "$(tollhouse completion bash)"
         COMP_WORDS=(tollhouse {" ".join(words)}) COMP_CWORD={len(words)}

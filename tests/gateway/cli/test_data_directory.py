@@ -1,4 +1,7 @@
-"""Which installation a command works on: no command begins one by itself, and a configuration is found and told."""
+"""
+Selection of the data directory: commands do not create one by accident, and report the configuration
+that they found.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from click.testing import CliRunner, Result
 import gateway.cli
 from gateway.cli import main
 
-# serve, init and demo begin a data directory. The others need none: they read a payload, speak to an address,
-# or are the laptop's own service with a directory of its own.
+# serve, init and demo create a data directory. The other commands here need none, because they read a
+# payload, call an address, or are the laptop's own service.
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
     "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
     "lake sql", "lake verify", "send", "version",
 }  # fmt: skip
-# What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
+# Arguments that a command needs before it looks for data. PLACE is another folder, FILE an empty file in it.
 WORDS = {
     "operators role": ["mira@example.com", "Member"],
     "restore": ["PLACE"],
@@ -47,7 +50,7 @@ COMMANDS = {
 
 
 def words_of(command: click.Command, file: Path) -> Iterator[str]:
-    """Something for each value that a command requires."""
+    """Yield a value for each required parameter."""
     for param in command.params:
         if not param.required:
             continue
@@ -63,7 +66,7 @@ def words_of(command: click.Command, file: Path) -> Iterator[str]:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands run; no configuration of this machine is found from it."""
+    """Create an empty working directory from which no configuration of this machine is found."""
     place = tmp_path / "empty"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -82,7 +85,9 @@ def run(*words: str | Path, code: int = 0) -> Result:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_begins_no_data_directory(name: str, empty: Path, tmp_path: Path) -> None:
-    """In an empty folder each ends with exit code 2 and says what to name, and the folder stays empty."""
+    """
+    In an empty folder, each command ends with exit code 2, says how to name the directory, and creates nothing.
+    """
     file = tmp_path / "file"
     file.write_text("")
     stand_for = {"PLACE": str(tmp_path), "FILE": str(file)}
@@ -96,7 +101,10 @@ def test_a_command_begins_no_data_directory(name: str, empty: Path, tmp_path: Pa
 
 
 def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:
-    """The directory, and where a service has its configuration; with a configuration, which one names it."""
+    """
+    The error names the directory and the service's configuration file. If a configuration names the
+    directory, the error names that file.
+    """
     told = run("keys", "list", code=2).stderr
     assert f"there is no data directory {empty}/tollhouse-data; name it with --data" in told
     assert "/etc/tollhouse/tollhouse.toml" in told
@@ -115,7 +123,10 @@ def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:
 def test_the_configuration_is_found_and_told(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--config, else $TOLLHOUSE_CONFIG, else ./tollhouse.toml, else that of the service; --data stands for itself."""
+    """
+    The order is --config, $TOLLHOUSE_CONFIG, ./tollhouse.toml, then the service's file. With --data, no
+    configuration is used.
+    """
     configurations = {}
     for name in ("named", "variable", "here", "etc"):
         folder = empty if name == "here" else tmp_path / name
@@ -125,7 +136,7 @@ def test_the_configuration_is_found_and_told(
         configurations[name] = folder / "tollhouse.toml"
 
     def used(*words: str | Path) -> tuple[str, str]:
-        """The directory that a key was made in, and what was told."""
+        """Return the directory in which a key was created, and the reported configuration."""
         said = run("keys", "create", "--name", "one", "--use-case", "Send AI Telemetry", *words).stderr
         (directory,) = (path.parent for path in tmp_path.rglob("registry.sqlite"))
         for file in directory.iterdir():
@@ -144,7 +155,7 @@ def test_the_configuration_is_found_and_told(
 
 
 def test_what_init_made_takes_a_key(empty: Path) -> None:
-    """It creates the directory, private, and the commands that it prints work as they are."""
+    """`init` creates a private directory, and the commands that it prints work unchanged."""
     printed = run("init").stdout
     assert 0o700 == (empty / "tollhouse-data").stat().st_mode & 0o777
     assert "tollhouse keys create --name" in printed

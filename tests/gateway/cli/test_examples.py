@@ -1,4 +1,4 @@
-"""The made-up calls of `tollhouse send --example`."""
+"""Example calls of `tollhouse send --example`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ from tests.gateway.normalise.formats.payloads import one
 
 
 def test_there_is_one_for_every_gateway_format() -> None:
-    """And one of OTLP."""
     assert {name for name in FORMAT_NAMES if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
-    """With tokens, a model and a provider."""
     body = example(format)
     assert format == recognise(body)
     record = one(None, body)
     assert record.input_tokens == 1320
     assert record.output_tokens == 212
     assert record.provider and record.request_model
-    if format != "helicone":  # its webhook has no time
+    if format != "helicone":  # the Helicone webhook has no time
         assert record.start_time is not None
         assert abs(time_ns() - record.start_time) < 60 * NS
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_each_time_it_is_another_call(format: str) -> None:
-    """Its ids are new, so it is not a duplicate."""
     assert one(None, example(format)).id != one(None, example(format)).id
     json.loads(example(format))

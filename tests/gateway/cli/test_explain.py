@@ -1,4 +1,4 @@
-"""`tollhouse explain`: several files, some of which cannot be read, and reasons."""
+"""`tollhouse explain`: reasons for each number, and files that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 
 def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
-    """It is named with its reason and the exit code is 1; the others are explained."""
+    """The error names the file and the reason, and the exit code is 1. The other files are explained."""
     good, packed, cut, damaged = (tmp_path / name for name in ("good", "packed", "cut", "damaged"))
     body = example("litellm")
     good.write_bytes(body)
@@ -37,7 +37,7 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
-    """Wrong use, before anything is read."""
+    """The error comes before any file is read."""
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
     assert result.exit_code == 2
     assert "did you mean 'bedrock'?" in result.stderr
@@ -51,7 +51,10 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
     ],
 )
 def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
-    """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
+    """
+    A delta value is its own increase. The log computes the increase of a cumulative value, and the
+    reason says so.
+    """
     point = {
         "asDouble": 0.5,
         "startTimeUnixNano": "1790000000000000000",
@@ -68,7 +71,7 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
 
 
 NUMBERS = [name for name in AMENDABLE if name.endswith("_tokens")] + ["cost", "value"]
-NO_RECORDS = {"sequences"}  # folders of cases that are about something else
+NO_RECORDS = {"sequences"}  # case folders about other subjects
 ROOT = Path(__file__).parents[2] / "cases"
 CASES = [
     path
@@ -79,7 +82,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) -> None:
-    """Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it is."""
+    """Each number has a rule, each estimate its price lines, and each merged item the id of its record."""
     format = None if case.parent.parent.name == "otlp" else case.parent.name
     result = asyncio.run(explained(case.read_bytes(), format, Config(), why=True))
     for record in result["records"]:
@@ -101,7 +104,10 @@ def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) ->
 
 
 def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
-    """A framework's span around the provider's, a span that came twice, and a report of the call by another trace."""
+    """
+    The three cases are a framework's span around the provider's span, a repeated span, and a report of the
+    call in another trace.
+    """
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.output_tokens": 5,
             "gen_ai.usage.input_tokens": 100, "gen_ai.response.id": "chatcmpl-0123456789abcdefABCD"}  # fmt: skip
     outer = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
@@ -129,7 +135,10 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
 
 
 def test_what_another_tollhouse_sends_names_its_attributes() -> None:
-    """Taken as it is: the rule of each number is the attribute in which the other one stated it."""
+    """
+    The record is accepted unchanged. The reason of each number is the attribute in which the other
+    Tollhouse sent it.
+    """
     given = Inference(
         id=b"\7" * 16, source="litellm", request_id="chatcmpl-1", start_time=NS, end_time=2 * NS, input_tokens=9,
         output_tokens=3, cache_write_tokens=5, cache_write_1h_tokens=4, cost="0.5", estimated_cost="0.25",
@@ -142,7 +151,7 @@ def test_what_another_tollhouse_sends_names_its_attributes() -> None:
     )
     assert [] == [name for name in NUMBERS if record.get(name) is not None and "." not in record["why"][name]]
     assert "tollhouse.estimated_cost" == record["why"]["estimated_cost"]
-    assert "price_lines" not in record  # they would not add up to what another book estimated
+    assert "price_lines" not in record  # they would not add up to the estimate of another price book
 
 
 def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
@@ -151,7 +160,9 @@ def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
 
 
 def test_two_records_of_one_call_and_what_joins_them() -> None:
-    """One span states the run, one the call's id; the third one states both: it says who counts."""
+    """
+    One span states the run, another the call's id. A third span states both and shows that they are one call.
+    """
     run, call_id = f"{7:032x}", "3f1d2c4b-0000-4000-8000-0000000000aa"
     by_run = {"openinference.span.kind": "EMBEDDING", "llm.request.type": "aembedding", "litellm.trace_id": run,
               "llm.model_name": "text-embedding-3-small", "llm.token_count.prompt": 41}  # fmt: skip
@@ -172,7 +183,9 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
 
 
 def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
-    """The order in a file does not matter; the counter of a user without calls counts, and has no such reason."""
+    """
+    The order in a file does not matter. A counter of a user without calls counts, and has no such reason.
+    """
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
     call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
     for events in ([*counters, call], [call, *counters]):
@@ -187,7 +200,7 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
 
 
 def test_a_source_that_does_not_count_says_so() -> None:
-    """Its calls are shadows by the configuration alone."""
+    """Only the configuration makes its calls duplicates kept for reference."""
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
     assert (
@@ -197,7 +210,7 @@ def test_a_source_that_does_not_count_says_so() -> None:
 
 
 def test_an_agents_sum_says_what_it_sums_up() -> None:
-    """Above the span of the call in one file; alone it counts, and has no such reason."""
+    """The agent span contains the span of the call. Without that call, the agent span counts."""
     agent = {
         "openinference.span.kind": "AGENT", "llm.model_name": "claude-sonnet-4-5", "session.id": "s-1",
         "llm.token_count.prompt": 100, "llm.token_count.completion": 10,
@@ -219,7 +232,7 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
-    """A tag that is too long is missing from the record, and its file says that one is; other files say nothing."""
+    """If a tag is too long, only its file reports a tag that was left out."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
     for file, plan in zip(files, ("gold", "g" * 257), strict=True):

@@ -1,4 +1,4 @@
-"""What `tollhouse send` says of calls that a report of this month does not show."""
+"""The note of `tollhouse send` about calls that the report of this month does not show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATE_NS = int(datetime(2025, 12, 17, 23, tzinfo=UTC).timestamp()) * 10**9
 
 
 def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
-    """The month begins in UTC: its first moment belongs to it, and the one before does not."""
+    """The month begins at its first moment in UTC."""
     older = OlderCalls("otlp/traces", NOW)
     older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
     assert older.calls == 1
@@ -30,7 +30,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
 
 @pytest.mark.parametrize("format", ["litellm", "langfuse", "kong", "openmeter", "otlp/traces"])
 def test_calls_of_a_format_are_counted(format: str) -> None:
-    """Recognised by itself, as the gateway does."""
+    """The format is recognized as in the gateway."""
     older = OlderCalls(None, NOW)
     older.add(example(format, ExampleCall(end_ns=LATE_NS)))
     assert older.older == 1
@@ -38,7 +38,7 @@ def test_calls_of_a_format_are_counted(format: str) -> None:
 
 
 def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
-    """Its answer says what is wrong."""
+    """The gateway's answer reports the error."""
     older = OlderCalls(None, NOW)
     older.add(b"not json")
     assert older.calls == 0

@@ -1,5 +1,3 @@
-"""Tables in a terminal."""
-
 from __future__ import annotations
 
 import json
@@ -14,7 +12,7 @@ ESCAPE = "\x1b]0;title\x07"
 
 
 def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither a text, a list nor an object: a space stands for what is not printable."""
+    """In strings, lists and objects, a space replaces each unprintable character."""
     name = f"a{ESCAPE}\r\n\u2028\u202eb"
     show_table([{"one": name, "two": [name], "three": {name: name}}], ("one", "two", "three"), {"two": name})
     printed = capsys.readouterr().out
@@ -24,7 +22,7 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_reaches_a_terminal_as_more_than_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a table, in one thing, as JSON and in the reason of a failure."""
+    """This holds for tables, single objects, JSON and error messages."""
     show_table([{"one": name}], ("one",))
     show_fields({"one": name})
     show_json({name: [name]})

@@ -1,4 +1,4 @@
-"""Files into request bodies, and the memory of what was taken."""
+"""Splitting files into request bodies, and remembering which bodies the gateway has accepted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nobody(complaint: str) -> None:
 
 
 def test_lines_are_cut_by_their_number() -> None:
-    """512 a body, joined as they were."""
+    """A body has 512 lines."""
     lines = [json.dumps({"n": n}).encode() for n in range(1100)]
     found = cut(b"\n".join(lines) + b"\n\n")
     assert [512, 512, 76] == [len(body.items) for body in found]
@@ -34,7 +34,10 @@ def test_lines_are_cut_by_their_number() -> None:
 
 
 def test_lines_of_a_long_file_keep_their_numbers() -> None:
-    """Three of 20,001 are no JSON, the last among them: sent behind the others of a body, each has its own."""
+    """
+    Invalid lines are sent at the end of their body, and each keeps its line number. The last of 20,001 lines
+    is one of them.
+    """
     lines = [b'{"n": 1}'] * 20_001
     for number in (2, 10_000, 20_001):
         lines[number - 1] = b"nonsense"
@@ -48,7 +51,7 @@ def test_lines_of_a_long_file_keep_their_numbers() -> None:
 
 
 def test_arrays_are_cut_by_their_size() -> None:
-    """4 MiB a body, each an array of its own; an item larger than that goes alone."""
+    """A body has at most 4 MiB and is an array. A larger item is sent in a body of its own."""
     items = ["x" * 1_500_000, "y" * 1_500_000, "z" * 1_500_000, "w" * 5_000_000, "v"]
     found = cut(json.dumps(items).encode())
     assert [2, 1, 1, 1] == [len(body.items) for body in found]
@@ -57,18 +60,18 @@ def test_arrays_are_cut_by_their_size() -> None:
 
 @pytest.mark.parametrize("document", [b'{"batch": []}', b'{\n "result": [\n {}, {} ]\n}\n', b'\n\n{"a": 1}'])
 def test_a_document_stays_whole(document: bytes) -> None:
-    """Over several lines or on one."""
+    """The document may have one line or several."""
     assert [json.loads(document)] == [json.loads(body.content) for body in cut(document)]
 
 
 def test_a_broken_line_does_not_stop_the_others() -> None:
-    """It goes along, and the gateway rejects it by itself."""
+    """The broken line is sent as well, and the gateway rejects only that line."""
     assert [3] == [len(body.items) for body in cut(b'{"a": \n{"b": 1}\n{"c": 2}')]
     assert [3] == [len(body.items) for body in cut(b'{"b": 1}\n{"a": \n{"c": 2}')]
 
 
 def test_otlp_requests_are_bodies_of_their_own() -> None:
-    """As a collector's file exporter writes them, one a line."""
+    """A collector's file exporter writes one OTLP request per line."""
     otlp = b'{"resourceSpans": []}'
     assert [otlp, b'{"a": 1}\n{"b": 2}', otlp] == [
         body.content for body in cut(b"\n".join([otlp, b'{"a": 1}', b'{"b": 2}', otlp]))
@@ -76,19 +79,19 @@ def test_otlp_requests_are_bodies_of_their_own() -> None:
 
 
 def test_gzip_is_told_by_its_first_bytes() -> None:
-    """Whatever the name."""
+    """The name of the file does not matter."""
     assert [b'{"a": 1}\n{"b": 2}'] == [body.content for body in cut(gzip.compress(b'{"a": 1}\n{"b": 2}\n'))]
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"a,b\n1,2", b'{"a": '])
 def test_what_is_no_json_is_said_so(content: bytes) -> None:
-    """Before anything is sent."""
+    """The error is raised before anything is sent."""
     with pytest.raises(BadPayload):
         cut(content)
 
 
 def test_directories_are_walked_in_order(tmp_path: Path) -> None:
-    """Files of data only, and none that is hidden."""
+    """Only data files that are not hidden are sent."""
     for name in ("b.ndjson", "a/x.json.gz", "a/.hidden.json", ".git/y.json", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -97,7 +100,7 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
-    """Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is named."""
+    """Nothing is skipped silently. Circular links are not followed, and a broken link is named."""
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -108,7 +111,9 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
 
 
 def test_a_body_of_lines_begins_with_an_object() -> None:
-    """A body is told by its first byte: a line of text there would make the gateway refuse its neighbours."""
+    """
+    The gateway recognizes a body by its first byte, so a leading line of text would make it reject the other lines.
+    """
     lines = [b'{"n": 0}'] * 512 + [b"plain text", b'{"n": 1}', b"more", b'{"n": 2}']
     assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(
         b"\n"
@@ -117,13 +122,13 @@ def test_a_body_of_lines_begins_with_an_object() -> None:
 
 
 def test_arrays_on_lines_are_arrays() -> None:
-    """As a capture of several requests holds them; a broken one goes along and is refused by itself."""
+    """A capture of several requests has one array per line. The gateway rejects only the broken array."""
     found = cut(b'[{"n": 1}, null]\n{"n": 2}\n[{"n": 3}]\n[{"n": \n')
     assert [b'[{"n": 1},null]', b'{"n": 2}', b'[{"n": 3}]', b'[{"n":'] == [body.content for body in found]
 
 
 def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever what was read ends: in a text, behind a backslash, between two elements."""
+    """The read buffer may end inside a string, after a backslash, or between two elements."""
     items: list[Any] = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
     for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
         for size in range(1, 40):
@@ -137,7 +142,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     [(b'[\n {"a": 1},\n {"b"', "is not complete"), (b'[\n {"a": 1}]\n, 5', "more text after")],
 )
 def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
-    """And then the break is told."""
+    """The complete items are returned first, and then the error is raised."""
     found = request_bodies.bodies(io.BytesIO(content), RunningDigest(()))
     assert b'[{"a": 1}]' == next(found).content
     with pytest.raises(BadPayload, match=words):
@@ -145,7 +150,7 @@ def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> 
 
 
 def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
-    """The last line of it is cut, and goes along as a broken one; then the break is told."""
+    """The last line is truncated and sent as a broken line. Then the error is raised."""
     content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
     with request_bodies.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
         found = request_bodies.bodies(opened, RunningDigest(()))
@@ -155,7 +160,10 @@ def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
 
 
 def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line by itself, and it is told; a document or an element with all that comes behind it."""
+    """
+    Only the long line is skipped, with a note. After a long document or element, the rest of the file is
+    skipped as well.
+    """
     for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
         monkeypatch.setattr(request_bodies, bound, n)
     long = b'{"a": "' + b"x" * 200 + b'"}'
@@ -170,18 +178,21 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadPayload, match="neither"):
         cut(b"\n" * 1000)
     lines = [b'{"n": %d}' % n for n in range(50)]
-    sent = cut(b"\n".join([b'{"broken":', *lines]))  # longer than a document
+    sent = cut(b"\n".join([b'{"broken":', *lines]))  # in total longer than a document may be
     assert [b'{"broken":', *lines] == [line for body in sent for line in body.items]
 
 
 def test_a_body_can_be_halved() -> None:
-    """For a gateway that takes less at once: every item is in one half."""
+    """Halving serves a gateway that accepts less per request. Every item is in exactly one half."""
     (body,) = cut(b"[1, 2, 3]")
     assert [b"[1]", b"[2,3]"] == [half.content for half in body.halves()]
 
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
+    """
+    Accepted content is recognized after compression and after lines are appended. Content after other
+    lines is not.
+    """
     monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]
     first = cut(b"\n".join(lines))
@@ -197,7 +208,7 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
 def test_what_was_taken_is_remembered_by_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another address or another key has taken nothing yet; a damaged file has forgotten."""
+    """The marks are kept per address and key. A damaged file counts as empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
     Acknowledged(url="http://a", key="k").add(one)
@@ -213,7 +224,7 @@ def test_what_was_taken_is_remembered_by_address_and_key(
 
 
 def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk may leave one behind, and noise in its place."""
+    """A full disk may leave half a line and noise after it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     marks = [bytes([n]) * 16 for n in range(4)]
     Acknowledged(url="http://a", key=None).add(marks[0])
@@ -227,7 +238,7 @@ def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file does not grow for ever."""
+    """The file does not grow without limit."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     taken = Acknowledged(url="http://a", key=None)
     old = b"o" * 16

@@ -1,4 +1,4 @@
-"""The options of a command that creates or edits a resource follow from the declaration of its fields."""
+"""Options for creating and editing a resource follow from the declared fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewCrate(msgspec.Struct, kw_only=True):
 
 
 class Asked(OperatorClient):
-    """Keeps what a command would ask."""
+    """Records the requests of a command."""
 
     def request(self, method: str, path: str, *, body: object = None, query: Any = ()) -> dict[str, Any]:
         ASKED.append((method, path, body))
@@ -38,7 +38,7 @@ ASKED: list[tuple[str, str, object]] = []
 
 
 def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
-    """The body that a command would send, and what it prints."""
+    """Return the body that a command would send, and its output."""
     sent: list[dict[str, Any]] = []
 
     @click.command()
@@ -51,9 +51,7 @@ def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def test_what_is_given_is_the_body() -> None:
-    """
-    Each plain field under its option; what is not given is left out, and so keeps its default or stays as it is.
-    """
+    """Each plain field has an option. A field that is not given keeps its default or its current value."""
     assert {"name": "one"} == run("--name", "one")[0]
     given = (
         "--size",
@@ -79,7 +77,7 @@ def test_what_is_given_is_the_body() -> None:
 
 
 def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
-    """One that is required says so; a mapping, and what is done by hand, has no option."""
+    """A required field says so. Mappings and fields that commands fill themselves have no option."""
     _, help = run("--help")
     for line in ("--name TEXT", "Unique.  [required]", "--weight KG", "Where it goes; may repeat."):
         assert line in help, help
@@ -90,8 +88,8 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
 
 def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Those that have help, on its path; a change without anything to change is refused before it is asked, and so is
-    a new one without a field that has no default.
+    Only verbs with a help text become commands. An empty change, or a new resource without a required field,
+    is refused before the request.
     """
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
     group = click.Group("crates")

@@ -1,4 +1,4 @@
-"""`tollhouse storage copy`: what it says, and with which code it ends."""
+"""Output and exit codes of `tollhouse storage copy`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spool.contract.examples import add, call
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A data directory with a record in it, which no server has open."""
+    """Create a data directory with one record, not opened by a server."""
 
     async def fill() -> None:
         options = StorageOptions(
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_data_directory_is_copied_once(source: Path, tmp_path: Path) -> None:
-    """It says how many records there are; a directory that is not empty is left as it is."""
+    """The command reports the number of records, and refuses a directory that is not empty."""
     config = tmp_path / "tollhouse.toml"
     config.write_text(f'data_dir = "{tmp_path / "new"}"\n')
     command = ["copy", "--from", str(source), "--to-config", str(config), "--json"]

@@ -1,4 +1,4 @@
-"""The versions are printed by a command, and by the flag that people try first."""
+"""The command `version` and the flag `--version` print the same versions."""
 
 from __future__ import annotations
 

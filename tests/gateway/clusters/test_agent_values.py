@@ -1,4 +1,4 @@
-"""The configuration of an agent as values of its Helm chart."""
+"""An agent configuration expressed as Helm chart values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE = {
 
 
 def test_each_name_has_its_value_or_is_named() -> None:
-    """All names of a configuration are one or the other."""
+    """Every setting either has a chart value or is listed as one without a value."""
     check_config(WHOLE)
     assert set(FIELDS) | {"x_owner"} == set(WHOLE)
     assert {
@@ -35,7 +35,7 @@ def test_each_name_has_its_value_or_is_named() -> None:
 
 
 def test_what_is_not_set_is_left_to_the_chart() -> None:
-    """Nothing sets nothing; labels of no kind switch their collection off."""
+    """An unset setting produces no chart value. Labels without a kind switch their collection off."""
     assert values_of({}) == {}
     assert without_value({}) == []
     off = {"enabled": False, "resources": {"pods": False, "namespaces": False}}

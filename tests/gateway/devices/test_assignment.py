@@ -1,4 +1,4 @@
-"""To which device a record is put down when others of its payload are rejected."""
+"""Assignment of records to devices when other records of the payload are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.moved_clock import MovedClock
 
 
 async def test_records_beside_refused_ones_keep_their_own_device() -> None:
-    """A key that may not chain brings records of another Tollhouse between those of devices."""
+    """
+    The payload mixes records of devices with records that another Tollhouse forwarded and that this key
+    may not chain.
+    """
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     names = ["far", "laptop-1", "far", "laptop-2", "laptop-3"]
@@ -41,7 +44,7 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
 
 
 async def test_rejected_calls_leave_no_session() -> None:
-    """Nothing of a revoked device is kept, so no counter of another one is taken for its repeat."""
+    """A rejected call leaves no session, so a counter of another device is not taken for its duplicate."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     for id, state in (("gone", REVOKED), ("laptop", ENROLLED)):

@@ -1,4 +1,6 @@
-"""Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be."""
+"""
+Devices that are deleted, forgotten or admitted by an operator: their keys, and the limit on their number.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ DAY_S = 86_400.0
 
 
 class Fleet:
-    """The rules over a table in memory, and what was audited."""
+    """Device rules over a table in memory, with the audit entries."""
 
     def __init__(self, table: DeviceTable, clock: MovedClock) -> None:
         self.table = table
@@ -66,7 +68,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
-    """Also when another machine enrols under its id and gets a key: nobody has the first one's rights again."""
+    """Even if another machine enrols under the same id and gets a key, the first key stays invalid."""
     _, first = await fleet.enrol("laptop", want_key=True)
     assert first is not None and fleet.rules.keys.find(first) is not None
     await fleet.rules.delete("laptop", ADA)
@@ -84,7 +86,10 @@ async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
 
 
 async def test_what_was_not_heard_is_forgotten(fleet: Fleet) -> None:
-    """Silent and revoked ones; those that reported stay, and so does a revoked one that still asks."""
+    """
+    Offline and revoked devices are forgotten. Devices that still report stay, and so do revoked devices that
+    still send requests.
+    """
     rules = fleet.with_settings(forget_after=10 * DAY_S)
     for id in ("silent", "revoked", "asking", "heard"):
         await fleet.enrol(id)
@@ -102,7 +107,9 @@ async def test_what_was_not_heard_is_forgotten(fleet: Fleet) -> None:
 
 
 async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
-    """A server that was down for long hears its devices first; 0 forgets none at all."""
+    """
+    After a long outage the server first waits for its devices to report. With `forget_after = 0` it forgets none.
+    """
     await fleet.enrol("laptop")
     fleet.clock.move(400 * DAY_S)
     rules = fleet.with_settings(forget_after=DAY_S)
@@ -115,8 +122,10 @@ async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
 
 
 async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
-    """Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time."""
-    # Of seven keys, each of which has no more than it leaves free.
+    """
+    A tenth of the fleet is replaced each day. The table stays within its limit, and every new device is accepted.
+    """
+    # seven keys, because each key must leave as much space free as it uses
     most, fleet_size, daily = 1200, 700, 100
     rules = fleet.with_settings(max=most, forget_after=2 * DAY_S)
     keys = [Bearer(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
@@ -145,7 +154,7 @@ async def test_a_fleet_with_churn_stays_inside_the_limit(fleet: Fleet) -> None:
 
 
 async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -> None:
-    """Until then it is refused, by an operator's hand, too."""
+    """Before that, the device is refused, even if an operator admits it."""
     rules = fleet.with_settings(max=3, forget_after=DAY_S)
     for admitted in ("zero", "one"):
         await rules.admit(admitted, ADA)
@@ -162,7 +171,7 @@ async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -
 
 
 async def test_an_operator_admits_a_device_where_enrolment_is_closed(fleet: Fleet) -> None:
-    """It then reports and gets its key; others are told how."""
+    """The admitted device reports and gets its key. The error for other devices names the command."""
     rules = fleet.with_settings(policy="closed")
     with pytest.raises(Refusal, match="tollhouse devices admit ID"):
         await fleet.enrol("laptop")
@@ -178,7 +187,7 @@ async def test_an_operator_admits_a_device_where_enrolment_is_closed(fleet: Flee
 
 
 async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
-    """Until it reports; its silence, and when it is forgotten, count from its admission."""
+    """Until its first report, the times for offline and forgotten devices start at the admission."""
     rules = fleet.with_settings(forget_after=DAY_S)
     [late, soon] = [await rules.admit(id, ADA) for id in ("late", "soon")]
     assert late.last_seen == 0.0
@@ -194,7 +203,7 @@ async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
 
 
 async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(fleet: Fleet) -> None:
-    """Who asks first an hour later need not be the device."""
+    """An hour after the admission, the first requester may be another machine."""
     rules = fleet.with_settings(policy="closed")
     await rules.admit("laptop", ADA)
     fleet.clock.move(3601)
@@ -204,7 +213,7 @@ async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(flee
 
 
 async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> None:
-    """What was known of it a moment before is not kept again."""
+    """An update from a moment before the deletion is not stored."""
     device, _ = await fleet.enrol("laptop")
     fleet.table.touch(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
     await fleet.rules.delete("laptop", ADA)
@@ -213,7 +222,7 @@ async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> N
 
 
 class HeardElsewhere(SqliteDevices):
-    """Another gateway has heard one of the devices."""
+    """Rows of shared storage in which another gateway has heard a device."""
 
     is_shared = True
     heard: Device | None = None
@@ -223,7 +232,7 @@ class HeardElsewhere(SqliteDevices):
 
 
 async def test_a_device_that_another_gateway_has_heard_is_not_forgotten() -> None:
-    """Though this one has not read yet when."""
+    """This gateway has not yet read the newer time."""
     rows, clock = HeardElsewhere(MemoryDatabase(SPOOL)), MovedClock()
     fleet = Fleet(await DeviceTable.open(rows), clock)
     fleet.with_settings(forget_after=DAY_S)

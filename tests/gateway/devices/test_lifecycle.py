@@ -1,4 +1,4 @@
-"""Device keys where several gateways share the devices: what one gave out a moment ago is not dead at another."""
+"""Device keys of shared storage: a key that another gateway just issued is not refused as invalid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer(keys: DeviceKeys, secret: str) -> int:
 
 
 async def test_a_key_that_is_newer_than_what_is_known() -> None:
-    """Its sender repeats. One that is older, or whose device is gone for longer, is dead."""
+    """The sender is asked to repeat. An older key, or a key of a device that is long deleted, is invalid."""
     clock = MovedClock()
     table = await DeviceTable.open(SharedDevices(MemoryDatabase(SPOOL)))
     keys = DeviceKeys(table, secret=b"i" * 32, clock=clock)

@@ -1,4 +1,4 @@
-"""Makes bodies of remote write, of either form, as senders do: not packed."""
+"""Uncompressed bodies in both versions of the remote write protocol."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.clusters.usage import series as module
 
-Samples = Iterable[tuple[int, float]]  # times in milliseconds with values
+Samples = Iterable[tuple[int, float]]  # timestamps in milliseconds, with values
 
 
 def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:
-    """Series with their labels."""
+    """Encode series with their labels in version 1."""
     body = b""
     for labels, samples in found:
         pairs = [{"name": name, "value": value} for name, value in labels.items()]
@@ -20,7 +20,9 @@ def first(found: Iterable[tuple[Mapping[str, str], Samples]]) -> bytes:
 
 
 def second(found: Iterable[tuple[Mapping[str, str], Samples]], *, symbols_last: bool = False) -> bytes:
-    """Series whose labels are places among symbols, which may stand behind them."""
+    """
+    Encode series in version 2, whose labels are indexes into a symbol table. The table may follow the series.
+    """
     symbols = [""]
     body = b""
     for labels, samples in found:
@@ -33,7 +35,7 @@ def second(found: Iterable[tuple[Mapping[str, str], Samples]], *, symbols_last: 
 
 
 def field(number: int, text: bytes) -> bytes:
-    """A field of a message that has a length."""
+    """Encode a length-delimited protobuf field."""
     return varint(number << 3 | 2) + varint(len(text)) + text
 
 

@@ -1,4 +1,4 @@
-"""What agents sent is read in the background: every sample once, whatever ends between two files."""
+"""The background reader counts every sample once, even if the process ends between two files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
 AGENT = ContainerSender(key="agent")
 DAY_S = 86_400
 DAY = int(datetime(2026, 10, 5, tzinfo=UTC).timestamp())
-PRICE = ContainerPrice(cpu_hour=Decimal(36))  # a cent for a second of a core
+PRICE = ContainerPrice(cpu_hour=Decimal(36))  # one cent per core-second
 WEB = {"namespace": "shop", "pod": "web-0", "container": "app", "node": "n-1"}
 
 
 class Cluster:
-    """A cluster whose agent sends bodies of remote write, and who reads them."""
+    """A cluster whose agent sends remote write bodies, with the reader of its files."""
 
     def __init__(self, storage: Storage, clock: MovedClock) -> None:
         self.storage, self.clock = storage, clock
@@ -44,7 +44,7 @@ class Cluster:
         self.reader = self.another()
 
     def another(self) -> UsageReader:
-        """As after a restart."""
+        """Create another reader, as after a restart."""
         sources = UsageSources(
             files=self.storage.container_files,
             usage=self.storage.small.of(CONTAINER_USAGE),
@@ -55,7 +55,7 @@ class Cluster:
         return UsageReader(sources, self.clock)
 
     async def send(self, *samples: tuple[float, float], **more: str) -> None:
-        """Seconds of a processor at times of DAY, in a body that came now."""
+        """Send CPU seconds at offsets from DAY in one body."""
         labels = {NAME: "container_cpu_usage_seconds_total", **WEB, **more}
         told = [(int((DAY + at) * 1000), value) for at, value in samples]
         await self.put(literal(first([(labels, told)])))
@@ -67,7 +67,7 @@ class Cluster:
         self.clock.move(1)
 
     async def used(self, day: int = DAY) -> int:
-        """Read, and return the microseconds of a day."""
+        """Read all files; return the day's CPU use in microseconds."""
         await self.reader.look()
         await self.reader.days()
         found = await self.reader.of_day(day)
@@ -86,7 +86,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_every_sample_counts_once(cluster: Cluster) -> None:
-    """Over bodies, repeats of them, a restart, and a delivery, after which a body stays to be read."""
+    """Overlapping bodies, repeats, restarts and delivered bodies that stay on disk do not count twice."""
     await cluster.send((0, 10.0), (60, 12.0))
     assert 2_000_000 == await cluster.used()
     await cluster.send((0, 10.0), (60, 12.0))
@@ -102,7 +102,7 @@ async def test_every_sample_counts_once(cluster: Cluster) -> None:
 async def test_what_ends_between_reading_and_keeping_is_read_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How far it is read is kept behind it."""
+    """The read position is stored only after the usage."""
     await cluster.send((0, 0.0), (60, 7.0))
     usage = cluster.reader._sources.usage
 
@@ -118,7 +118,7 @@ async def test_what_ends_between_reading_and_keeping_is_read_again(
 
 
 async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
-    """A day that was kept by itself gets what a pause of three days brings it."""
+    """A finished day still gets usage from samples that bridge a gap of three days."""
     await cluster.send((0, 0.0), (60, 6.0), (DAY_S - 60, 6.0))
     assert 6_000_000 == await cluster.used()
     cluster.clock.move(2 * DAY_S)
@@ -131,7 +131,7 @@ async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
 
 
 async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """The log names it, once; what came before and after it counts."""
+    """The log names the file once, and the files before and after it count."""
     await cluster.send((0, 0.0))
     await cluster.put(b"no block of snappy")
     await cluster.send((60, 3.0))
@@ -141,7 +141,7 @@ async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytes
 
 
 async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
-    """And all of it that is still there once there is one."""
+    """Once a price exists, all stored files are read."""
     cluster.prices = []
     await cluster.send((0, 0.0), (60, 3.0))
     assert 0 == await cluster.reader.look()
@@ -150,7 +150,7 @@ async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
 
 
 async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order in which they came."""
+    """The files are read in the order of arrival."""
     monkeypatch.setattr("gateway.clusters.usage.reader.MANY", 2)
     for minute in range(6):
         await cluster.send((60 * minute, float(minute)))
@@ -160,7 +160,7 @@ async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pyt
 async def test_large_clusters_are_read_every_ten_minutes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is open of them is not written each minute; nothing is lost by it."""
+    """Open usage of a large cluster is not written every minute. Nothing is lost."""
     monkeypatch.setattr("gateway.clusters.usage.reader.LARGE", 100)
     await cluster.send((0, 0.0), (60, 3.0))
     assert 3_000_000 == await cluster.used()
@@ -172,7 +172,7 @@ async def test_large_clusters_are_read_every_ten_minutes(
 
 
 async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
-    """Each with its own; a file that tells nothing of one writes nothing."""
+    """Each cluster has its own usage, and a file without series writes nothing."""
     other = ClusterIdentity("a-2", "", "test")
     for identity in (other, PROD, other):
         upload = await cluster.storage.container_files.begin_remote_write(identity, AGENT, request="{}")
@@ -189,7 +189,7 @@ async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
 
 
 async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
-    """A team is the label of a pod; a day that runs is made anew once an hour."""
+    """The team is a pod label. Costs of the current day are recalculated once an hour."""
     await cluster.send((0, 1.0), label_team="search", **{NAME: "kube_pod_labels"})
     await cluster.send((0, 0.0), (60, 30.0))
     ledger = cluster.storage.ledger

@@ -1,4 +1,4 @@
-"""What agents send is read: blocks of snappy, both forms of remote write, and files of JSON."""
+"""Input formats of agents: Snappy blocks, both versions of remote write, and JSON files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def file(kind: str = FILE, **more: Any) -> ContainerFile:
 
 
 def literal(data: bytes) -> bytes:
-    """A block of snappy that packs nothing."""
+    """Encode a Snappy block that contains only literals."""
     size = len(data)
     head = bytes([size & 0x7F | 0x80, size >> 7]) if size > 127 else bytes([size])
     return head + bytes([61 << 2]) + (size - 1).to_bytes(2, "little") + data
@@ -53,7 +53,7 @@ def literal(data: bytes) -> bytes:
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 40))
 @settings(max_examples=examples(30), deadline=None)
 def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
-    """Also what repeats itself, of which a block has copies."""
+    """Repeated text exercises the copy elements of the block format."""
     text = data * often
     block = pyarrow.compress(text, codec="snappy", asbytes=True)
     assert text == unpacked(block, len(text))
@@ -64,7 +64,7 @@ def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
 @given(st.binary(max_size=60))
 @settings(max_examples=examples(100), deadline=None)
 def test_what_is_no_block_is_refused(data: bytes) -> None:
-    """Whatever its bytes are: nothing but Invalid comes of it."""
+    """Any bytes either decode or raise `Invalid`."""
     try:
         unpacked(data, 1000)
     except Invalid:
@@ -75,7 +75,9 @@ SECOND = json.dumps({"Content-Type": "application/x-protobuf;proto=io.prometheus
 
 
 def test_both_forms_of_remote_write_are_read() -> None:
-    """The second one names its labels by their places among the symbols, which may come behind; others are passed."""
+    """
+    In version 2, labels are indexes into symbols, which may follow the series. Unknown fields are skipped.
+    """
     told = [(LABELS, [(1500, 2.5)])]
     other = varint(9 << 3) + varint(2**40) + field(3, b"metadata") + varint(8 << 3 | 1) + bytes(8)
     assert EXPECTED == list(series_of(file(REMOTE_WRITE), literal(other + first(told) + other)))
@@ -86,7 +88,7 @@ def test_both_forms_of_remote_write_are_read() -> None:
 @given(st.binary(min_size=1, max_size=80), st.sampled_from(["", SECOND]))
 @settings(max_examples=examples(100), deadline=None)
 def test_a_body_that_is_none_is_refused(data: bytes, request: str) -> None:
-    """Whatever its bytes are: nothing but Invalid comes of it. One that ends too early is none."""
+    """Any bytes either decode or raise `Invalid`. A truncated body is invalid."""
     for body in (data, first([(LABELS, [(1500, 2.5)])]) + data):
         try:
             list(series_of(file(REMOTE_WRITE, request=request), literal(body)))
@@ -101,7 +103,7 @@ def test_a_body_that_is_none_is_refused(data: bytes, request: str) -> None:
     "pack", [bytes, gzip.compress, lambda data: pyarrow.compress(data, "brotli", asbytes=True)]
 )
 def test_files_of_json_are_read(pack: Any) -> None:
-    """One array, or a metric in each line, as it is or packed; a row that is no metric is left out."""
+    """A file is one array or one metric per line, plain or compressed. Invalid rows are skipped."""
     lines = b"\n".join([msgspec.json.encode(METRIC), b'{"value": "x"}', b"7"])
     assert EXPECTED == list(series_of(file(), pack(lines)))
     assert EXPECTED == list(series_of(file(), pack(msgspec.json.encode([METRIC, {}, None]))))
@@ -109,7 +111,7 @@ def test_files_of_json_are_read(pack: Any) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"\x1f\x8bno", b"\x00\xff\x07", b"PAR1PAR1"])
 def test_a_file_that_cannot_be_read_is_refused(content: bytes) -> None:
-    """With words about it; an empty one has nothing."""
+    """A corrupt file raises `Invalid`, and an empty file has no series."""
     with pytest.raises(Invalid):
         found = list(series_of(file(), content))
         raise Invalid(f"nothing: {found}")

@@ -1,4 +1,4 @@
-"""Usage of containers from samples, with amounts worked out by hand."""
+"""Container usage from samples, compared with amounts worked out by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.clusters.usage.usage import (
 )
 from tests.rounds import examples
 
-DAY = 20_000 * DAY_MS  # some day
+DAY = 20_000 * DAY_MS  # an arbitrary day
 MINUTE = 60_000
 RULES = MeterRules(tags=("team", "cost-center"), most=100, now_ms=DAY + DAY_MS)
 WEB = {"namespace": "shop", "pod": "web-6d4cf56db6-x2x9k", "container": "app", "node": "n-1"}
@@ -41,7 +41,7 @@ CPU_NAME, MEMORY_NAME = "container_cpu_usage_seconds_total", "container_memory_w
 
 
 def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes out as it was, also what an earlier build kept in one part."""
+    """The stored parts restore the same usage, including usage that an earlier version stored in one part."""
     monkeypatch.setattr(of_usage, "PART", 3)
     usage = OpenUsage(
         series={f"s-{number}": (number, 2**60 + number) for number in range(10)},
@@ -73,7 +73,7 @@ def metered(*bodies: list[MetricSeries], rules: MeterRules = RULES) -> OpenUsage
 
 
 def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], int]:
-    """By namespace and workload."""
+    """Sum usage by namespace and workload."""
     found: Counter[tuple[str, str]] = Counter()
     known = usage.days.get(day // 1000)
     for key, amounts in (known.used if known else {}).items():
@@ -83,7 +83,10 @@ def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], i
 
 
 def test_a_counter_counts_what_it_rose_by() -> None:
-    """It begins anew with its container; what it had at its first sample was not seen. Its rise is cut at midnight."""
+    """
+    A counter restarts with its container. Its value at the first sample does not count, and its rise is
+    split at midnight.
+    """
     minutes = [(0, 100.0), (MINUTE, 130.5), (2 * MINUTE, 10.0), (3 * MINUTE, 10.0)]
     usage = metered([series(CPU_NAME, *minutes, **WEB)])
     assert {("shop", "web"): 40_500_000} == used(usage, CPU)
@@ -94,14 +97,14 @@ def test_a_counter_counts_what_it_rose_by() -> None:
 
 
 def test_a_level_holds_until_the_next_sample() -> None:
-    """And ten minutes at most, where samples are missing."""
+    """If samples are missing, the level holds for at most ten minutes."""
     found = [(0, 1000.0), (MINUTE, 500.0), (MINUTE + 2 * GAP_MS, 0.0)]
     usage = metered([series(MEMORY_NAME, *found, **WEB)])
     assert {("shop", "web"): 1000 * MINUTE + 500 * GAP_MS} == used(usage, MEMORY)
 
 
 def test_a_graphics_processor_is_of_whom_it_is_kept_for() -> None:
-    """While the container runs: a pod that has ended, or waits, uses none."""
+    """A GPU counts only while the container runs. Finished and waiting pods use none."""
     told = {"resource": "nvidia_com_gpu"}
     minutes = [(n * MINUTE, 2.0) for n in range(40)]
     request = series("kube_pod_container_resource_requests", *minutes, **WEB, **told)
@@ -112,7 +115,7 @@ def test_a_graphics_processor_is_of_whom_it_is_kept_for() -> None:
 
 
 def test_what_nodes_have() -> None:
-    """Cores, memory and graphics processors over time, and every name of a node."""
+    """Cores, memory and GPUs are summed over time, and every name of a node maps to the node."""
     two = [(0, 4.0), (MINUTE, 4.0)]
     usage = metered([
         series("kube_node_status_capacity", *two, node="n-1", resource="cpu"),
@@ -125,7 +128,10 @@ def test_what_nodes_have() -> None:
 
 
 def test_pods_have_workloads_nodes_and_tags() -> None:
-    """Of their information, of their labels, then of those of their namespace; else their name tells the workload."""
+    """
+    Tags come from the pod's information, then its labels, then its namespace. Without an owner, the pod's
+    name gives the workload.
+    """
     two = [(0, 1.0), (MINUTE, 2.0)]
     one = [(0, 1.0)]
     pods = {
@@ -151,7 +157,7 @@ def test_pods_have_workloads_nodes_and_tags() -> None:
 
 
 def test_sums_of_pods_and_odd_samples_are_left_out() -> None:
-    """Else usage would be counted twice; no value that is no number, no time that cannot be."""
+    """Pod totals would count usage twice. Values that are not numbers and impossible times are ignored."""
     two = [(0, 1.0), (MINUTE, 2.0)]
     odd = [(0, 1.0), (1, float("nan")), (2, -5.0), (3, float("inf")), (30 * DAY_MS, 9.0), (-99 * DAY_MS, 9.0)]
     body = [series(CPU_NAME, *two, **{**WEB, "container": name}) for name in ("", "POD")]
@@ -160,7 +166,7 @@ def test_sums_of_pods_and_odd_samples_are_left_out() -> None:
 
 
 def test_series_over_the_limit_are_counted_and_left_out() -> None:
-    """The one at the edge is known."""
+    """The series that reaches the limit still counts."""
     two = [(0, 1.0), (MINUTE, 2.0)]
     rules = MeterRules(tags=(), most=2, now_ms=RULES.now_ms)
     meter = UsageMeter(OpenUsage(), rules)
@@ -171,7 +177,7 @@ def test_series_over_the_limit_are_counted_and_left_out() -> None:
 
 
 def test_very_many_places_of_a_day_are_one(monkeypatch: Any) -> None:
-    """Of each node; nothing of them is lost."""
+    """Per node, further places are summed under one name, so no usage is lost."""
     monkeypatch.setattr(metering, "MAX_PLACES", 2)
     two = [(0, 1.0), (MINUTE, 2.0)]
     usage = metered([series(CPU_NAME, *two, **{**WEB, "namespace": name}) for name in "abcd"])
@@ -180,7 +186,7 @@ def test_very_many_places_of_a_day_are_one(monkeypatch: Any) -> None:
 
 
 def test_what_has_ended_is_forgotten() -> None:
-    """Three days after its last sample."""
+    """Open series and pods are dropped three days after their last sample."""
     later = MeterRules(tags=(), most=9, now_ms=DAY + 4 * DAY_MS)
     usage = metered([series(CPU_NAME, (0, 1.0), (MINUTE, 2.0), **WEB)], rules=later)
     assert usage.series == {}
@@ -191,7 +197,7 @@ def test_what_has_ended_is_forgotten() -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(25), deadline=None)
 def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
-    """Two senders of one cluster, and files that are read again, tell what one sender tells."""
+    """Two senders of one cluster, and files that are read twice, give the same sums as one sender."""
     chance = random.Random(seed)
     names = [(CPU_NAME, f"p-{n}") for n in range(3)] + [(MEMORY_NAME, f"p-{n}") for n in range(3)]
     bodies = []
@@ -211,7 +217,7 @@ def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
 @given(st.integers(0, 10**30), st.integers(0, 10**12), st.integers(1, 40 * DAY_MS))
 @settings(max_examples=examples(50), deadline=None)
 def test_days_come_to_the_whole(amount: int, start: int, length: int) -> None:
-    """To the last unit, and no part is negative."""
+    """The parts sum to the exact amount, and no part is negative."""
     parts = list(by_day(amount, start, start + length))
     assert amount == sum(part for _, part in parts)
     assert all(part > 0 for _, part in parts)

@@ -1,4 +1,4 @@
-"""JSON with comments as text: only what is asked for changes."""
+"""Text edits of JSON with comments change only the requested path."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ CLAUDE = """{
 
 
 def test_into_a_file_that_says_nothing() -> None:
-    """An empty file becomes an object; comments alone stay above it."""
+    """An empty file becomes an object. Comments in a file without an object stay above the new object."""
     assert '{\n  "a": {\n    "b": 1\n  }\n}\n' == jsonc.put("", ("a", "b"), 1)
     assert '// mine\n{\n  "a": 1\n}\n' == jsonc.put("// mine", ("a",), 1)
 
 
 def test_a_new_member_after_a_comment() -> None:
-    """The comma goes behind the value, the comment stays with its line."""
+    """The comma follows the value, and the comment stays on its line."""
     expected = CLAUDE.replace('"dark" // no comma\n', '"dark", // no comma\n  "x": true\n')
     assert expected == jsonc.put(CLAUDE, ("x",), True)
 
 
 def test_a_new_member_on_a_line_that_holds_all() -> None:
-    """An object on one line stays on one line."""
     assert '{ "FOO": "1", "BAR": "2" }' in jsonc.put(CLAUDE, ("env", "BAR"), "2")
 
 
 def test_a_trailing_comma_stays_a_habit() -> None:
-    """Whoever ends the last line with a comma goes on doing so."""
+    """If the last member had a trailing comma, the new last member has one."""
     assert '{\n\t"a": 1, // one\n\t"b": {\n\t\t"c": 2\n\t},\n}' == jsonc.put(
         '{\n\t"a": 1, // one\n}', ("b", "c"), 2
     )
@@ -51,18 +50,18 @@ def test_a_trailing_comma_stays_a_habit() -> None:
 
 
 def test_empty_braces_open() -> None:
-    """With the file's own unit of indentation, and comments inside kept above."""
+    """The file's own indentation is used, and comments inside the braces stay above the member."""
     assert '{\n    "a": {\n        "b": 1\n    }\n}' == jsonc.put('{\n    "a": {}\n}', ("a", "b"), 1)
     assert '{ // none\n  "a": 1\n}' == jsonc.put("{ // none\n}", ("a",), 1)
 
 
 def test_an_existing_value_alone_changes() -> None:
-    """Also under a doubled name, of which the last counts."""
+    """If a name is repeated, the last value changes, because it counts."""
     assert '{"a": 1, "a" : /* why */ 3 }' == jsonc.put('{"a": 1, "a" : /* why */ 2 }', ("a",), 3)
 
 
 def test_line_ends_and_marks_of_windows() -> None:
-    """CRLF stays CRLF, a byte order mark stays."""
+    """CRLF line ends and a byte order mark are preserved."""
     text = '\ufeff{\r\n  "a": 1\r\n}\r\n'
     changed = jsonc.put(text, ("b", "c"), 2)
     assert '\ufeff{\r\n  "a": 1,\r\n  "b": {\r\n    "c": 2\r\n  }\r\n}\r\n' == changed
@@ -85,13 +84,13 @@ def test_line_ends_and_marks_of_windows() -> None:
     ],
 )
 def test_what_is_no_json(text: str) -> None:
-    """Said with its line, never guessed."""
+    """The error names the line."""
     with pytest.raises(NotEditable, match="line"):
         jsonc.put(text, ("a",), 1)
 
 
 def test_a_path_through_something_else() -> None:
-    """`env` that is a text is not made an object."""
+    """If `env` is a string, it is not replaced by an object."""
     with pytest.raises(NotEditable, match="env is not an object"):
         jsonc.put('{"env": "x"}', ("env", "A"), 1)
     with pytest.raises(NotEditable, match="the file is not an object"):
@@ -114,7 +113,7 @@ space = st.sampled_from(["", " ", "\n", "\n    ", "\t", " // why\n", ' /* a, "b"
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A tree, written as somebody might."""
+    """Draw a tree and one of many ways to write it."""
     tree: dict[str, Any] = draw(trees)
 
     def written(value: Any) -> str:
@@ -139,14 +138,14 @@ def with_value(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[
 
 
 def is_within(text: str, longer: str) -> bool:
-    """Whether every character of `text` is in `longer`, in order."""
+    """Return whether all characters of `text` appear in `longer`, in order."""
     rest = iter(longer)
     return all(mark in rest for mark in text)
 
 
 @given(documents(), st.lists(names, min_size=1, max_size=3), leaves)
 def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[str], value: Any) -> None:
-    """The tree has the value, all else as before; nothing of the text is lost but what stood there."""
+    """The tree gets the new value. All other text is preserved, except the old value."""
     text, tree = document
     assert tree == jsonc.parse(text)
     place = tuple(path)
@@ -157,7 +156,7 @@ def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[
     assert with_value(tree, place, value) == jsonc.parse(changed)
     assert value == jsonc.get(changed, place)
     if jsonc.get(text, place) is MISSING:
-        assert is_within("".join(text.split()), changed)  # empty braces open anew
+        assert is_within("".join(text.split()), changed)  # empty braces may be spread over lines
         gone = jsonc.remove(changed, place)
         assert jsonc.get(gone, place) is MISSING
         if len(place) == 1:
@@ -166,7 +165,6 @@ def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[
 
 @given(documents(), names)
 def test_a_removed_member_is_all_that_goes(document: tuple[str, dict[str, Any]], name: str) -> None:
-    """What is left reads as before without it."""
     text, tree = document
     assert {key: value for key, value in tree.items() if key != name} == jsonc.parse(
         jsonc.remove(text, (name,))

@@ -1,4 +1,4 @@
-"""Settings files there and back: byte for byte when nobody touched them, key by key when somebody did."""
+"""Settings files are restored byte for byte if unedited, and key by key if their owner edited them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def tree(assistant: Assistant, path: Path) -> object:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_there_and_back(tmp_path: Path, name: str) -> None:
-    """Only telemetry keys change, the backup is the original, a second look finds nothing to do, undo is exact."""
+    """
+    Only telemetry keys change, and the backup is the original. A second write finds no difference, and
+    undo is exact.
+    """
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_bytes(REALISTIC[name])
     path.chmod(0o640)
@@ -58,7 +61,7 @@ def test_there_and_back(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
-    """It is made with its folder, for its owner alone, and goes again."""
+    """The file and its folder are created with access for the owner only, and undo deletes the file."""
     assistant, path = ASSISTANTS[name], tmp_path / "home" / "settings"
     assert settle(tmp_path / "agent", assistant, path).difference().startswith("--- /dev/null\n")
     assert 0o600 == path.stat().st_mode & 0o777
@@ -68,7 +71,7 @@ def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
-    """What its owner wrote stays; the telemetry keys are what they were."""
+    """The owner's edits stay, and undo restores the telemetry keys."""
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_bytes(REALISTIC[name])
     before = tree(assistant, path)
@@ -80,7 +83,7 @@ def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
 
 
 def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
-    """The endpoint moves; the way back still leads to where it began."""
+    """After a change of the endpoint, undo still restores the first original."""
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_bytes(REALISTIC["claude-code"])
     settle(tmp_path / "agent", assistant, path)
@@ -91,7 +94,7 @@ def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
 
 
 def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
-    """The original is no longer the way back for those: key by key."""
+    """After such an edit, undo restores key by key instead of the whole original."""
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_text("{}")
     settle(tmp_path / "agent", assistant, path)
@@ -102,7 +105,7 @@ def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_telemetry_key_that_its_owner_changed_meanwhile(tmp_path: Path) -> None:
-    """It is the owner's word by now, and stays; the others are taken back."""
+    """A key that the owner changed keeps the owner's value, while undo restores the other keys."""
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_bytes(REALISTIC["claude-code"])
     settle(tmp_path / "agent", assistant, path)
@@ -114,7 +117,7 @@ def test_a_telemetry_key_that_its_owner_changed_meanwhile(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_a_backup_that_somebody_removed(tmp_path: Path, name: str) -> None:
-    """The file is not removed with it: it loses the telemetry keys and keeps everything else."""
+    """Without the backup, undo only removes the telemetry keys and keeps the file."""
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_text("" if name == "codex" else "{}")
     text = path.read_text()
@@ -126,7 +129,7 @@ def test_a_backup_that_somebody_removed(tmp_path: Path, name: str) -> None:
 
 
 def test_an_original_is_never_written_over(tmp_path: Path) -> None:
-    """The agent's directory was lost, or there are two: the first backup stays the way back."""
+    """If another agent directory writes the file, the first backup is kept and undo restores it."""
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_bytes(REALISTIC["claude-code"])
     settle(tmp_path / "agent", assistant, path)
@@ -137,7 +140,7 @@ def test_an_original_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None:
-    """The file that its owner makes later is the original, byte for byte."""
+    """If the owner later creates the file, that file is the original, byte for byte."""
     assistant, path = ASSISTANTS["gemini-cli"], tmp_path / "home" / "settings.json"
     edited = configured_for(assistant, path, ENDPOINT)
     (tmp_path / "home").write_text("in the way")
@@ -152,7 +155,9 @@ def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """Settings that lie in somebody's repository of dot files are changed there."""
+    """
+    If the settings are a symbolic link, for example into a repository of dotfiles, the target is changed.
+    """
     real, link = tmp_path / "dotfiles.json", tmp_path / "settings.json"
     real.write_text("{}")
     link.symlink_to(real)
@@ -165,7 +170,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"{broken", b"\xff\xfe{}", b'{"env": "text"}'])
 def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
-    """Said, and left as it is."""
+    """The agent reports an error and leaves the file unchanged."""
     path = tmp_path / "settings.json"
     path.write_bytes(content)
     with pytest.raises(NotEditable):
@@ -174,13 +179,12 @@ def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
 
 
 def test_nothing_to_take_back(tmp_path: Path) -> None:
-    """Undo without a write says so."""
     with pytest.raises(NotEditable, match="nothing to undo"):
         undo(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
 
 
 def test_codex_reports_its_events_alone(tmp_path: Path) -> None:
-    """Another collector's exporter makes room; environment and prompts are left as they are."""
+    """An existing exporter of Codex is replaced. Its environment and prompt settings stay."""
     path = tmp_path / "config.toml"
     path.write_bytes(REALISTIC["codex"])
     settle(tmp_path / "agent", ASSISTANTS["codex"], path)

@@ -1,4 +1,4 @@
-"""TOML as text: only what is asked for changes, or nothing does."""
+"""Text edits of TOML change only the requested key, or nothing."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ name = "a"
 
 
 def test_a_table_at_the_end() -> None:
-    """A file without [otel] gets one; what looks like one inside of a text is none."""
+    """A file without `[otel]` gets the table. Text inside a string that looks like a table is ignored."""
     assert f"{CODEX}\n[otel]\n{PAIR}\n" == toml_text.put(CODEX, PATH, VALUE)
     assert f"[otel]\n{PAIR}\n" == toml_text.put("", PATH, VALUE)
     assert f"a = 1\n\n[otel]\n{PAIR}\n" == toml_text.put("a = 1", PATH, VALUE)
 
 
 def test_into_a_table_that_is_there() -> None:
-    """Below its header, comment and all."""
+    """The pair is inserted below the table's header and its comment."""
     text = '[otel] # mine\nenvironment = "dev"\n[tui]\nx = 1\n'
     assert f'[otel] # mine\n{PAIR}\nenvironment = "dev"\n[tui]\nx = 1\n' == toml_text.put(text, PATH, VALUE)
 
 
 def test_a_value_that_is_there() -> None:
-    """Replaced where it stands, be it on several lines; its comment stays."""
+    """The value is replaced in place, and its comment stays."""
     text = '[otel]\nexporter = "none"   # off\nlog_user_prompt = false\n'
     assert f"[otel]\n{PAIR}   # off\nlog_user_prompt = false\n" == toml_text.put(text, PATH, VALUE)
 
 
 def test_tables_below_the_key_make_room() -> None:
-    """What another collector was told goes; its neighbours stay."""
+    """The new value replaces the tables of another exporter, and neighbouring keys stay."""
     text = (
         '[otel]\nenvironment = "prod"\n\n[otel.exporter."otlp-http"]\nendpoint = "https://x/v1/logs"\n'
         'protocol = "json"\n\n[otel.exporter."otlp-http".headers]\n"x-key" = "k"\n\n[tui]\nx = 1\n'
@@ -66,7 +66,7 @@ def test_tables_below_the_key_make_room() -> None:
 
 
 def test_dotted_keys() -> None:
-    """A file that writes `otel.x = ...` gets another such line."""
+    """A file with dotted keys gets another dotted key."""
     changed = toml_text.put('otel.environment = "dev"\na = 1\n', PATH, VALUE)
     assert f'otel.environment = "dev"\notel.{PAIR}\na = 1\n' == changed
 
@@ -75,13 +75,12 @@ def test_dotted_keys() -> None:
     "text", ["otel = { environment = 'dev' }\n", "otel = 1\n", "a = \n", "[otel\n", "[[otel]]\nx=1\n"]
 )
 def test_what_is_not_changed_here(text: str) -> None:
-    """Said, never guessed."""
+    """The edit raises an error instead of guessing."""
     with pytest.raises(NotEditable):
         toml_text.put(text, PATH, VALUE)
 
 
 def test_there_and_back() -> None:
-    """What was added can be removed again."""
     for text in (CODEX, CODEX + '[otel]\nenvironment = "dev"\n', CODEX.replace("\n", "\r\n")):
         changed = toml_text.put(text, PATH, VALUE)
         assert VALUE == toml_text.get(changed, PATH)
@@ -100,7 +99,7 @@ lines = st.sampled_from([
 
 @given(st.lists(lines, max_size=8), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_only_the_key_changes(parts: list[str], newline: str, ended: bool) -> None:
-    """The tree has the value, all else as before, and every line is still there."""
+    """The tree gets the new value, everything else is equal, and every line is preserved."""
     text = newline.join(part.replace("\n", newline) for part in parts) + (newline if ended else "")
     try:
         before = toml_text.parse(text)
