@@ -1,5 +1,3 @@
-"""A certificate authority for one test session, made with the openssl command."""
-
 from __future__ import annotations
 
 import ssl
@@ -8,8 +6,6 @@ from pathlib import Path
 
 
 class Certificates:
-    """A CA, a server certificate for 127.0.0.1 and a client certificate, as files."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._openssl(
@@ -20,7 +16,7 @@ class Certificates:
 
     @property
     def server(self) -> dict[str, Path]:
-        """Settings of the [server] section for mutual TLS."""
+        """Return `[server]` settings for mutual TLS."""
         return {
             "tls_cert_file": self.path("server.pem"),
             "tls_key_file": self.path("server.key"),
@@ -36,7 +32,7 @@ class Certificates:
         return context
 
     def anonymous(self) -> ssl.SSLContext:
-        """Trusts the CA and has no certificate to show."""
+        """Return a client context that trusts the CA but has no certificate of its own."""
         return ssl.create_default_context(cafile=self.path("ca.pem"))
 
     def _issue(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The whole server in this process: SQLite in a temporary directory, sockets on loopback port 0."""
+"""Whole servers inside the test process: SQLite in a temporary directory, sockets on loopback port 0."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.spool.disks.flushing import unflushed as unflushed
 from tests.tools import program
 
 ACTOR = Actor("tests", "local")
-# A command as a process that waits as long as it takes for a server or another command: a machine may be
-# slow.
+# Run a command in its own process and let it wait for a server or another command. The long limit allows for
+# a slow machine.
 PATIENT_COMMAND = (
     sys.executable,
     "-c",
@@ -45,7 +45,7 @@ PATIENT_COMMAND = (
 
 
 class Answer:
-    """A response that was read to its end."""
+    """A response that has been read completely."""
 
     def __init__(self, response: ClientResponse, body: bytes) -> None:
         self.status = response.status
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass
 class Serving:
-    """A running server, and a key that may send AI telemetry."""
+    """A running server, with a key that may send AI telemetry."""
 
     app: App
     key: str
@@ -79,7 +79,7 @@ class Serving:
         key: str | None = "",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """A request with the server's key; `key=None` sends none."""
+        """Send a request with the server's key; `key=None` sends no key."""
         sent = dict(headers or {})
         if content_type is not None:
             sent["Content-Type"] = content_type
@@ -106,7 +106,7 @@ class Serving:
         await self.app.services.topics.billing_connections.create(draft, id=id, actor=ACTOR)
 
     async def records(self) -> list[Inference | UsageMetric]:
-        """Every closed record of a call or a counter, in order; none of what became known of one later."""
+        """Return every closed record of a call or counter in order, without corrections."""
         log = self.app.services.storage.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         found: list[Inference | UsageMetric] = []
@@ -121,7 +121,7 @@ Serve = Callable[..., Awaitable[Serving]]
 
 
 def file_contents(directory: Path) -> dict[str, bytes]:
-    """By name; but for a file that a running server renames or removes meanwhile."""
+    """Return file contents by name, without files that a running server renames or removes meanwhile."""
     found = {}
     for file in directory.iterdir():
         with suppress(FileNotFoundError):
@@ -132,14 +132,16 @@ def file_contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> Iterator[None]:
-    """aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end."""
+    """
+    Clear aiohttp's cache, which keeps the last 1,024 called handlers and their servers alive: up to 860 MB.
+    """
     yield
     _cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def looks_of_its_own() -> Iterator[None]:
-    """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
+    """Delay the servers' own inspections for insights and savings, so that only a test starts them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_INSPECTION_S", "FIRST_ADVICE_S"):
             patch.setattr(background, name, 3600.0)
@@ -154,7 +156,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread."""
+    """
+    Return `server` or `worker`. For `worker`, every request body is decoded by a worker, which runs on a thread.
+    """
     by: str = getattr(request, "param", "server")
     if by == "worker":
         monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
@@ -167,7 +171,9 @@ BY_BOTH = pytest.mark.parametrize("decoded_by", ["server", "worker"], indirect=T
 
 @asynccontextmanager
 async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve]:
-    """Starts servers with settings of the [server] section, their data in `place`; they stop at the end."""
+    """
+    Yield a function that starts servers with `[server]` settings and data under `place`. They stop at the end.
+    """
     made: list[Serving] = []
 
     async def start(
@@ -199,24 +205,22 @@ async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve
 
 @pytest_asyncio.fixture
 async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
-    """Starts servers of the test's own, which stop with it."""
     async with servers(tmp_path, usual_workers=int(decoded_by == "worker")) as start:
         yield start
 
 
 @pytest_asyncio.fixture
 async def serving(serve: Serve) -> Serving:
-    """One server with the settings of the embedded default."""
+    """Start one server with default settings."""
     return await serve()
 
 
-# A server takes a tenth of a second of processor to start: for tests that only look at answers to requests
-# that change nothing, or count what they add themselves.
+# A server start costs 0.1 s of processor time. Use this mark for tests whose requests change nothing, or that
+# count only what they add themselves.
 ON_ONE_SERVER = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def one_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
-    """The server that tests of a module marked ON_ONE_SERVER share."""
     async with servers(tmp_path_factory.mktemp("one-server")) as start:
         yield await start()

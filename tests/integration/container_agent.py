@@ -1,4 +1,4 @@
-"""What the agent of a cluster sends: the shapes of its shipper, its statuses, and its bodies of remote write."""
+"""The requests of a cluster's agent: files of its shipper, its status, and remote write bodies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ async def announce(
     *,
     cluster: ClusterIdentity = CLUSTER,
 ) -> Answer:
-    """Ask for an address for each file, by its reference or with what else is known of it."""
+    """
+    Request an upload address for each file. A file is given by its reference, or as a mapping with further fields.
+    """
     told = [{"reference_id": file} if isinstance(file, str) else file for file in files]
     body = json.dumps({"shipperId": SHIPPER, "files": told}).encode()
     words = query(cluster=cluster, count=len(files), shipper_id=SHIPPER, expiration=3600)
@@ -38,13 +40,13 @@ async def announce(
 
 
 async def put(server: Serving, url: str, body: bytes, **headers: str) -> Answer:
-    """The shipper's PUT: no key, no media type."""
+    """Upload like the shipper: with neither a key nor a media type."""
     path = "/" + url.partition("://")[2].partition("/")[2]
     return await server.send(path, body, method="PUT", key=None, content_type=None, headers=headers)
 
 
 async def ship(server: Serving, files: Mapping[str, bytes], key: str) -> list[int]:
-    """Announce and send files; the status of each PUT."""
+    """Announce and upload files; return the status of each upload."""
     urls = json.loads((await announce(server, list(files), key)).body)
     return [(await put(server, urls[reference], data)).status for reference, data in files.items()]
 
@@ -55,7 +57,7 @@ async def abandon(server: Serving, references: Sequence[str], key: str) -> Answe
 
 
 def status(state: int = 2, *, cluster: ClusterIdentity = CLUSTER) -> bytes:
-    """A ClusterStatus with one check that failed."""
+    """Encode a ClusterStatus with one failed check."""
     place = {"account": cluster.account, "region": cluster.region, "name": cluster.name}
     message = cluster_reports.ClusterStatus(**place, state=state, chart_version="1.2.12", k8s_version="1.31")
     message.checks.add(name="api_key_valid", passing=False, error="401")

@@ -1,4 +1,4 @@
-"""The service that takes container metrics, and the store behind the addresses that it gives out."""
+"""A fake of the service that accepts container metrics, with the object store of its upload addresses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ SECRET = "agent-secret"
 
 @dataclass
 class FakeService:
-    """The service, and the store behind the addresses that it gives out."""
-
     url: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
     puts: Counter[str] = field(default_factory=Counter)
@@ -27,8 +25,8 @@ class FakeService:
     posted: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
     queries: list[Mapping[str, str]] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
-    answers: list[web.Response] = field(default_factory=list)  # to the next PUTs
-    status: int = 200  # of everything under a key
+    answers: list[web.Response] = field(default_factory=list)  # for the next PUT requests
+    status: int = 200  # for every request with a key
     keys_seen: set[str | None] = field(default_factory=set)
 
     async def upload(self, request: web.Request) -> web.Response:

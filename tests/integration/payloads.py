@@ -38,7 +38,7 @@ def attributes(model: str, tokens: int) -> dict[str, str | int]:
 
 
 def json_span(model: str = "gpt-4o", *, tokens: int = 120, **changes: Any) -> dict[str, Any]:
-    """One chat call; `changes` replace members, None takes them away."""
+    """Return one chat call. `changes` replace members; None removes one."""
     span = {
         "traceId": secrets.token_hex(16),
         "spanId": secrets.token_hex(8),
@@ -85,7 +85,7 @@ def proto_traces(*spans: Span) -> bytes:
 
 
 def traces(encoding: str, n: int = 1) -> bytes:
-    """A request of n calls."""
+    """Encode a request with n calls."""
     if encoding == JSON:
         return json_traces(*(json_span() for _ in range(n)))
     return proto_traces(*(proto_span() for _ in range(n)))

@@ -1,4 +1,4 @@
-"""Reports of AI calls as their reporters send them: one item of a payload each."""
+"""Reports of AI calls in the formats of their reporters, one payload item each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from spool.record import NS, rfc3339
 from tests.gateway.normalise.otlp.payloads import attribute, span
 from tests.spool.contract.examples import NOON
 
-MODEL = "toll-1"  # nobody has a price for it: costs are the reports' own
+MODEL = "toll-1"  # no price list has this model, so costs come only from the reports
 
 
 @dataclass(frozen=True)
 class Report:
-    """One report of a call, as an item of a payload of its format."""
+    """One report of a call, as a payload item in its format."""
 
     call: str
     format: str
@@ -24,7 +24,7 @@ class Report:
 
 @dataclass(frozen=True)
 class MadeCall:
-    """The figures of one call that was made; every number of it is its own."""
+    """The figures of one call. They are derived from its number, so each call has its own."""
 
     number: int
     id: str
@@ -33,7 +33,9 @@ class MadeCall:
 
     @property
     def start(self) -> float:
-        """A quarter of an hour ago, around the border of an hour: known ids are kept by it."""
+        """
+        Return a start time around an hour border, a quarter of an hour ago, because known ids are stored by hour.
+        """
         return NOON - 880 + 21.3 * self.number
 
     @property
@@ -49,7 +51,7 @@ def uuid(number: int) -> str:
 
 
 def callback(call: MadeCall, *, off: int = 0, **more: Any) -> Report:
-    """LiteLLM's generic callback."""
+    """Report as LiteLLM's generic callback."""
     came_in, came_out = call.tokens
     item = {
         "id": call.id, "litellm_call_id": call.call_id, "trace_id": f"litellm-{call.number}", "status": "success",
@@ -69,7 +71,7 @@ def callback(call: MadeCall, *, off: int = 0, **more: Any) -> Report:
 
 
 def row(call: MadeCall, *, off: int = 0) -> Report:
-    """LiteLLM's spend log."""
+    """Report as LiteLLM's spend log."""
     came_in, came_out = call.tokens
     item = {
         "request_id": call.id, "litellm_call_id": call.call_id, "call_type": "acompletion", "cache_hit": "None",
@@ -81,7 +83,7 @@ def row(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def proxy_span(call: MadeCall, *, off: int = 0, place: int = 1, **more: Any) -> Report:
-    """LiteLLM's OTel callback; a failure has no figures."""
+    """Report as LiteLLM's OpenTelemetry callback. A failed call has no figures."""
     came_in, came_out = call.tokens
     failed = more.pop("failed", False)
     attributes: dict[str, Any] = {
@@ -100,7 +102,7 @@ def proxy_span(call: MadeCall, *, off: int = 0, place: int = 1, **more: Any) -> 
 
 
 def sdk_span(call: MadeCall, *, off: int = 0) -> Report:
-    """OpenTelemetry's instrumentation in the application, which knows no cost."""
+    """Report as OpenTelemetry's instrumentation of the application, which knows no cost."""
     came_in, came_out = call.tokens
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": MODEL,
@@ -111,7 +113,7 @@ def sdk_span(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def generation(call: MadeCall, *, off: int = 0) -> Report:
-    """LiteLLM's Langfuse callback, which puts the clock before the provider's id."""
+    """Report as LiteLLM's Langfuse callback, which puts the time before the provider's id."""
     came_in, came_out = call.tokens
     body = {
         "id": f"time-07-15-06-{call.number:06d}_{call.id}", "traceId": f"trace-{call.number}", "model": MODEL,
@@ -123,7 +125,7 @@ def generation(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def webhook(call: MadeCall, *, off: int = 0) -> Report:
-    """Helicone's, which has no time; the provider's id stands in the answer's body."""
+    """Report as Helicone's webhook, which has no time. The provider's id is in the response body."""
     came_in, came_out = call.tokens
     item = {
         "request_id": uuid(call.number), "user_id": "end", "model": MODEL, "provider": "OPENAI",
@@ -134,7 +136,9 @@ def webhook(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def log_event(call: MadeCall, *, off: int = 0) -> Report:
-    """The conventions' event beside the span, which knows the cached tokens and no session."""
+    """
+    Report as the event of the semantic conventions that accompanies a span. It has cached tokens but no session.
+    """
     came_in, came_out = call.tokens
     attributes = {
         "event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat",
@@ -150,7 +154,7 @@ def log_event(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def cloud_event(call: MadeCall, *, off: int = 0) -> Report:
-    """LiteLLM's OpenMeter callback, whose events bear the provider's id."""
+    """Report as LiteLLM's OpenMeter callback, whose events carry the provider's id."""
     came_in, came_out = call.tokens
     item = {
         "specversion": "1.0", "type": "litellm_tokens", "id": call.id, "time": rfc3339(int((call.start + 2) * NS)),
@@ -164,7 +168,7 @@ def cloud_event(call: MadeCall, *, off: int = 0) -> Report:
 
 
 def http_log(call: MadeCall) -> Report:
-    """Kong's, which has its own id and not the provider's."""
+    """Report as Kong's HTTP log, which has its own id instead of the provider's."""
     came_in, came_out = call.tokens
     usage = {"prompt_tokens": came_in, "completion_tokens": came_out, "cost": cost(call)}
     item = {

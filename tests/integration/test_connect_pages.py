@@ -1,4 +1,7 @@
-"""docs/connect: the settings of every page are well formed, and its payload becomes records at the page's address."""
+"""
+The pages of docs/connect: their settings are well formed, and each example payload becomes records at
+the page's address.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ SECTIONS = ["Settings", "See it arrive", "What is counted", "Counted twice?"]
 FACTS = ["send to", "key", "source", "checked with"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
-# Variables that are no standard of OpenTelemetry, by the product that reads them.
+# Variables outside the OpenTelemetry standard, by the product that reads them.
 KNOWN_VARIABLES = {
     "claude-code": {"CLAUDE_CODE_ENABLE_TELEMETRY"},
     "claude-code-behind-a-gateway": {"CLAUDE_CODE_ENABLE_TELEMETRY", "ANTHROPIC_BASE_URL"},
@@ -54,20 +57,19 @@ STANDARD_VARIABLES = {
 
 @each_page
 def test_a_page_has_the_form_of_all_pages(page: ConnectPage) -> None:
-    """The same facts and sections in the same order, so that a reader finds them."""
+    """Every page has the same facts and sections in the same order."""
     assert FACTS == list(page.facts)
     assert SECTIONS == re.findall(r"^## (.*)$", page.text, re.MULTILINE)
 
 
 def test_the_index_names_every_page() -> None:
-    """Each with a link."""
     linked = re.findall(r"\]\(([\w-]+)\.md\)", (CONNECT / "index.md").read_text())
     assert sorted(page.name for page in PAGES) == sorted(linked)
 
 
 @each_page
 def test_settings_are_well_formed(page: ConnectPage, tmp_path: Path) -> None:
-    """Every block is what its language says, and one of them or a table names the address."""
+    """Every block is valid in its language, and a block or a table names the address."""
     assert page.blocks()
     for block in page.blocks():
         _parse(block, tmp_path)
@@ -103,7 +105,10 @@ def _parse(block: Block, directory: Path) -> None:
 
 @each_page
 def test_variables_are_known(page: ConnectPage) -> None:
-    """A misspelt variable is silent: each is OpenTelemetry's, or one that the product's page is known to need."""
+    """
+    Products ignore misspelled variables silently. So each variable must be of OpenTelemetry or listed for
+    the page's product.
+    """
     named = set(re.findall(r"^(?:export )?([A-Z][A-Z0-9_]*)=", page.text, re.MULTILINE))
     named |= set(re.findall(r"- name: ([A-Z_]+)", page.text))
     assert set() == named - STANDARD_VARIABLES - KNOWN_VARIABLES.get(page.name, set())
@@ -111,7 +116,9 @@ def test_variables_are_known(page: ConnectPage) -> None:
 
 @each_page
 def test_versions_are_those_of_the_client_tests(page: ConnectPage) -> None:
-    """A page that was checked with a version says which, and the tests of real clients lock the same one."""
+    """
+    A page names the version with which it was checked, and the tests of real clients lock the same version.
+    """
     checked = page.facts["checked with"]
     assert page.lock_files or "documentation only" in checked
     for file in page.lock_files:
@@ -121,7 +128,7 @@ def test_versions_are_those_of_the_client_tests(page: ConnectPage) -> None:
 
 @pytest.mark.parametrize("name", ["claude-code", "gemini-cli", "qwen-code", "copilot"])
 def test_the_agent_sets_what_the_page_says(name: str) -> None:
-    """`tollhouse agent setup` and the page give an assistant the same settings, but for the key."""
+    """`tollhouse agent setup` and the page give an assistant the same settings, except for the key."""
     keys = ASSISTANTS[name].keys("http://HOST:4318")
     page = connect_page(name)
     variables = page.environment(url="http://HOST:4318", key="KEY")
@@ -139,13 +146,13 @@ def test_the_agent_sets_what_the_page_says(name: str) -> None:
     "page", [page for page in PAGES if page.blocks("python")], ids=lambda page: page.name
 )
 def test_programs_import_what_the_client_tests_import(page: ConnectPage) -> None:
-    """Of a page's program, the imports are those of a program that the tests of real clients run."""
+    """The page's program imports only what the tests of real clients import."""
     programs = [program.read_text() for program in (ROOT / "tests/clients/programs").rglob("*.py")]
     assert set() == imports(page.blocks("python")[0].text) - set().union(*map(imports, programs))
 
 
 def imports(program: str) -> set[tuple[str, str]]:
-    """Each module that is imported, and each name of one."""
+    """Return each imported module, and each name that is imported from one."""
     found = set[tuple[str, str]]()
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Import):
@@ -157,7 +164,7 @@ def imports(program: str) -> set[tuple[str, str]]:
 
 @each_page
 async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
-    """What the product sends, to the page's address, with the key where the page says: calls of the page's source."""
+    """The product's payload, sent as the page says, becomes calls with the page's source."""
     path = page.payload
     if path.suffix == ".gz":
         captured = capture.read(path)
@@ -178,7 +185,10 @@ async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) 
 
 
 def _path(payload: Path) -> str:
-    """Where an address that ends at the port leads: OTLP by the SDKs, formats by the page's text."""
+    """
+    Return the path for a page whose address has none: SDKs append the OTLP path, and the page's text names
+    that of a format.
+    """
     format = payload.parent.name
     return f"/v1/ai-telemetry/{format}" if "gateway" in payload.parts else "/v1/traces"
 

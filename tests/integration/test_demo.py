@@ -1,4 +1,4 @@
-"""A made-up month: calm when nothing is planted, found when something is, and the same for the same seed."""
+"""Demo months: they raise no alarm unless a problem is planted, and equal seeds give equal months."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from tests.spool.ledger_log import FakeClock
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
 
-# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises, and not
-# billed.
+# A planted problem may rightly trigger a second detector. For example, costs that are reported too high also
+# raise spend and differ from the bill.
 ALSO = {
     "cost-gap": {"spend_spike", "reconciliation_difference"}, "dear-model": {"spend_spike", "newer_model"},
     "doubled-source": {"spend_spike", "reconciliation_difference"},
@@ -60,7 +60,7 @@ async def filled(
 
 
 async def findings(directory: Path) -> set[str]:
-    """The detectors and types that found something in a directory that was filled."""
+    """Return the detectors and recommendation types that found something in a demo directory."""
     spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
     registry = await open_registry(
         directory, secret=spool.secret, clock=FakeClock(NOON), declared=declared_tables()
@@ -75,8 +75,8 @@ async def findings(directory: Path) -> set[str]:
 
 def test_every_detector_can_be_planted_for() -> None:
     """
-    No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, bills
-    that come, one currency, one gateway, no lake and no report that comes days later.
+    Every plant has a detector. The listed detectors have no plant, because a demo month lacks their subject,
+    such as an upstream, clusters or late reports.
     """
     types = {type.NAME for type in TYPES}
     assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
@@ -92,7 +92,7 @@ def test_every_detector_can_be_planted_for() -> None:
 
 @pytest.mark.parametrize("seed", part([1, 2, 3], every=3))
 async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
-    """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
+    """Weekends, nights, errors, cached answers, duplicates and counters kept for reference raise no alarm."""
     done = await filled(tmp_path, seed=seed)
     assert done.inspected.merged.new == 0
     assert tuple(done.inspected.failed) == ()
@@ -109,7 +109,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
                           every=2))  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
-    """By its own detector, and by no other than those that have reason to."""
+    """Each planted problem is found by its own detector, and by another only if ALSO lists it."""
     period = Period(end=NOON, days=20, records=records)
     assert [] == not_shown(words, days=period.days, records=period.records)
     await filled(tmp_path, words, period=period)
@@ -120,12 +120,13 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
 
 
 LOUD = [word for word in PLANTS if word not in SAVINGS]
-FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
+FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock
 
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:
     """
-    Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may have.
+    Check that all words are found in a month of at least `days` days with the fewest calls that
+    the command accepts.
     """
     days, records = least_month(words, days=days)
     assert [] == not_shown(words, days=days, records=records)
@@ -140,10 +141,10 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 )
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
-    At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once,
-    in long rounds.
+    The smallest accepted month shows each plant, at an hour and weekday other than NOON. Only long rounds try
+    the savings, all at once.
 
-    One month shows every plant in each run: test_what_is_planted_together_is_found_together.
+    test_what_is_planted_together_is_found_together plants everything in one month in each run.
     """
     await found_at_least(tmp_path, words, days=1, seed=0)
 
@@ -157,7 +158,7 @@ BY_SIZE: list[str] = sorted([*LOUD, "older-model", "paid-retries"], key=usual_si
 
 @pytest.mark.parametrize("word", part(BY_SIZE, every=12))
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
-    """With the calls of a day that the command asks for then, of which all plants together have more."""
+    """A month of 30 days needs fewer calls per day for one plant than for all plants together."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 
@@ -165,13 +166,14 @@ async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) 
     "words", part([tuple(PLANTS), ("no-owner", "large-input"), ("spike", "regional-model")], every=3)
 )
 async def test_what_is_planted_together_is_found_together(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Each of them, at the size that the command asks for: none hides another."""
+    """At the smallest accepted size, no plant hides another."""
     await found_at_least(tmp_path, words, days=20, seed=2)
 
 
 def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
     """
-    Words that add calls of their own thin out those of the others; a month that is too small for that is refused.
+    Plants that add calls dilute the others, so a pair may need more calls than each word. A month that is too
+    small is refused.
     """
     alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):
@@ -195,13 +197,15 @@ def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
 
 
 def test_the_same_seed_gives_the_same_month() -> None:
-    """To the digit; another seed gives another one."""
     assert made(7) == made(7)
     assert made(7) != made(8)
 
 
 def test_a_month_is_what_was_asked_for() -> None:
-    """About so many calls, all of them within the days, from every source, in order of time within a day."""
+    """
+    The month has about the requested number of calls, all within its days, from every source, and sorted by
+    time within a day.
+    """
     month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
     days = list(month.days())
     calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
@@ -215,7 +219,10 @@ def test_a_month_is_what_was_asked_for() -> None:
 
 
 async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
-    """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
+    """
+    The accounting balances, the totals have every call of the log, and counters of assistants are kept
+    only for reference.
+    """
     done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
     ledger = await open_ledger(tmp_path, clock=FakeClock(NOON))
@@ -239,7 +246,7 @@ def _at(seconds: int) -> datetime:
 
 
 async def reconciled(directory: Path) -> list[Reconciliation]:
-    """Both months of a directory that was filled, compared with what is billed in it."""
+    """Return the reconciliation of both months of a demo directory."""
     spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
     ledger = await open_ledger(directory, clock=FakeClock(NOON))
     registry = await open_registry(
@@ -259,7 +266,10 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
 
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
 async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named."""
+    """
+    Bills equal the counted costs to the last digit, except for web searches, which no call reports; they stay
+    within the tolerance. The cause of a planted difference is named.
+    """
     await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))
     months = await reconciled(tmp_path)
     assert [ANTHROPIC, OPENAI] * 2 == [found.provider for found in months]
@@ -287,7 +297,7 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
 
 
 async def test_a_data_option_in_use_is_left_alone(tmp_path: Path) -> None:
-    """Made-up calls never come among real ones."""
+    """Demo calls never mix with real ones."""
     period = Period(end=NOON, days=1, records=100)
     await filled(tmp_path, period=period)
     with pytest.raises(NotAllowed, match="already has records"):
@@ -302,7 +312,7 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     """
-    What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another look.
+    A finding is listed, read and put on hold. It stays on hold after a ledger rebuild and another inspection.
     """
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "insights" in run(
@@ -338,7 +348,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 1 and the word; a finding of the same detector about something else is not it."""
+    """The exit code is 1 and the word is named. Another finding of the same detector does not count."""
     assert ["spike", "idle-key"] == missed(
         ["spike", "no-owner", "idle-key"],
         {"spend_spike": ["Team Support spent"], "no_owner": ["$4 from a has no team or user"]},
@@ -360,7 +370,7 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless a size is given: 30,000 records, or as many as show every one of them."""
+    """Without a size, the month has 30,000 records, or as many as its plants need."""
     sizes: list[int] = []
 
     async def refuse(directory: Path, period: Period, **settings: object) -> Filled:
@@ -375,11 +385,11 @@ def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pyt
 
 
 async def _no_samples(*args: object, **settings: object) -> None:
-    """In place of keys that nobody uses."""
+    """Replace the sample keys, which no test here uses."""
 
 
 def test_used_wrongly(tmp_path: Path) -> None:
-    """Exit code 2 and a word that says what would be right."""
+    """The exit code is 2 and the message says what would be right."""
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "use all, or some of spike" in run("demo", *data_option, "--plant", "gold", code=2)
     small = run("demo", *data_option, "--plant", "spike,idle-key", "--days", "9", "--records", "50", code=2)
@@ -394,7 +404,9 @@ def test_used_wrongly(tmp_path: Path) -> None:
 
 
 def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
-    """`--serve` goes on as a server over the month; a wrong address is told before anything is filled."""
+    """
+    `--serve` continues as a server for the month. A wrong address is reported before anything is written.
+    """
     wrong = CliRunner().invoke(
         main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"]
     )
@@ -415,6 +427,9 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
 
 
 def test_providers_have_the_names_of_real_traffic() -> None:
-    """What a demo writes past the normalisers is what these would write: one provider is one row."""
+    """
+    The demo bypasses the normalisers, so its provider names must equal theirs. Otherwise one provider would
+    have two rows.
+    """
     written = {each.provider for each in (*WORKLOADS, *SAVINGS.values())}
     assert written == {canonical(each) for each in written}

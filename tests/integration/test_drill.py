@@ -1,4 +1,4 @@
-"""`tollhouse drill`: what it measures, and what it never touches."""
+"""`tollhouse drill`: its measurements, and the data that it never touches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ path = "records.ndjson"
 
 def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream.
+    Every fault is survived. The data directory and the archive do not change, and no request reaches the upstream.
     """
     for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
         monkeypatch.setattr(drill_command, name, value)
@@ -70,7 +70,9 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
 
 
 def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path) -> None:
-    """No upstream, no destination but the drill's, loopback alone; limits stay."""
+    """
+    The copy has no upstream, no destination except the drill's, and only loopback addresses. Limits stay.
+    """
     path = tmp_path / "tollhouse.toml"
     path.write_text(CONFIG.format(port=4318))
     copy = trial_config(
@@ -88,7 +90,9 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
 
 @pytest.mark.usefixtures("flushed")
 def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
-    """The drill's file system keeps a flushed file over a cut and loses the content of one that was not."""
+    """
+    After a cut, the drill's file system still has a flushed file, and has lost the content of an unflushed one.
+    """
     try:
         disk = CutDisk(tmp_path)
     except NoPowerCut as error:
@@ -111,7 +115,10 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
 
 
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
-    """What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is not."""
+    """
+    An acknowledged record that never arrives is lost. One that arrives under two keys is a duplicate; under
+    one key it is not.
+    """
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillSite(

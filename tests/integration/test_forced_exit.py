@@ -1,4 +1,4 @@
-"""A stop that hangs, in a process of its own: it ends, and says where it hung."""
+"""A process whose stop hangs ends anyway, and logs where it hung."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def stopped(how: str, *, within_s: float) -> tuple[int, list[dict[str, object]]]
 
 @pytest.mark.parametrize("how", ["task", "loop"])
 def test_a_stop_that_hangs_is_ended(how: str) -> None:
-    """Exit code 1, whether a task never ends or the loop does not turn, and the log names what still ran."""
+    """
+    Whether a task never ends or the event loop is blocked, the exit code is 1 and the log names what
+    was still running.
+    """
     code, log = stopped(how, within_s=0.3)
     assert code == 1
     assert [line["action"] for line in log] == ["stop_cut"]
@@ -56,5 +59,5 @@ def test_a_stop_that_hangs_is_ended(how: str) -> None:
 
 
 def test_a_stop_that_ends_is_left_alone() -> None:
-    """The timer goes with it: none is left that could end the process, which has its own exit code."""
+    """The timer ends with the stop, so it cannot end the process later. The process has its own exit code."""
     assert (7, []) == stopped("not at all", within_s=120)

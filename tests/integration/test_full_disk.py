@@ -1,4 +1,4 @@
-"""A real disk that is full when Tollhouse starts: it stays up, says so, and mends itself."""
+"""Starts on a real full disk: Tollhouse stays up, reports the full disk, and recovers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ async def accepted(app: App) -> int:
 
 @asynccontextmanager
 async def waiting(app: App) -> AsyncIterator[tuple[asyncio.Task[None], str, str]]:
-    """A start that finds the disk full: its task, and where it answers meanwhile over HTTP and gRPC."""
+    """
+    Start an app that finds the disk full. Yield its task and the HTTP and gRPC addresses
+    where it answers meanwhile.
+    """
     starting = asyncio.create_task(app.start())
     async with asyncio.timeout(120):
         while app.config.server.grpc_listen == LOCAL.grpc_listen and not starting.done():  # noqa: ASYNC110 - a probe
@@ -69,7 +72,7 @@ async def waiting(app: App) -> AsyncIterator[tuple[asyncio.Task[None], str, str]
 
 
 async def first_run(disk: Path) -> str:
-    """One record on disk; the key that sent it."""
+    """Store one record; return the key that sent it."""
     app = server_on(disk)
     await app.start()
     key = await app.first_key()
@@ -83,7 +86,10 @@ async def first_run(disk: Path) -> str:
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["a data directory", "a new one"])
 async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Path, is_new: bool) -> None:
-    """Reserves gone, not a byte free: senders hear when to repeat, probes why, and room brings it up."""
+    """
+    Both reserves are gone and no byte is free. Senders get a retry time and probes the reason; the start
+    continues when space is free.
+    """
     key = "th_unknown" if is_new else await first_run(disk)
     for name in (reserve.FILE, reserve.START_FILE):
         (disk / "data" / name).unlink(missing_ok=True)
@@ -115,7 +121,10 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
 
 
 async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> None:
-    """The large reserve went while it ran: the small one is enough to open everything, so that routes can drain."""
+    """
+    The large reserve was used before the start. The small one is enough to open all files, so that
+    routes can drain.
+    """
     key = await first_run(disk)
     (disk / "data" / reserve.FILE).unlink()
     filler = fill(disk)
@@ -135,7 +144,7 @@ async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> No
 
 
 async def test_a_start_that_waits_can_be_stopped(disk: Path) -> None:
-    """What listened is closed again, and nothing is left behind."""
+    """A stop closes the listening sockets."""
     disk.joinpath("data").mkdir(mode=0o700)
     fill(disk)
     app = server_on(disk)

@@ -1,4 +1,4 @@
-"""The inspector over real storage: over the operator API, by hand, and as its task."""
+"""The inspector on real storage: through the operator API, on demand, and as a background task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def park(server: OperatorServer, state: str = "parked") -> None:
 
 
 async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> None:
-    """A parked route is found, worked on, addressed, and new again when it is parked again."""
+    """A parked route is found, worked on and addressed. It is new again when the route is parked again."""
     await park(server)
     assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == (
         await server.ask("POST", "/insights/run", {})
@@ -69,7 +69,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
 
 
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """In the words of every operator call."""
+    """A refusal has the form of every operator call."""
     for method, path, body, status, words in (
         ("GET", "/insights/none", None, 404, "no insight has this id"),
         ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight has this id"),
@@ -84,7 +84,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
 
 
 async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
-    """What a destination refused is told with what its calls cost."""
+    """Records that a destination rejected are reported with the cost of their calls."""
     await add(
         server.services.spool.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3))
     )
@@ -103,7 +103,10 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
 
 
 async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer) -> None:
-    """What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone."""
+    """
+    Spend outside a view's filter causes no anomaly in the view. Broken views and views without anomaly
+    detection are skipped.
+    """
     day, now = 86400, server.clock.now()
     usual = [("search", ago, "10") for ago in range(1, 30)] + [("ads", ago, "0.01") for ago in range(1, 30)]
     spent = enumerate([*usual, ("search", 1, "70"), ("ads", 2, "500")])
@@ -133,7 +136,9 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
 async def test_an_insight_ends_with_its_state(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A route that runs again is seen before the next look at everything is due."""
+    """
+    An insight about a route ends as soon as the route runs again, before the next full inspection is due.
+    """
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
     task_of = inspector(server.services)
     looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
@@ -162,12 +167,12 @@ async def test_an_insight_ends_with_its_state(
 
 
 def broken(facts: Facts) -> Sequence[Finding]:
-    """Raise, as a detector with a mistake in it."""
+    """Raise, like a detector with a bug."""
     raise ZeroDivisionError
 
 
 def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """It is named in the answer and in the log; all others look."""
+    """The answer and the log name the failed detector, and all other detectors run."""
     seen = run_detectors(Facts(now=0.0), (broken, *DETECTORS))
     assert ["broken"] == list(seen.failed)
     assert [detector.__name__ for detector in DETECTORS] == list(seen.looked_for)
@@ -180,7 +185,7 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
 async def test_the_task_outlives_whatever_goes_wrong(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A look that fails is put off, and the next one happens."""
+    """A failed inspection is postponed, and the next one runs."""
     monkeypatch.setattr(inspecting, "EVERY_S", 0)
     looked = asyncio.Event()
     task_of = inspector(server.services)

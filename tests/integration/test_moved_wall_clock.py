@@ -1,4 +1,4 @@
-"""A wall clock that jumps under a running server: nothing expires, no call counts on another day."""
+"""A wall clock that jumps under a running server: nothing expires, and no call counts on another day."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = 86_400.0
 
 
 class JumpingClock(SystemClock):
-    """The machine's clock, moved by a test."""
+    """The machine's clock plus an offset that a test sets."""
 
     ahead = 0.0
 
@@ -35,7 +35,10 @@ class JumpingClock(SystemClock):
 
 @pytest.mark.parametrize("step", [8 * DAY, -DAY, 400 * DAY], ids=["+8 d", "-1 d", "+400 d"])
 async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
-    """For a minute, under load: what was kept is kept, repeats are known, and the ledger has one day alone."""
+    """
+    The clock jumps under load and returns. Stored records stay, repeats are recognized, and the totals have
+    only one day.
+    """
     wall = JumpingClock()
     clock = SteadyClock(wall)
     config = Config(
@@ -85,7 +88,9 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
 
 
 async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
-    """In `/readyz` and the metrics; afterwards time is that of the machine."""
+    """
+    `/readyz` and the metrics show the step. After the operator accepts it, Tollhouse uses the machine's time.
+    """
     wall = JumpingClock()
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0", clock=SteadyClock(wall))

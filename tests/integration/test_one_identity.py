@@ -1,6 +1,6 @@
 """
-One identity of a person: an e-mail address, however it is written, and its hash find the same calls at every
-input that names a user, under each setting of `privacy.emails`.
+One person, one identity: every input that names a user finds the same calls by any spelling of the e-mail
+address and by its hash, under each setting of `privacy.emails`.
 """
 
 from __future__ import annotations
@@ -47,30 +47,29 @@ Dimensions:
 """
 WHY = 'privacy.emails is "drop"'
 
-# -- what is declared ----------------------------------------------------------------------------------------
+# -- declared inputs -----------------------------------------------------------------------------------------
 
 _WORDS = frozenset((
     "user", "users", "email", "emails", "seat", "seats", "owner", "owners", "member", "members", "person", "people",
     "filter", "filters", "where", "subject", "assignee", "names",
 ))  # fmt: skip
-# Fields, parameters and options that name people as records do. The tests below ask each kind.
+# Inputs that name people as records do. The tests below try each kind.
 RECORDED = frozenset((
     "?user", "?where", "?filter", "?filters", "?owner", "?subject", "filter", "filters", "filters.values",
     "role.filters", "role.filters.values", "seats", "seats.user", "names", "names.user", "users", "user",
     "--user", "--where", "--filter", "--owner", "--subject", "--seat", "--seats", "--names", "USER", "USERS",
     "match.user", "set.user", "agent.user",
 ))  # fmt: skip
-# Those that name accounts, receivers of mail or persons in charge, which no record carries.
+# Inputs that name accounts, mail recipients or responsible persons, which no record carries.
 OF_ACCOUNTS = frozenset((
     "?member", "?assignee", "members", "role.members", "person", "people", "email", "connections.email", "assignee",
     "--member", "--person", "--assignee", "PERSON", "EMAIL", "reconciliation.owner",
 ))  # fmt: skip
-# The setting itself.
 SETTINGS = frozenset(("--emails", "privacy.emails"))
 
 
 def fields_of(kind: type[Any]) -> Iterator[str]:
-    """Yield the paths of the fields of a body or of arguments."""
+    """Yield the paths of the fields of a request body or of arguments."""
 
     def walk(found: Any, path: str) -> Iterator[str]:
         for each in getattr(found, "types", ()):
@@ -97,7 +96,6 @@ def commands(command: click.Command) -> Iterator[click.Command]:
 
 
 def declared() -> Iterator[str]:
-    """Yield everything that somebody may state: fields, parameters, options, arguments and settings."""
     for address in ADDRESSES:
         lists = getattr(address, "lists", None)
         for parameters in ("required", "optional", "repeated"):
@@ -121,14 +119,16 @@ def names_somebody(declaration: str) -> bool:
 
 
 def test_every_declared_input_that_names_somebody_is_known() -> None:
-    """A new field, parameter, option or setting of such a name belongs to records or to accounts: say which here."""
+    """
+    If this fails, a new field, parameter, option or setting has such a name. Add it to RECORDED or to OF_ACCOUNTS.
+    """
     found = {each for each in declared() if names_somebody(each)}
     assert set() == found - RECORDED - OF_ACCOUNTS - SETTINGS
     assert {"?user", "seats.user", "--where", "names.user"} <= found
 
 
 def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
-    """Filters of lists under the names of people, and those of every dimension of calls."""
+    """The rule covers list filters that are named after people, and those of every call dimension."""
     for address in ADDRESSES:
         lists = getattr(address, "lists", None)
         for name, each in (lists.filters if lists else {}).items():
@@ -136,12 +136,12 @@ def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
                 assert each.names_people, (address.path, name)
 
 
-# -- what is found -------------------------------------------------------------------------------------------
+# -- found calls ----------------------------------------------------------------------------------------------
 
 
 @dataclass
 class World:
-    """A server with a call of Ann, who writes her address in her own way, and one of Bob."""
+    """A server with one call of Ann, whose address has an unusual spelling, and one of Bob."""
 
     serving: Serving
     assistant: Assistant
@@ -150,7 +150,7 @@ class World:
     policy: str
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
-        """A call of the operator API. The payload, or the words of the refusal."""
+        """Call the operator API; return the payload, or raise Refused with the error text."""
         socket = socket_path(self.serving.app.config.data_dir)
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:
             url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
@@ -185,7 +185,7 @@ class Found:
 
 
 class Refused(Exception):
-    """What was asked is refused, with words."""
+    """A refused request with its error text."""
 
 
 def checked(found: Found) -> Any:
@@ -234,7 +234,7 @@ def calls_of(found: Found) -> int:
 
 
 async def report_without(world: World, typed: str) -> int:
-    """All calls but those that are left out."""
+    """Return the number of calls that the report leaves out if it excludes the person."""
     return 2 - calls_of(await world.ask("GET", "/report", where=f"user!={typed}", show="calls"))
 
 
@@ -299,7 +299,7 @@ async def seat(world: World, typed: str) -> int:
 
 
 async def definition(world: World, typed: str) -> int:
-    """A dimension of the organization's own, whose one group is the person."""
+    """Publish a dimension whose only group is the person; return the number of its calls."""
     text = DEFINITION.format(typed=json.dumps(typed))
     checked(
         await world.ask("POST", "/allocation/publish", {"definition": text, "namespace": "", "base": None})
@@ -322,7 +322,7 @@ ASKED: Mapping[str, Callable[[World, str], Awaitable[int]]] = {
     [(policy, form) for policy in (HASH, KEEP, DROP) for form in FORMS if policy == HASH or form != "hash"],
 )
 async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, policy: str, form: str) -> None:
-    """One call of two; where records carry no address, the answer to an address says so."""
+    """Each input finds one of two calls. If records carry no address, a query by address says so."""
     world = await open_world(policy)
     typed = world.people.hashed(ANN) if form == "hash" else form
     found: dict[str, object] = {}
@@ -335,7 +335,7 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
 
 
 async def test_an_address_finds_what_came_under_another_setting(open_world: OpenWorld) -> None:
-    """Records that were kept with the address, and those of now, which carry the hash."""
+    """Older records carry the address, newer ones the hash; both are found."""
     world = await open_world(HASH)
     storage = world.serving.app.services.storage
     before = call(1, at=datetime.now(UTC).timestamp() - 3600, user=ANN)
@@ -347,7 +347,6 @@ async def test_an_address_finds_what_came_under_another_setting(open_world: Open
 
 
 async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> None:
-    """Answers follow the setting that is in force after a reload."""
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0))
     serving = await serve(
         config=config, reread=lambda running: replace(running, privacy=PrivacySettings(emails=DROP))
@@ -365,7 +364,9 @@ async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> Non
 
 
 async def test_names_and_devices_are_found_and_forgotten_by_address(open_world: OpenWorld) -> None:
-    """The lists of names of people and of devices, and the command that forgets."""
+    """
+    The lists of people's names and devices, and the command that deletes names, find a person by address.
+    """
     world = await open_world(HASH)
     checked(
         await world.ask("POST", "/people-names", {"names": [{"user": " ANN@example.com", "name": "Ann"}]})

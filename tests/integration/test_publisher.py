@@ -1,4 +1,4 @@
-"""Sums of the ledger as unit-cost streams."""
+"""Ledger totals that are published as unit-cost streams."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def publishing(tmp_path: Path) -> AsyncIterator[Publishing]:
 async def test_measures_by_team(
     publishing: Publishing, rule: dict[str, Any], search: str, unknown: str
 ) -> None:
-    """Each team has its record; what nobody claims has one, too; nothing is published twice."""
+    """Each team has a record, and calls without a team share one. Nothing is published twice."""
     for team in ("search", "search", None):
         await publishing.spend(team)
     published = Publication(stream="ai", **rule)
@@ -98,7 +98,7 @@ async def test_measures_by_team(
 
 
 async def test_late_data_replaces_what_was_published(publishing: Publishing) -> None:
-    """A sum that changed is replaced, and only that."""
+    """Only a changed sum is replaced."""
     rule = Publication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.spend("ads")
@@ -114,7 +114,10 @@ async def test_late_data_replaces_what_was_published(publishing: Publishing) -> 
 
 
 async def test_hours_that_became_days_stay_as_published(publishing: Publishing) -> None:
-    """After a clock was months ahead, an hour's sum is not replaced by its day's, and nothing fails."""
+    """
+    If the clock was months ahead for a while, hours have become days. The published hourly sums then stay,
+    and publishing goes on.
+    """
     rule = Publication(stream="ai", granularity="HOURLY")
     for hours in (0, 1):
         await publishing.spend("search", start_time=int(publishing.clock.at - (72 + hours) * 3600) * NS)
@@ -129,7 +132,10 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
 
 
 async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
-    """After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes."""
+    """
+    After the loss of ledger.sqlite, published sums stay where records are already deleted. Until the totals
+    are counted again, nothing is published.
+    """
     rule = Publication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.publish(rule)
@@ -151,7 +157,7 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publis
 
 
 async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
-    """A rule whose granularity is not the stream's publishes nothing."""
+    """A rule with another granularity than the stream's publishes nothing."""
     await publishing.spend("search")
     await publishing.publish(Publication(stream="ai"))
     before = await publishing.totals("ai")

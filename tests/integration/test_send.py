@@ -30,7 +30,9 @@ Send = Callable[..., "asyncio.Future[Result]"]
 
 @pytest.fixture
 def send(serving: Serving, tmp_path: Path) -> Send:
-    """The command with the server's address and key; its memory is the test's own."""
+    """
+    Return a function that runs the command with the server's address and key, and with its own state directory.
+    """
 
     def run(
         *words: str, input: bytes | None = None, key: str | None = None, to: str | None = None
@@ -48,12 +50,15 @@ def send(serving: Serving, tmp_path: Path) -> Send:
 
 
 def counts(result: Result) -> str:
-    """What it prints of the counts; what it says of old calls is looked at by a test of its own."""
+    """Return the printed counts without the line about old calls, which has its own test."""
     return "\n".join(line for line in result.stdout.splitlines() if "from before this month" not in line)
 
 
 async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """Documents, arrays, lines and gzip; a second run sends nothing, and `--again` counts nothing twice."""
+    """
+    The directory has documents, arrays, lines and gzip. A second run sends nothing, and `--again`
+    counts nothing twice.
+    """
     directory = tmp_path / "files"
     directory.mkdir()
     (directory / "batch.json").write_bytes((CASES / "litellm/slp-batch-array.json").read_bytes())
@@ -75,7 +80,7 @@ async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Servi
 
 
 async def test_an_example_is_a_first_record(send: Send, serving: Serving) -> None:
-    """Each time another one, under whatever answer the format has."""
+    """Each example is a new record, in every format."""
     for format in (*EXAMPLES, *EXAMPLES):
         result = await send("--example", format)
         assert result.exit_code == 0, result.output
@@ -84,7 +89,7 @@ async def test_an_example_is_a_first_record(send: Send, serving: Serving) -> Non
 
 
 async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> None:
-    """From the standard input, with the format named."""
+    """The input is standard input, and `--as` names the format."""
     events = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())
     events += [None, 5, events[0] | {"prompt_tokens": -1}]
     result = await send("-", "--as", "litellm", input=json.dumps(events).encode())
@@ -95,7 +100,10 @@ async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> No
 
 
 async def test_what_a_report_of_this_month_does_not_show_is_said(send: Send, tmp_path: Path) -> None:
-    """After the counts, with the command that shows it, and in JSON; calls of now say nothing."""
+    """
+    The hint about old calls follows the counts, names the command that shows them, and is in the JSON.
+    Current calls cause no hint.
+    """
     file = tmp_path / "old.json"
     file.write_bytes(json_traces(json_span(), json_span(startTimeUnixNano="1765980000000000000")))
     result = await send(str(file))
@@ -109,13 +117,14 @@ async def test_what_a_report_of_this_month_does_not_show_is_said(send: Send, tmp
 
 
 async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """Each is named on its own line, and the exit code says that something is left."""
+    """Each bad file is named on its own line, and the exit code shows that something was not sent."""
     good, bad, odd, packed = (tmp_path / name for name in ("good.json", "bad.json", "odd.json", "packed.gz"))
     good.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     bad.write_text("not json")
     odd.write_text('{"nobody": "knows this"}')
     packed.write_bytes(b"\x1f\x8b\x08\x00" + b"garbage" * 9)
-    nowhere = str(tmp_path / ("long" * 100))  # no system can look there, as nobody can in a closed directory
+    # a name that no file system accepts, like a path in an unreadable directory
+    nowhere = str(tmp_path / ("long" * 100))
     result = await send(nowhere, str(bad), str(tmp_path / "missing.json"), str(odd), str(packed), str(good))
     assert result.exit_code == 1
     assert len(await serving.records()) == 1
@@ -124,7 +133,7 @@ async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving,
 
 
 async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
-    """With the gateway's own words, and nothing is remembered as sent."""
+    """The error quotes the gateway's answer, and nothing is remembered as sent."""
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     wrong = await send(str(file), key="th_wrong")
@@ -137,7 +146,7 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
 
 
 async def test_wrong_use_is_exit_2(send: Send) -> None:
-    """Nothing to send, two things at once, a format that there is not, an address that nobody can reach."""
+    """Nothing to send, two inputs at once, an unknown format and an invalid address are usage errors."""
     for words, said in (
         ((), "give FILEs"),
         (("x.json", "--example", "kong"), "give FILEs"),
@@ -153,7 +162,10 @@ async def test_wrong_use_is_exit_2(send: Send) -> None:
 
 
 async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
-    """White space around it does not matter, inside it is wrong use; without one the answer says where to put it."""
+    """
+    White space around a key is ignored; inside, it is a usage error. Without a key, the message says where
+    to put it.
+    """
     key_file = tmp_path / "key"
     key_file.write_text("one\ntwo\n")
     assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
@@ -163,7 +175,10 @@ async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
 
 
 async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """A named one, which cannot go back to its beginning, packed; what it brought is known in a file."""
+    """
+    A named pipe cannot be read again, here with gzip. Its records are remembered, so a file with
+    them sends nothing.
+    """
     content = (CASES / "litellm/slp-public-minimal.json").read_bytes()
     pipe, file = tmp_path / "pipe", tmp_path / "one.json"
     os.mkfifo(pipe)
@@ -177,7 +192,7 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
 
 
 async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """Also for records that have no identity, of which a repeat would count twice."""
+    """This also holds for records without a dedup key, whose repeat would count twice."""
     file = tmp_path / "grows.ndjson"
     row = {
         "litellm_call_id": "",
@@ -194,7 +209,7 @@ async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, 
 
 
 async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """It may belong to another server at the same address."""
+    """The other key may belong to another server at the same address."""
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     assert "accepted 1, " in (await send(str(file))).stdout
@@ -206,7 +221,7 @@ async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_pa
 async def test_what_cannot_be_remembered_is_sent_all_the_same(
     send: Send, serving: Serving, tmp_path: Path
 ) -> None:
-    """It is told once; everything is on the other side."""
+    """If the state directory cannot be written, one warning is printed and everything is sent."""
     (tmp_path / "state").write_text("no directory")
     file = tmp_path / "many.ndjson"
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
@@ -218,7 +233,7 @@ async def test_what_cannot_be_remembered_is_sent_all_the_same(
 
 
 async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path) -> None:
-    """A body over its limit is halved; only an item that is over it by itself is refused."""
+    """A body over the server's limit is halved. Only an item that exceeds the limit by itself is refused."""
     serving = await serve(max_body_bytes=16 * 1024)
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     rows = [row | {"id": f"chatcmpl-{n:020d}", "messages": "x" * (n == 70) * 20_000} for n in range(100)]
@@ -235,7 +250,7 @@ async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path)
 
 @pytest_asyncio.fixture
 async def moody() -> AsyncIterator[tuple[str, list[web.Response | None], list[bytes]]]:
-    """A server that answers what it is told to, in order; None drops the connection."""
+    """Start a server that gives the listed answers in order; None drops the connection."""
     answers: list[web.Response | None] = []
     seen: list[bytes] = []
 
@@ -259,7 +274,10 @@ async def moody() -> AsyncIterator[tuple[str, list[web.Response | None], list[by
 async def test_the_courier_repeats_what_a_repeat_can_mend(
     moody: tuple[str, list[web.Response | None], list[bytes]],
 ) -> None:
-    """A dropped connection, 503 with its own time, 429: the same bytes again, then the answer's counts."""
+    """
+    After a dropped connection, a 503 with a retry time and a 429, the courier sends the same bytes again and
+    returns the counts.
+    """
     url, answers, seen = moody
     receipt = {"Tollhouse-Receipt": "id=x; records=3; ignored=1; rejected=2; durability=fsync"}
     answers += [
@@ -288,7 +306,9 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
     assert [b"{}"] * 4 == seen
     assert len(slept) == 3
     assert slept[1] == 7.0
-    assert 1.0 <= slept[0] <= 2.0 < 4.0 <= slept[2] <= 8.0  # a date that has passed hurries nobody
+    assert (
+        1.0 <= slept[0] <= 2.0 < 4.0 <= slept[2] <= 8.0
+    )  # a retry date in the past does not shorten the wait
 
 
 @pytest.mark.parametrize(
@@ -304,7 +324,10 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
 async def test_the_courier_does_not_repeat_the_rest(
     moody: tuple[str, list[web.Response | None], list[bytes]], status: int, error: type[Exception]
 ) -> None:
-    """A redirect is not followed: the key would go along. A 2xx without a receipt is none of a gateway."""
+    """
+    A redirect is not followed, because the key would go along. A 2xx without a receipt is not
+    from a Tollhouse gateway.
+    """
     url, answers, seen = moody
     answers.append(web.Response(status=status, headers={"Location": url}))
     async with upload.session() as session:
@@ -314,7 +337,7 @@ async def test_the_courier_does_not_repeat_the_rest(
 
 
 async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
-    """Each try is told with its wait; the words are our own, and nothing of TLS is said of plain http."""
+    """Each attempt is reported with its wait, in our own words. For plain http, no message mentions TLS."""
     slept: list[float] = []
     told: list[str] = []
 
@@ -337,7 +360,7 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
 async def test_the_courier_gives_up_in_the_end(
     moody: tuple[str, list[web.Response | None], list[bytes]],
 ) -> None:
-    """After eight attempts; what is left is sent by the next run."""
+    """It gives up after eight attempts; the next run sends the rest."""
     url, answers, seen = moody
     answers += [web.Response(status=500) for _ in range(upload.ATTEMPTS)]
 
@@ -352,8 +375,8 @@ async def test_the_courier_gives_up_in_the_end(
 
 async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
     """
-    With the reason and no value, in words and in JSON; blank lines count, and lines that are sent behind
-    others keep their number.
+    A rejected item is named by line and reason, never by value, in text and in JSON. Blank lines count, and
+    later batches keep the line numbers of the file.
     """
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     lines = [json.dumps({**row, "id": f"chatcmpl-{n}"}) for n in range(1200)]
@@ -377,7 +400,7 @@ async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tm
 
 
 async def test_many_rejected_items_are_counted(send: Send, tmp_path: Path) -> None:
-    """The first of them are named; elements of an array by their number."""
+    """Only the first rejected items are named. Elements of an array are named by their number."""
     good = (CASES / "litellm/slp-public-minimal.json").read_text()
     file = tmp_path / "rows.json"
     file.write_text("[\n" + ",\n".join([*["5"] * 30, good]) + "\n]")
@@ -391,7 +414,7 @@ async def test_many_rejected_items_are_counted(send: Send, tmp_path: Path) -> No
 
 
 async def test_a_request_of_many_items_is_named_by_its_line(send: Send, tmp_path: Path) -> None:
-    """A format that unfolds what it gets, OTLP among them: the line, and the item within it."""
+    """In formats with several items per line, such as OTLP, the line and the item within it are named."""
     good = json_span("gpt-4o")
     file = tmp_path / "requests.ndjson"
     file.write_bytes(

@@ -1,4 +1,4 @@
-"""`tollhouse serve` as a process: what it prints, how it ends, and what it says when it cannot start."""
+"""`tollhouse serve` as a process: its output, its exit, and its messages if it cannot start."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ Run = Callable[..., Awaitable[Process]]
 @pytest_asyncio.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
     """
-    Starts the command in a directory of its own; it does not outlive the test.
+    Yield a function that starts the command in its own directory; every process ends with the test.
 
-    A copy, unless it `is_new`: for signals that come one upon the other.
+    By default the process is a fork, which starts fast. `is_new` starts a new interpreter, for tests that
+    send several signals in a row.
     """
     made: list[Process] = []
 
@@ -92,7 +93,10 @@ def port_of(line: str) -> int:
 
 
 async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
-    """One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on stderr."""
+    """
+    It prints a line for HTTP, one for gRPC, then the key once. SIGTERM ends it with 0; the logs are
+    JSON on stderr.
+    """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d*", await line(process))
     assert re.fullmatch(r"listening on grpc://127\.0\.0\.1:[1-9]\d*", await line(process))
@@ -111,11 +115,13 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
 
 
 async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
-    """At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once."""
+    """
+    The link is printed at the first start, later only on a terminal. The page exists, and the link signs in once.
+    """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
         assert process.returncode is None
-        assert "th_" not in link  # what one opens first comes first
+        assert "th_" not in link  # the link comes before the key, because people open it first
     url, _, secret = link.partition("#link=")
     async with aiohttp.ClientSession() as session:
         async with session.get(url) as page:
@@ -129,7 +135,7 @@ async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
 
 
 async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path: Path) -> None:
-    """Whoever wrote a file knows how to make a key."""
+    """An installation with a configuration file is expected to create its own key."""
     (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
     process = await run("--config", "tollhouse.toml")
     await line(process)
@@ -153,7 +159,10 @@ async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path:
 async def test_it_says_why_it_cannot_start(
     run: Run, tmp_path: Path, words: tuple[str, ...], code: int, sentence: str
 ) -> None:
-    """Exit 2 for the configuration, 1 for the world, as a data directory in use; one line, no traceback."""
+    """
+    The exit code is 2 for the configuration and 1 for the environment, such as a data directory in use. The
+    message is one line without a traceback.
+    """
     (tmp_path / "file").write_text("")
     spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())
     try:
@@ -167,7 +176,6 @@ async def test_it_says_why_it_cannot_start(
 
 
 async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
-    """For HTTP and for gRPC."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for words in (("--listen", address), ("--listen", "127.0.0.1:0", "--grpc-listen", address)):
@@ -181,7 +189,7 @@ async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
 
 
 async def test_a_second_signal_changes_nothing(run: Run) -> None:
-    """Two SIGTERM and a SIGINT while a request is half way: the stop goes on and ends with 0."""
+    """Two SIGTERM and a SIGINT arrive during a request. The stop goes on and ends with 0."""
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "", is_new=True)
     port = port_of(await line(process))
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -197,7 +205,7 @@ async def test_a_second_signal_changes_nothing(run: Run) -> None:
 
 async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
     """
-    Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop
+    Twenty large and small uploads and a gRPC call never finish. Senders are told to retry, and the stop
     ends by itself.
     """
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
@@ -217,7 +225,8 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
             writer.write(
                 f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode()
             )
-            assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")  # it is in hand
+            # the server has accepted the upload
+            assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
             writer.write(b" " * (place * 100_000))
             await writer.drain()
     process.send_signal(signal.SIGTERM)
@@ -233,7 +242,10 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
 
 
 async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not again as for answers, and for everything together less than `docker stop` does, which is ten seconds."""
+    """
+    The stop does not wait a second time for answers. All waits together are shorter than the ten seconds
+    of `docker stop`.
+    """
     assert listeners.UPLOAD_S + listeners.DRAIN_S + 2 * listener.STOP_S < 10
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 3600.0)
@@ -255,7 +267,10 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
-    """More connections than descriptors: those that idle give way, the log stays short, and a command is answered."""
+    """
+    With more connections than descriptors, idle connections are closed, the log stays short, and a
+    command is answered.
+    """
     (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
     process = await run("--config", "tollhouse.toml", descriptors=64)
     port = port_of(await line(process))
@@ -282,7 +297,7 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
 
 
 async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) -> None:
-    """server.api_key_file is read again; a storm of SIGHUP does no harm."""
+    """SIGHUP reads server.api_key_file again. Many SIGHUP at once do no harm."""
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\napi_key_file = "key"\n'
@@ -312,7 +327,7 @@ async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) ->
 async def test_a_background_task_that_dies_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit 1, and the message names the task."""
+    """The exit code is 1, and the message names the task."""
     from gateway.cli import serve
 
     async def die(*_: object) -> None:
@@ -328,7 +343,7 @@ async def test_a_background_task_that_dies_ends_the_process(
 async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the drain has waited for in vain is cut off, not waited for again."""
+    """After the drain time the upload is cut off without another wait."""
     monkeypatch.setattr(listeners, "DRAIN_S", 0.1)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
@@ -345,7 +360,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
 
 
 async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that has arrived is answered though its commit outlasts what uploads are given."""
+    """A complete request is answered even if its commit takes longer than the time for uploads."""
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listener, "STOP_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)

@@ -1,4 +1,4 @@
-"""What a service manager hears of a real process over its socket."""
+"""The messages of a real process to its service manager."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ __all__ = ["installations"]
 
 
 class Manager:
-    """Reads all the time: the system holds ten messages, and those that tell one more are not told."""
+    """
+    A fake service manager. It reads all the time, because the system queues only ten messages and drops later ones.
+    """
 
     def __init__(self, path: Path) -> None:
         self.address = str(path)
@@ -37,7 +39,7 @@ class Manager:
             self._messages.put(message)
 
     def heard(self, *, but: str = "WATCHDOG=1") -> list[str]:
-        """The lines of the next message that is another than `but`."""
+        """Return the lines of the next message that differs from `but`."""
         while (message := self._messages.get(timeout=120)) == but:
             continue
         return message.split("\n")
@@ -57,7 +59,10 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 def test_a_process_tells_its_manager_what_it_does(manager: Manager, installations: Any) -> None:
-    """READY once it listens, the watchdog in time, RELOADING with the time and READY again, STOPPING."""
+    """
+    READY comes once it listens, WATCHDOG in time, RELOADING with the time, READY after the reload, and
+    STOPPING at the end.
+    """
     one = installations()
     one.start(env={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "600000"})
     assert ["READY=1"] == manager.heard()
@@ -76,7 +81,9 @@ def test_a_process_tells_its_manager_what_it_does(manager: Manager, installation
 
 
 def catches(pid: int, signal_number: signal.Signals) -> bool:
-    """Whether a process handles a signal by itself: until then, a signal does to it what the system does."""
+    """
+    Return whether the process handles the signal. Before that, the signal would have its default effect.
+    """
     status = Path(f"/proc/{pid}/status").read_text()
     mask = next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1]
     return bool(int(mask, 16) >> (signal_number - 1) & 1)
@@ -85,7 +92,9 @@ def catches(pid: int, signal_number: signal.Signals) -> bool:
 def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
     manager: Manager, installations: Any
 ) -> None:
-    """SIGHUP does not end a process that starts: here one that waits for the data directory of another."""
+    """
+    SIGHUP does not end a process that is still starting. Here it waits for the data directory of another process.
+    """
     first, second = installations("one"), installations("two")
     first.start()
     second.config.write_text(
@@ -95,7 +104,7 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
         target=second.start, args=({"NOTIFY_SOCKET": manager.address},), kwargs={"more": ["--take-over"]}
     )
     assert first.process is not None
-    os.kill(first.process.pid, signal.SIGSTOP)  # it does not answer, so the other one waits
+    os.kill(first.process.pid, signal.SIGSTOP)  # the first process cannot answer, so the second one waits
     starting.start()
     wait_for(lambda: second.process is not None, 60, "the second process")
     assert second.process is not None
@@ -110,18 +119,20 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
 
 
 async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> None:
-    """An abstract address serves, too; while the writer is dead no message keeps the process alive."""
+    """
+    Abstract socket addresses work as well. While the writer is dead, no message keeps the process alive.
+    """
     states = iter([True, False, True])
 
     async def live() -> bool:
         return next(states)
 
-    name = f"tollhouse-test-watchdog-{os.getpid()}"  # abstract addresses are those of the whole machine
+    name = f"tollhouse-test-watchdog-{os.getpid()}"  # abstract addresses are shared by the whole machine
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{name}")
         listening.setblocking(False)
         manager = ServiceManager({"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "3000"})
-        with pytest.raises(RuntimeError):  # the states ended
+        with pytest.raises(RuntimeError):  # the iterator of states is exhausted
             await manager.watch(live)
         assert [b"WATCHDOG=1", b"WATCHDOG=1"] == [listening.recv(100), listening.recv(100)]
         with pytest.raises(BlockingIOError):
@@ -129,7 +140,7 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
 
 
 async def test_a_watchdog_of_another_process_is_not_fed() -> None:
-    """WATCHDOG_PID names the process that the period is for."""
+    """WATCHDOG_PID names the process for which the period is meant."""
 
     async def live() -> bool:
         raise AssertionError("nobody asks")

@@ -1,4 +1,4 @@
-"""Two gateways on one PostgreSQL: whichever a request comes to, it is one installation."""
+"""Two gateways on one PostgreSQL behave as one installation, whichever receives a request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRACES = "/v1/traces"
 def shared_config(
     dsn: str, schema: str, directory: Path, *, commit_wait: float = 60.0, **settings: object
 ) -> Config:
-    """The configuration of a node; the secret is the same for all nodes of a directory."""
+    """Return the configuration of a node. All nodes with the same directory share its secret."""
     dsn_file, secret_file = directory / "tollhouse.dsn", directory / "installation.secret"
     dsn_file.write_text(dsn)
     secret_file.write_bytes(b"s" * 32)
@@ -48,14 +48,13 @@ def shared_config(
 
 @pytest_asyncio.fixture
 async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path) -> tuple[Serving, Serving]:
-    """Two of one installation."""
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     return await serve(config=config), await serve(config=config, key_name="other sender")
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Nodes look every 100 to 250 ms at what others did."""
+    """Wait until the condition holds; nodes read each other's changes every 100 to 250 ms."""
     async with asyncio.timeout(60):
         while not await is_so():
             pass
@@ -76,7 +75,7 @@ async def probe(gateway: Serving, path: str) -> int:
 
 
 async def has_records(gateway: Serving, count: int) -> bool:
-    """False while the database is away."""
+    """Return False while the database is unreachable."""
     try:
         return len(await gateway.records()) == count
     except SpoolUnavailable:
@@ -85,7 +84,10 @@ async def has_records(gateway: Serving, count: int) -> bool:
 
 
 async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> None:
-    """A key of one is known to the other, a call that is told to both is one record, and both have the same books."""
+    """
+    A key of one gateway works at the other, a call that both receive is one record, and both show
+    the same accounting.
+    """
     one, other = gateways
     span = json_traces(json_span())
     assert (await one.send(TRACES, span, key=one.key)).status == 200
@@ -100,7 +102,7 @@ async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> N
 
 
 async def metrics(gateway: Serving) -> dict[str, float]:
-    """What has one series, and the installation."""
+    """Return the metrics with a single series, and the one that names the installation."""
     text = (await gateway.send("/metrics", b"", method="GET", key=None)).body.decode()
     return {
         name: float(value)
@@ -110,8 +112,8 @@ async def metrics(gateway: Serving) -> dict[str, float]:
 
 async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serving]) -> None:
     """
-    Two gateways are counted, and by the installation in their metrics they are one. Where the machine is busy the
-    database may not answer for a moment: what both tell once it does is compared.
+    Both gateways report two nodes and the same installation. On a busy machine the database may not answer
+    for a moment, so the metrics are compared once it does.
     """
     found: list[dict[str, float]] = []
 
@@ -125,7 +127,7 @@ async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serv
     (installation,) = (name for name in one if name.startswith("tollhouse_installation"))
     assert installation in other
     assert one["tollhouse_postgres_max_connections"] == other["tollhouse_postgres_max_connections"]
-    assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" asks for none
+    assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" needs no standby
 
 
 async def tells_that_storage_answers(node: Serving) -> bool:
@@ -134,15 +136,15 @@ async def tells_that_storage_answers(node: Serving) -> bool:
 
 async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pair, tmp_path: Path) -> None:
     """
-    What was answered 2xx is there after the standby took over, and nothing is there twice.
+    Acknowledged records survive a failover to the standby, and none is stored twice.
 
-    Without a standby that confirms, the answer is 503; nothing is lost by it.
+    Without a standby that confirms, the answer is 503, and nothing is lost.
     """
     waits = {"commit_wait": 2.0, "commit_timeout": 1.0}
     config = shared_config(pair.dsn, "tollhouse", tmp_path, durability=REPLICATED, **waits)
     node = await serve(config=config)
     first, second = json_traces(json_span()), json_traces(json_span())
-    await until(lambda: takes(node, first, node.key))  # once the standby follows
+    await until(lambda: takes(node, first, node.key))  # once the standby follows the primary
     await until(lambda: tells_that_storage_answers(node))
     async with node.client.get(node.url + "/readyz") as response:
         assert (await response.json())["storage"]["durability"] == REPLICATED
@@ -157,26 +159,30 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     assert (await metrics(node))["tollhouse_storage_answers"] == 0
     later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
     pair.promote()
-    # it has started; no key is made then, either
+    # the server starts, but without a standby no key can be created either
     with pytest.raises(SpoolUnavailable, match="the standby is gone"):
         await later
     await until(lambda: has_records(node, 2))
     third = json_traces(json_span())
-    assert (await node.send(TRACES, third)).status == 503  # the new primary wants no standby: nothing is kept
+    # the new primary names no synchronous standby, so nothing may be acknowledged
+    assert (await node.send(TRACES, third)).status == 503
     pair.standby.change(synchronous_standby_names="nobody")
-    assert (await node.send(TRACES, third)).status == 503  # and has none
+    assert (await node.send(TRACES, third)).status == 503  # the named standby does not exist
 
 
 async def test_a_deleted_key_is_dead_on_the_other_at_once(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the other one's memory still knows it; doors that only read wait for a look at what was changed."""
+    """
+    This holds even if the other gateway's cache still knows the key. Operations that only read need a recent
+    look at the changes.
+    """
 
     async def no_look(self: Follower) -> None:
-        """The other gateway is not told of anything."""
+        """Hide all changes from the other gateway."""
 
     monkeypatch.setattr(Follower, "look", no_look)
-    monkeypatch.setattr(changes, "LOOKED_S", 3600.0)  # the look of its start stays new enough
+    monkeypatch.setattr(changes, "LOOKED_S", 3600.0)  # the look at the start stays recent enough
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
@@ -210,10 +216,13 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
 async def test_streams_that_are_defined_twice_at_once(
     gateways: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both."""
+    """
+    A conflicting definition is refused at the gateway that has not seen the first one. An equal definition is
+    accepted at both.
+    """
 
     async def no_look(self: Follower) -> None:
-        """Neither gateway reads what streams there are."""
+        """Hide new streams from both gateways."""
 
     monkeypatch.setattr(Follower, "read_rest", no_look)
     scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
@@ -248,10 +257,7 @@ async def test_streams_that_are_defined_twice_at_once(
 
 
 async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
-    """
-    The task may move, and an operator may have any gateway look: each finds the same, and none is gone
-    and back again.
-    """
+    """The inspection may run on either gateway. Both find the same insights, and none ends and reopens."""
     one, other = gateways
     storage = one.app.services.storage
     assert (await one.send(TRACES, json_traces(json_span()))).status == 200

@@ -1,4 +1,4 @@
-"""A disk that cannot be read now: every address says so, and none answers 500."""
+"""A disk that is unreadable for a while: every address reports it, and none answers 500."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.integration.payloads import JSON, traces
 
 
 async def test_an_error_of_the_disk_is_no_500_anywhere(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Senders repeat on 503; probes and figures are told that it does not work; afterwards it goes on."""
+    """
+    Senders get 503 and retry; probes and metrics report the fault. When the disk works again, so does the server.
+    """
     serving = await serve()
 
     async def fail(*_: Any) -> None:

@@ -1,4 +1,7 @@
-"""Files that vanish under a running Tollhouse, and file systems that keep nothing: no 2xx for what will be gone."""
+"""
+Files that vanish under a running Tollhouse, and file systems in memory: no answer promises durability that
+does not exist.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def remove_log(directory: Path, name: str) -> None:
 @pytest.mark.parametrize("how", [remove, replace, remove_log], ids=lambda how: how.__name__)
 async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str, how: Any) -> None:
     """
-    Removed, replaced by a copy or without its log: 503 from the next record on, not ready, and the file is named.
+    If a file is removed, replaced by a copy or lost its log, the next record gets 503. The server is not
+    ready and names the file.
     """
     serving = await serve()
     assert 200 == (await serving.send("/v1/traces", traces(JSON))).status
@@ -56,7 +60,7 @@ async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str
 
 
 async def test_files_that_come_back_are_used_again(serve: Serve) -> None:
-    """Moved away and moved back, they are the same files: no restart is needed, and nothing was lost."""
+    """Files that are moved away and back work again without a restart, and nothing is lost."""
     serving = await serve()
     directory = serving.app.config.data_dir
     aside = directory.with_name("aside")
@@ -70,7 +74,7 @@ async def test_files_that_come_back_are_used_again(serve: Serve) -> None:
 
 
 async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """On tmpfs the receipt, `/readyz`, the metrics and the log say that a restart of the machine takes everything."""
+    """On tmpfs, the receipt, `/readyz`, the metrics and the log say that a reboot loses everything."""
     with small_disk(tmp_path / "disk", mib=128) as disk:
         app = App(
             Config(data_dir=disk / "data", server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")),
@@ -91,7 +95,7 @@ async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCap
 
 
 async def test_the_receipt_names_what_it_has_survived(tmp_path: Path, serve: Serve) -> None:
-    """`durability=memory` where a flush reaches no device."""
+    """The receipt says `durability=memory` if a flush reaches no device."""
     with small_disk(tmp_path / "data-0", mib=128):
         serving = await serve()
         assert os.path.ismount(tmp_path / "data-0")

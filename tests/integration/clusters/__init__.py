@@ -1,1 +1,1 @@
-"""Clusters whose agents report here, with what a cluster itself answers made up."""
+"""Clusters whose agents report to Tollhouse. The answers of the clusters themselves are simulated."""

@@ -1,4 +1,4 @@
-"""A made-up API server of Kubernetes: objects that may be read and changed as a Role allows, over TLS with a token."""
+"""A fake Kubernetes API server: objects can be read and changed within a Role, over TLS with a token."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ MERGE_PATCH = "application/merge-patch+json"
 
 
 class KubernetesApi:
-    """`rules` are those of a Role; `objects` are by resource and name. `asked` is what came, by verb and name."""
+    """
+    The fake server. `rules` are those of a Role, `objects` are keyed by resource and name, and `asked` lists
+    each request as verb and name.
+    """
 
     def __init__(self, rules: Sequence[Mapping[str, Any]]) -> None:
         self._rules = rules
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.asked: list[str] = []
-        self.refuses = ""  # a verb
+        self.refuses = ""  # the verb that is refused
         self.url = ""
 
     def put(self, resource: str, name: str, **fields: Any) -> None:
-        """Add or replace an object, as somebody with more rights would."""
+        """Add or replace an object without checking rights."""
         before = self.objects.get((resource, name), {"metadata": {"name": name, "resourceVersion": "0"}})
         merged = merge(before, fields)
         merged["metadata"]["resourceVersion"] = str(int(before["metadata"]["resourceVersion"]) + 1)
@@ -72,7 +75,7 @@ class KubernetesApi:
 
 
 def merge(before: Any, change: Any) -> Any:
-    """RFC 7386."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(change, dict):
         return copy.deepcopy(change)
     merged = dict(before) if isinstance(before, dict) else {}

@@ -1,6 +1,6 @@
 """
-The job that brings a cluster's configuration into the cluster: as deploy/kubernetes runs it, with the rights that it
-has there, between a real Tollhouse and a made-up API server.
+The job that applies a cluster's configuration, run as in deploy/kubernetes with its rights there, between a
+real Tollhouse and a fake API server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ QUICK = {"scrape_interval": "30s"}
 
 
 def document(kind: str) -> dict[str, Any]:
-    """An object of the chart's job, with the values put in as helm does it (tests/deploy/test_agent_config.py)."""
+    """
+    Return an object of the chart's job, with values filled in as helm does (tests/deploy/test_agent_config.py).
+    """
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     values["agentConfig"] |= {"cluster": "production", "account": "123456789012", "region": "us-east-1"}
 
@@ -55,7 +57,7 @@ def document(kind: str) -> dict[str, Any]:
 
 
 def arguments() -> list[str]:
-    """Of the command, as the job gives them."""
+    """Return the command's arguments from the job."""
     job = document("CronJob")
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     words: list[str] = container["args"]
@@ -65,7 +67,7 @@ def arguments() -> list[str]:
 
 @dataclass
 class Site:
-    """A cluster with its agent's key, at a Tollhouse."""
+    """A Tollhouse server and a cluster with its agent's key."""
 
     server: Serving
     api: KubernetesApi
@@ -74,7 +76,7 @@ class Site:
     home: Path
 
     async def run(self, *more: str, key: str = "") -> tuple[int, str]:
-        """The job once: its exit code and what it says."""
+        """Run the job once; return its exit code and output."""
         (self.home / "key").write_text(f"{key or self.key}\n")
         given = {
             "--gateway": self.server.url, "--api": self.api.url, "--key-file": str(self.home / "key"),
@@ -121,7 +123,7 @@ class Site:
         return str(template["metadata"]["annotations"][ANNOTATION])
 
     def edit(self, config: dict[str, Any]) -> None:
-        """What a person does with kubectl."""
+        """Change the configuration as a person with kubectl would."""
         self.api.put("configmaps", CONFIG_MAP, data={"config.json": json.dumps(config)})
 
 
@@ -144,7 +146,9 @@ async def site(serve: Serve, certificates: Certificates, tmp_path: Path) -> Asyn
 
 
 async def test_a_change_is_applied_and_reported(site: Site) -> None:
-    """In the ConfigMap, for tools that read Helm values, too; the workload starts again, once for each version."""
+    """
+    The ConfigMap also gets the configuration as Helm values. The workload restarts once for each version.
+    """
     assert (0, "unchanged: none\n") == await site.run()
     version = await site.change(SLOW)
     assert "pending" == await site.state()
@@ -161,7 +165,9 @@ async def test_a_change_is_applied_and_reported(site: Site) -> None:
 
 
 async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
-    """What a person changed in the cluster stays until something else is set, or the job may put it back."""
+    """
+    A manual change in the cluster stays until a new configuration is set or the job runs with `--restore`.
+    """
     version = await site.change(SLOW)
     await site.run()
     site.edit(QUICK)
@@ -183,7 +189,7 @@ async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
 
 
 async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
-    """An older version again, and then nothing at all."""
+    """An older version is applied again; an empty configuration removes everything."""
     first = await site.change(SLOW)
     await site.run()
     await site.change(QUICK)
@@ -199,7 +205,10 @@ async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
 
 
 async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
-    """On one line, at both ends; the next round tries again, also where the restart alone is missing."""
+    """
+    The job prints the refusal on one line, and Tollhouse shows it. The next run tries again, even if only the
+    restart is missing.
+    """
     version = await site.change(SLOW)
     site.api.refuses = "patch"
     code, said = await site.run()
@@ -218,7 +227,7 @@ async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
 
 
 async def test_the_job_may_do_nothing_else(site: Site) -> None:
-    """Its rights are for one ConfigMap and one workload, and its key for one cluster."""
+    """Its rights cover one ConfigMap and one workload, and its key covers one cluster."""
     await site.change(SLOW)
     for more in (
         ["--config-map=others"],
@@ -242,7 +251,9 @@ async def test_the_job_may_do_nothing_else(site: Site) -> None:
 
 
 async def test_a_change_in_between_is_not_written_over(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person writes while the job asks: the API server refuses, and the person's words stay."""
+    """
+    If a person writes while the job runs, the API server refuses the job's write and the person's change stays.
+    """
     await site.change(SLOW)
     answer = site.api.put
     read = site.server.app.services.storage.container_files.status_taken
@@ -260,7 +271,7 @@ async def test_a_change_in_between_is_not_written_over(site: Site, monkeypatch: 
 
 @pytest.mark.parametrize("missing", ["token", "namespace", "key"])
 async def test_what_the_job_needs_is_named(site: Site, missing: str) -> None:
-    """A file that is not there is named, and no server is asked for anything that it would need."""
+    """The missing file is named, and no request is sent that would need it."""
     (site.home / missing).unlink(missing_ok=True)
     more = [f"--key-file={site.home}/gone"] if missing == "key" else []
     code, said = await site.run(*more)

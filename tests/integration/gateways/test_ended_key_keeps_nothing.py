@@ -1,7 +1,7 @@
 """
-A key that was deleted at one gateway keeps nothing at another one, which has not heard of it: at any address.
+A deleted key stores nothing at another gateway that has not seen the deletion, at any address.
 
-Each address that may keep something has its request here; a new one does, too.
+Each address that may store something has a request here. A new address must be added.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tests.spool.postgres_cluster import Schema
 CASES = Path(__file__).parents[2] / "cases/gateway"
 ADA = Actor("ada@example.com", "127.0.0.1")
 SAFE = {"GET", "HEAD", "OPTIONS"}
-# Nothing of these is kept, whoever asks.
+# These operations never store anything.
 KEEPS_NOTHING = {"export_profiles", "validate_billing_drop", "optimize_check"}
-# What changes by itself: who is there and who runs what, empty commits, and the counting of those before.
+# These tables change without a request: nodes and their leases, empty commits, and the counts of earlier commits.
 OF_ITSELF = {"nodes", "leases", "commits", "heads", "books", "marks"}
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -52,7 +52,7 @@ JSON, TEXT, PROTOBUF = "application/json", "text/plain", "application/x-protobuf
 
 
 class Sent(NamedTuple):
-    """A request at an address; `body` is bytes, or what becomes JSON."""
+    """A request to an address. `body` is bytes, or a value that is encoded as JSON."""
 
     path: str
     body: Any = b""
@@ -62,10 +62,10 @@ class Sent(NamedTuple):
 
 
 class Things(NamedTuple):
-    """What was there before the key ended."""
+    """Objects that were created before the key was deleted."""
 
-    hook: str  # the secret of a key that may be in an address
-    url: str  # to which a file may be sent
+    hook: str  # the secret of a key that may appear in an address
+    url: str  # an upload address
     view: str
     spare_view: str
     budget: str
@@ -79,7 +79,7 @@ class Things(NamedTuple):
 
 
 def requests(key: str, things: Things) -> dict[str, Sent]:
-    """By the name of the address."""
+    """Return the requests by the name of their address."""
     stream = "/unit-cost/v1/telemetry/allocation/calls"
     place = agent.query()
     allocation = "/v2/allocation"
@@ -176,7 +176,7 @@ def case(name: str) -> bytes:
 
 
 class Asking:
-    """A gateway as the holder of a key asks it."""
+    """A client of one gateway with one key."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -196,7 +196,7 @@ class Asking:
         return answer.status, json.loads(answer.body) if answer.body else None
 
     async def made(self, path: str, **fields: Any) -> str:
-        """The id of what is new."""
+        """Create an object; return its id."""
         status, said = await self.send(Sent(path, fields))
         assert 200 <= status < 300, said
         while "id" not in said:
@@ -245,7 +245,7 @@ async def things(asking: Asking, hook: str) -> Things:
 
 
 async def a_saving(serving: Serving) -> str:
-    """A recommendation, from a call that could cost less."""
+    """Return the id of a recommendation that comes from a call that could cost less."""
     services = serving.app.services.operators
     call = Inference(
         id=b"0" * 16, source="litellm", provider="openai", request_model="gpt-4.1", team="search",
@@ -263,7 +263,7 @@ async def a_saving(serving: Serving) -> str:
 
 
 def kept(schema: Schema) -> dict[str, str]:
-    """A sum of each table's rows."""
+    """Return a checksum of each table's rows."""
     with psycopg.connect(schema.dsn, autocommit=True) as connection:
         names = [
             name
@@ -286,7 +286,7 @@ def kept(schema: Schema) -> dict[str, str]:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No gateway hears of the other one, and no task of the background changes anything."""
+    """Hide the gateways' changes from each other and stop background tasks."""
 
     async def nothing(self: Follower) -> None:
         pass
@@ -299,7 +299,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Follower, "look", nothing)
     monkeypatch.setattr(Follower, "read_rest", nothing)
-    monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # as if it had looked
+    monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # as if the gateway had just read the changes
     monkeypatch.setattr(HeldTasks, "run", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 
@@ -307,7 +307,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_every_address(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
-    """The answer is 401, and no row is another one than before; a ping is answered, and kept by nobody."""
+    """
+    Every address answers 401 and no row changes, with two exceptions: an upload address answers 403, and a
+    ping is answered but stored nowhere.
+    """
     schema = new_schema()
     config = replace(shared_config(schema.dsn, schema.name, tmp_path), mcp=McpSettings(writes=True))
     one = await serve(config=config)
@@ -342,7 +345,10 @@ async def test_every_address(
 async def test_a_device_that_is_named_under_such_a_key(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
-    """It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or reset."""
+    """
+    The device is neither enrolled by its telemetry nor noted as unenrolled. Its heartbeat is ignored, and it
+    is not revoked or reset.
+    """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

@@ -1,4 +1,4 @@
-"""An idempotency key stands for one body, at each address that takes the header."""
+"""Each address with an idempotency key accepts only one body under a key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEY = {"Idempotency-Key": "k1"}
 
 
 class Door(NamedTuple):
-    """An address, what comes first and what comes under the same key then."""
+    """An address, its first body, and the other bodies that follow under the same key."""
 
     path: str
     first: bytes
@@ -49,7 +49,7 @@ def drop(month: str, *costs: str) -> bytes:
 
 
 def event(**changes: Any) -> dict[str, Any]:
-    """Without an id: nothing but the key tells a repeat."""
+    """Return an event without an id, so that only the idempotency key identifies a repeat."""
     return {"type": "api.call", "data": {"count": 3}, **changes}
 
 
@@ -96,13 +96,13 @@ def deleted() -> dict[str, Any]:
 
 
 def counts(answer: Answer) -> tuple[int, bytes, str]:
-    """What an answer states, but for the receipt's id."""
+    """Return the content of an answer without the receipt's id."""
     return answer.status, answer.body, answer.headers["Tollhouse-Receipt"].partition("; ")[2]
 
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str) -> None:
-    """The same body is answered as the first time, another one is refused; also behind a kill."""
+    """The same body gets the first answer again and another body is refused, also after a crash."""
     path, first, others = DOORS[door]
     serving = await serve()
     key = await sender(serving)
@@ -111,7 +111,9 @@ async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str
     there = await everything(serving)
     assert there
     not_kept = shutil.ignore_patterns(RESERVE, "*.new", "*.sock", "operator.*")
-    shutil.copytree(tmp_path / "data-0", tmp_path / "data-1", ignore=not_kept)  # as a kill leaves it
+    shutil.copytree(
+        tmp_path / "data-0", tmp_path / "data-1", ignore=not_kept
+    )  # the files as a kill would leave them
     for gateway in (serving, await serve(key_name="of the second process")):
         again = await gateway.send(path, first, key=key, headers=KEY)
         packed = await gateway.send(
@@ -127,7 +129,9 @@ async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str
 
 
 async def test_a_repeat_is_answered_as_the_first_time_whatever_was_changed_since(serving: Serving) -> None:
-    """The stream is gone and another one, the connection is disabled: the answer is the one that got lost."""
+    """
+    The stream was replaced and the connection disabled meanwhile. The repeat still gets the answer that was lost.
+    """
     key = await sender(serving)
     stream, drops = SUM.removesuffix("/sum"), DROPS.format("external")
     sums = [await serving.send(SUM, body(usage()), key=key, headers=KEY)]
@@ -148,7 +152,7 @@ async def test_a_repeat_is_answered_as_the_first_time_whatever_was_changed_since
 
 
 async def test_an_event_in_headers_has_a_body_of_them(serving: Serving) -> None:
-    """Another attribute is another body."""
+    """Event attributes in headers belong to the body, so another attribute is another body."""
     key = await sender(serving)
     told = {**KEY, "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/app", "ce-type": "api.call"}
     for subject, expected in (("a", 200), ("a", 200), ("b", 422)):
@@ -158,7 +162,7 @@ async def test_an_event_in_headers_has_a_body_of_them(serving: Serving) -> None:
 
 
 async def test_addresses_that_take_the_header_are_documented() -> None:
-    """Those and no others, and each of them names the refusal."""
+    """Exactly these addresses accept the header, and the document of each lists the refusal."""
     taking = {row.name for row in ADDRESSES if row.takes_idempotency_key}
     records = {"sum_records_of_streams", "sum_records_of_stream", "manage_records"}
     assert {"create_billing_drop", "create_events", *records} == taking

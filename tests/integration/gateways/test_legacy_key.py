@@ -1,4 +1,4 @@
-"""The key that a deployment gives in a file, at two gateways on one PostgreSQL."""
+"""The key of `server.api_key_file` at two gateways on one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def status(gateway: Serving, secret: str) -> int:
 
 
 async def started(serve: Serve, config: Config, file: Path) -> Serving:
-    """The first gateway, once others see it."""
+    """Start the first gateway; return it once it is visible to other nodes."""
     one = await serve(config=named(config, "gateway-1"), api_key_file=file)
 
     async def is_seen() -> bool:
@@ -48,7 +48,9 @@ async def started(serve: Serve, config: Config, file: Path) -> Serving:
 async def test_the_second_with_another_file_does_not_start(
     serve: Serve, config: Config, tmp_path: Path
 ) -> None:
-    """It names both, and the key of the first one goes on; with the same file it starts."""
+    """
+    The error names both gateways, and the first one's key stays valid. With the same file the second one starts.
+    """
     files = {name: tmp_path / name for name in (FIRST, SECOND)}
     for secret, file in files.items():
         file.write_text(secret)
@@ -62,7 +64,9 @@ async def test_the_second_with_another_file_does_not_start(
 
 
 async def test_both_follow_the_file_and_a_deletion(serve: Serve, config: Config, tmp_path: Path) -> None:
-    """Whichever looks at the file first: the new secret opens at both, the old one at neither; so does a deletion."""
+    """
+    Whichever gateway reads the file first, both accept only the new secret. A deletion also holds at both.
+    """
     file = tmp_path / "key"
     file.write_text(FIRST)
     one = await started(serve, config, file)

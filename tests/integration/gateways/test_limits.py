@@ -1,4 +1,4 @@
-"""Limits of the installation, where several gateways come to them at the same time."""
+"""Limits of an installation that several gateways reach at the same time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from tests.spool.postgres_cluster import Schema
 async def test_streams_beyond_the_limit(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are counted where they are kept, also at a gateway that has not heard of those of the other one."""
+    """
+    Stored streams are counted, so the limit holds even at a gateway that has not seen the other's new streams.
+    """
 
     async def no_look(self: Follower) -> None:
-        """Neither gateway reads what streams there are."""
+        """Hide new streams from both gateways."""
 
     monkeypatch.setattr(Follower, "read_rest", no_look)
     monkeypatch.setattr(stream_admission, "FRESH_S", 1e9)

@@ -1,4 +1,7 @@
-"""A key that was made or changed at one gateway is never refused at another for what that one has not heard of."""
+"""
+A key that was created or changed at one gateway is never refused at another because that one has not
+seen the change.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(
     gateways: tuple[Serving, Serving],
 ) -> None:
     """
-    A key that was just made, given a scope or enabled, by HTTP and by gRPC: taken, or 503, and never 401 or
-    403.
+    A key that was just created, given a scope or enabled is accepted or gets 503, over HTTP and gRPC. It
+    never gets 401 or 403.
     """
     one, other = gateways
     keys = one.app.services.operators.installation.require_registry().keys
@@ -69,7 +72,7 @@ async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(
 
 @pytest_asyncio.fixture
 async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Registry, Registry]]:
-    """As two gateways have it; nobody follows what the other changed."""
+    """Open the registries of two gateways that do not follow each other's changes."""
     schema, opened = new_schema(), list[Registry]()
     async with AsyncExitStack() as stack:
         for _ in range(2):
@@ -84,7 +87,10 @@ async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Re
 async def test_guesses_buy_no_look(
     registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many wait, the look that comes anyway answers all; one key among them that is new is found by it."""
+    """
+    However many unknown keys wait, one scheduled read of the changes decides all, and finds the one new
+    key among them.
+    """
     here, there = registries
     access, looks = Access(there, clock=MovedClock()), 0
     news = PostgresRegistry.news
@@ -112,7 +118,7 @@ async def test_guesses_buy_no_look(
     assert set(guesses) == {"unknown_key"}
     assert new == "new"
     assert looks == 1
-    # Of one address that guesses on, the rest is refused without waiting for anything.
+    # If an address keeps guessing, its further requests are refused without waiting.
     more = [asyncio.create_task(ask(f"th_more-{place}", 1)) for place in range(GUESSES)]
     await asyncio.sleep(0)
     await there.follow()
@@ -124,7 +130,9 @@ async def test_guesses_buy_no_look(
 async def test_what_is_not_known_is_no_refusal(
     registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a look for a second a key that is not known here is 503; one that is known passes."""
+    """
+    If the last read of the changes is over a second old, an unknown key gets 503. A known key is accepted.
+    """
     here, there = registries
     access = Access(there, clock=MovedClock())
     _, known = await here.keys.create(name="known", scopes=[INGEST], actor=ADA)
@@ -138,7 +146,9 @@ async def test_what_is_not_known_is_no_refusal(
 
 
 async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Callable[[], Schema]) -> None:
-    """By its number: kept to the moment at which the key expires, whatever memory knows."""
+    """
+    A request that names a key by number is accepted until the moment the key expires, whatever the cache says.
+    """
     clock = MovedClock()
     async with migrated(new_schema()) as database:
         registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)

@@ -1,4 +1,4 @@
-"""Two gateways get two bodies under one idempotency key at the same moment: one of them is kept."""
+"""Two gateways receive two bodies under one idempotency key at the same moment, and store only one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tests.spool.postgres_cluster import Schema
 async def test_one_of_two_bodies_is_kept(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, door: str
 ) -> None:
-    """The other one is refused at either, and a repeat of the first is answered alike at both."""
+    """Both gateways refuse the other body, and both answer a repeat of the first alike."""
     path, first, [other, *_] = DOORS[door]
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
     key = await sender(one)
-    gateways = [one, await serve(config=config, key_name="other sender")]  # it reads the key at its start
+    # the second gateway reads the key at its start
+    gateways = [one, await serve(config=config, key_name="other sender")]
     sent = [
         gateways[n % 2].send(path, body, key=key, headers=KEY) for n, body in enumerate([first, other] * 3)
     ]

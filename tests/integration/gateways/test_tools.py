@@ -1,4 +1,4 @@
-"""Gateways on one PostgreSQL: the tools of assistants are those of the organization at each of them."""
+"""The organization's choice of assistant tools applies at every gateway on one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.spool.postgres_cluster import Schema
 
 LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
 TOOL = "get_budgets"
-AGREE_S = 1.0  # of a quiet machine; some of these tries may be beside other work
+AGREE_S = 1.0  # on a quiet machine; other work may slow some of the attempts
 
 
 async def test_a_tool_is_off_at_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:
-    """Within a second of the decision, and on again in the same time."""
+    """The other gateway follows each decision within a second."""
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
@@ -30,7 +30,7 @@ async def test_a_tool_is_off_at_every_gateway(
 
     async def has_tool(gateway: Serving) -> bool:
         answer = await gateway.send("/mcp", LIST, key=key)
-        if answer.status != 200:  # the key is of this moment
+        if answer.status != 200:  # the key is so new that the other gateway may not know it yet
             return not enabled
         return TOOL in {each["name"] for each in json.loads(answer.body)["result"]["tools"]}
 
