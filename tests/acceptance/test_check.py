@@ -76,7 +76,7 @@ def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None
         '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
     )
     tollhouse = installations(more=more + 'use_cases = ["Send AI Telemetry"]\n')
-    assert "cannot be read" in tollhouse.json("check", code=1)["problems"][0]
+    assert "cannot read" in tollhouse.json("check", code=1)["problems"][0]
 
 
 def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: P
     hook = '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "http://127.0.0.1:9"\n'
     tollhouse = installations(more=f'{hook}secret_file = "{tmp_path / "empty"}"\n')
     (problem,) = tollhouse.json("check", code=1)["problems"]
-    assert f"destinations[1].secret_file: {tmp_path / 'empty'} must hold one secret on one line" == problem
+    assert f"destinations[1].secret_file: {tmp_path / 'empty'} must contain one secret on one line" == problem
 
 
 def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
     """What would keep Tollhouse from starting is a problem here, and named by its setting."""
     tollhouse = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')
     (problem,) = tollhouse.json("check", code=1)["problems"]
-    assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot be read" in problem
+    assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot read" in problem
 
 
 def test_check_reads_the_rate_card(installations: Any) -> None:
