@@ -1,6 +1,6 @@
 """
-Which meters are read from which source: the answers of providers, of which Helicone's cases have each kind, in the
-place where every other source has them; and the cases that are worked out by hand.
+The meters that each source reports: provider answers, as Helicone's cases have them, embedded in the payload
+of every other source.
 
 `python -m tests.gateway.intake.meter_matrix` prints the table of docs/meters.md.
 """
@@ -22,12 +22,12 @@ from spool.meters import METERS
 ROOT = Path(__file__).parents[2] / "cases"
 AT = "2026-11-20T10:00:00Z"
 Body = dict[str, Any]
-Made = tuple[Any, str | None]  # a payload, and its format; None: OTLP
+Made = tuple[Any, str | None]  # a payload with its format; None means OTLP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A provider's answer, with what it was asked; `wanted` is worked out by hand in the case of this name."""
+    """A provider's request and answer. The case of this name has `wanted`, worked out by hand."""
 
     name: str
     asked: Body
@@ -61,7 +61,7 @@ def answers() -> Iterator[Answer]:
             )
 
 
-# -- where the sources have them -----------------------------------------------------------------------------
+# -- payloads of each source -------------------------------------------------------------------------------
 
 
 def _portkey_hook(answer: Answer) -> Made:
@@ -161,7 +161,7 @@ def _answer_of_span(answer: Answer) -> Made:
     return _span(answer, "output.value", answer.answered)
 
 
-# -- which answers a source has ------------------------------------------------------------------------------
+# -- answers that each source can carry -------------------------------------------------------------------
 
 
 def _usage(answer: Answer) -> Body:
@@ -175,7 +175,9 @@ def _of_openai(answer: Answer) -> bool:
 
 
 def _names_model(answer: Answer) -> bool:
-    """Rows of inference tables are calls where the answer names the model: a request names an endpoint."""
+    """
+    A row of an inference table is a call only if the answer names the model, because the request names an endpoint.
+    """
     return "model" in answer.answered or "modelVersion" in answer.answered
 
 
@@ -184,29 +186,29 @@ def _of_vertex(answer: Answer) -> bool:
 
 
 def _of_bedrock(answer: Answer) -> bool:
-    """Of the models that it serves, in their own words; Nova Sonic has a case of the log."""
+    """Bedrock's log has Mistral's answers in Mistral's own format. Nova Sonic has its own case."""
     return answer.provider == "mistral_ai" and _within_usage(answer)
 
 
 def _within_usage(answer: Answer) -> bool:
-    """True if the usage object tells all meters, and not the steps of the answer."""
+    """Return whether the usage object states all meters, without the steps of the answer."""
     return bool(_usage(answer)) and "output" not in answer.answered
 
 
 def _with_tokens(answer: Answer) -> bool:
-    """OpenMeter's events are calls where they count input and output."""
+    """An OpenMeter event is a call only if it counts input and output."""
     return _within_usage(answer) and "total_tokens" in _usage(answer)
 
 
 def _of_langfuse(answer: Answer) -> bool:
-    """Langfuse takes numbers, and OpenAI's details under the names of two of its answers."""
+    """Langfuse accepts numbers, and OpenAI's details under two names."""
     return not {"prompt_tokens_details", "input_tokens_details"}.isdisjoint(_usage(answer)) and _within_usage(
         answer
     )
 
 
 def _or_gemini(answer: Answer) -> bool:
-    """Of Gemini's answers the usage does not tell the searches."""
+    """The usage of Gemini does not state web searches."""
     is_gemini = "usageMetadata" in answer.answered and "web_searches" not in answer.meters
     return is_gemini or _within_usage(answer)
 
@@ -231,7 +233,10 @@ _READ: dict[tuple[str, str], Body] = {}
 
 
 def read(place: str, answer: Answer) -> Body:
-    """The record of an answer in a place, with its meters and the lines of its estimate; read once."""
+    """
+    Decode an answer within a source's payload; return the record with its meters and price lines.
+    Results are cached.
+    """
     if (place, answer.name) not in _READ:
         payload, format = PLACES[place][2](answer)
         found = asyncio.run(explained(json.dumps(payload).encode(), format, Config(), why=True))
@@ -239,11 +244,8 @@ def read(place: str, answer: Answer) -> Body:
     return _READ[place, answer.name]
 
 
-# -- the table -----------------------------------------------------------------------------------------------
-
-
 def told() -> Mapping[str, set[str]]:
-    """The sources that tell each meter, as the readers and the cases have it."""
+    """Return the sources that report each meter, by the readers and the cases."""
     found: dict[str, set[str]] = defaultdict(set)
     for place, (source, has, _) in PLACES.items():
         for answer in answers():
@@ -261,7 +263,10 @@ def told() -> Mapping[str, set[str]]:
 
 
 def table() -> str:
-    """The table of docs/meters.md; images of sizes and qualities are those of `output_images`."""
+    """
+    Return the table of docs/meters.md. Image meters with a size and a quality are left out, because
+    `output_images` stands for them.
+    """
     found = told()
     lines = ["| meter | reported by |", "|---|---|"]
     for name in METERS:

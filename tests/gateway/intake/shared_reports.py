@@ -1,4 +1,4 @@
-"""What several processes share of a log in memory: each reads what the others kept."""
+"""Storage in memory that behaves as if several processes shared it: each reads what the others stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
 
 
 class SharedReports(SqlitePartialReports):
-    """As those of an engine that several processes use. `meanwhile` runs once between a read and its answer."""
+    """Partial reports of a shared engine. `meanwhile` runs once between a read and its result."""
 
     is_shared = True
     meanwhile: Callable[[], Awaitable[object]] | None = None
@@ -25,8 +25,6 @@ class SharedReports(SqlitePartialReports):
 
 
 class SharedHeard(SqliteHeard):
-    """Finds what any process has kept until now."""
-
     @property
     def knows_any(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Attribution: who a call belongs to, in which order of trust, and without anybody's e-mail address."""
+"""Attribution: which team and user a call belongs to, by order of trust, without e-mail addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
 
 
 def test_the_report_comes_first() -> None:
-    """Labels of the key and of the device fill only what the report left null, the key's before the device's."""
+    """Labels fill only what the report left null. Labels of the key come before those of the device."""
     record = call(team="said", tags={"env": "said"})
     Attribution(Config()).apply(
         record,
@@ -53,7 +53,7 @@ def test_the_report_comes_first() -> None:
 )
 def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
     """
-    A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known value.
+    A rule fills null fields if all its conditions match. A trailing star matches any ending of a known value.
     """
     record = call(
         api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06"
@@ -63,7 +63,7 @@ def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
 
 
 def test_rules_match_tags_and_keep_their_order(tmp_path: Path) -> None:
-    """The first rule that fits fills the field; labels came before any rule."""
+    """The first matching rule fills a field, and labels come before any rule."""
     attribution = from_toml(
         tmp_path,
         """
@@ -84,7 +84,7 @@ def test_rules_match_tags_and_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_siblings_do_not_share_what_was_added() -> None:
-    """Records of one payload may hold the same tags; what is added to one stays with it."""
+    """Records of one payload may share a tags object, so additions must copy it."""
     shared = {"service": "a"}
     first, second = call(tags=shared), call(tags=shared)
     Attribution(Config()).apply(first, {"site": "berlin"})
@@ -93,7 +93,7 @@ def test_siblings_do_not_share_what_was_added() -> None:
 
 
 def test_labels_obey_the_bounds_of_tags() -> None:
-    """No label becomes a tag under a content name or beyond the 32nd."""
+    """No label becomes a tag with a content name, or beyond the limit of 32 tags."""
     record = call(tags={f"t{number}": "x" for number in range(31)})
     Attribution(Config()).apply(record, {"prompt": "no", "site": "yes", "room": "too many"})
     assert "prompt" not in record.tags
@@ -103,7 +103,7 @@ def test_labels_obey_the_bounds_of_tags() -> None:
 
 
 def test_sources_that_do_not_count() -> None:
-    """Records of a source with count = false become shadows, metrics and calls alike; others do not."""
+    """With `count = false`, calls and counters of the source are kept only for reference."""
     attribution = Attribution(Config(sources={"claude_code": SourceSettings(count=False)}))
     records: list[Inference | UsageMetric] = [
         Inference(id=b"", source="claude_code"),
@@ -116,7 +116,9 @@ def test_sources_that_do_not_count() -> None:
 
 
 def test_emails_are_hashed() -> None:
-    """An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does."""
+    """
+    An e-mail address in any field or tag becomes a stable pseudonym. Similar values, such as Git addresses, stay.
+    """
     record = call(
         user="Ann.Lee@Example.com",
         session="ann.lee@example.com",
@@ -132,7 +134,7 @@ def test_emails_are_hashed() -> None:
 
 
 def test_a_pseudonym_is_not_hashed_again() -> None:
-    """The next gateway of a chain leaves a pseudonym as it is, whatever its own secret."""
+    """The next gateway of a chain leaves the pseudonym unchanged, although its secret is different."""
     record = call(user="ann@example.com")
     Attribution(Config(), secret=b"one").apply(record, {})
     first = record.user
@@ -145,14 +147,14 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
     [("drop", (None, {"a": "b"})), ("keep", ("ann@example.com", {"a": "b", "who": "x@y.org"}))],
 )
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
-    """`drop` leaves nothing of an address, `keep` leaves it in lower case, so that a person is one user."""
+    """`drop` removes the address. `keep` stores it in lower case, so that a person is one user."""
     record = call(user="Ann@example.com", tags={"a": "b", "who": "x@y.org"})
     Attribution(Config(privacy=PrivacySettings(emails=policy))).apply(record, {})
     assert expected == (record.user, record.tags)
 
 
 def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
-    """Operators may write addresses in rules and labels: they match and fill, and are hashed all the same."""
+    """Rules may match addresses, and labels and rules may set them. They are hashed afterwards."""
     record = call(user="ann@example.com")
     text = '[[attribution]]\nmatch = {user = "ann@example.com"}\nset = {team = "t", tags = {boss = "eve@example.com"}}'
     from_toml(tmp_path, text).apply(record, {})
@@ -175,6 +177,6 @@ def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
     ],
 )
 def test_rules_that_say_nothing(tmp_path: Path, text: str, problem: str) -> None:
-    """A rule without a condition or without an effect is a mistake and is told as one."""
+    """A rule without a condition or an effect is rejected."""
     with pytest.raises(ConfigError, match=problem.replace("[", r"\[").replace("]", r"\]")):
         from_toml(tmp_path, text)

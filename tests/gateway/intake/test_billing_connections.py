@@ -1,4 +1,4 @@
-"""What is left of a billing connection that is gone: its rows at a start, and what was decided about it."""
+"""Data of deleted billing connections: their rows at a start, and the decision to use them in costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADA = Actor("ada@example.com", "127.0.0.1")
 
 
 class Rows:
-    """The drops of some connections."""
+    """The hourly files of some connections."""
 
     def __init__(self, *ids: str) -> None:
         self.ids = set(ids)
@@ -33,7 +33,7 @@ class Rows:
 
 
 async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() -> None:
-    """The registry is asked, not what is in memory of it."""
+    """The check reads the registry's stored rows, not its memory."""
     store, clock = new_registry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
@@ -44,7 +44,7 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
 
 
 async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who repeats it finds no connection, so what was decided about it has to be gone before."""
+    """A repeat finds no connection, so the decision must be deleted first."""
     registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
     connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")

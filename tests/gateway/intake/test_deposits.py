@@ -1,4 +1,4 @@
-"""The way in of what is no AI telemetry: it is kept only while the key that brings it is good."""
+"""Usage events, unit costs and billing rows are stored only while their key is valid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DROP = BillingDrop(id=b"i" * 16, connection_id="1", month="2026-11", operation=N
 
 
 class EndedKey:
-    """A log that was told that the key has ended."""
+    """A log that knows that the key has ended."""
 
     async def append(self, submission: Submission) -> Receipt:
         if GOOD in submission.expects:
@@ -47,7 +47,7 @@ class EndedKey:
 async def test_nothing_is_kept_under_a_key_that_ended_at_another_gateway(
     bring: Callable[[Deposits], Awaitable[Receipt]],
 ) -> None:
-    """Whatever is sent; its sender hears that the key is unknown."""
+    """For every kind of record, the sender receives 401 with `unknown_key`."""
     with pytest.raises(Refusal) as refused:
         await bring(Deposits(cast(Any, EndedKey()), Attribution(Config())))
     assert refused.value.status == 401

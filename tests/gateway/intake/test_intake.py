@@ -1,4 +1,4 @@
-"""The narrow waist: a large payload is kept in parts under one receipt, and a repeat adds nothing."""
+"""Intake: a large payload is stored in parts under one receipt, and a repeat adds nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANY = 2 * PART + 10
 
 
 class FullFrom:
-    """The log, with a disk that is full from the n-th submission on."""
+    """A log whose disk is full from the n-th submission on."""
 
     def __init__(self, log: Log, submissions: int) -> None:
         self._log = log
@@ -59,7 +59,8 @@ def intake(log: Log, config: Config | None = None) -> Intake:
 
 def payload(*, uncertain: int = 0) -> Outcome:
     """
-    MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other items.
+    Create a payload of MANY calls, after `uncertain` calls without a dedup key, packed as decoding does. It
+    includes one ignored and one rejected item.
     """
     outcome = Outcome(received=MANY + uncertain + 2)
     outcome.ignored[NOT_AI] = 1
@@ -78,7 +79,7 @@ def payload(*, uncertain: int = 0) -> Outcome:
 
 
 async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
-    """The receipt speaks of the whole request, to the sender and to the operator, and the books balance."""
+    """The receipt covers the whole request, for the sender and the operator, and the accounting balances."""
     receipt = await intake(log).take(payload(), BEARER)
     assert receipt.records == MANY
     assert receipt.ignored == 1
@@ -93,7 +94,7 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
 
 
 async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
-    """What was packed first is kept first, with the device that its resource names."""
+    """Records are stored in the order of packing, with the device that their resource names."""
     await intake(log).take(payload(), BEARER)
     entries = await log.read(AI_TELEMETRY, 1, MANY)
     kept = [
@@ -104,8 +105,7 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
 
 async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log) -> None:
     """
-    That of the first report; of a device's own key one word for all. Without a key there is none. It is not
-    in what destinations are given.
+    The record has the key name of the first report. All device keys have one name. Destinations do not receive it.
     """
     for number, bearer in enumerate(
         (BEARER, Bearer("device 7", frozenset(), device="7"), Bearer("", frozenset()))
@@ -125,7 +125,9 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
 
 
 async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
-    """The sender got no receipt and sends it again: every call counts once, those without an identity too."""
+    """
+    The sender got no receipt and repeats the payload. Every call counts once, including calls without a dedup key.
+    """
     with pytest.raises(SpoolFull):
         await intake(FullFrom(log, 1)).take(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
     assert PART - 3 <= (await log.books()).topics[AI_TELEMETRY]["accepted"] <= PART
@@ -137,7 +139,7 @@ async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log
 
 
 def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
-    """Places are those of the part, whichever records stayed behind."""
+    """Positions in a part are relative to that part, although some records stay back."""
     outcome = Outcome()
     for number in range(PART):
         certain = number % 2 == 0
@@ -159,7 +161,7 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
 
 
 def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
-    """Into parts of so many, in their order; what may not be kept before the rest is in the last one."""
+    """The parts keep the order. Records that must not be stored before the others are in the last part."""
     outcome = Outcome(received=12)
     for number in range(10):
         call = Inference(id=b"", source="otel", request_id=str(number))
@@ -184,7 +186,7 @@ SPANS_DO_NOT_COUNT = Config(sources={"otel": SourceSettings(count=False)})
 
 
 def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
-    """A call of a local server as one source reports it."""
+    """Create a report of a local server's call, as one source sends it."""
     outcome = Outcome(received=1)
     call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
     outcome.add(call, of_call(call, response_id="chatcmpl-7"))
@@ -199,7 +201,7 @@ async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
 
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
-    """The source that counts is on record whoever was faster; repeats of either are known."""
+    """The source that counts is recorded whichever report is first, and repeats of both are duplicates."""
     shading = intake(log, SPANS_DO_NOT_COUNT)
     for _ in range(2):
         await shading.take(told("otel", session="s"), BEARER)
@@ -212,7 +214,7 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
 
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
-    """The call is one record: what the shadow knows fills it, and it still counts."""
+    """The two reports make one record that counts. The later report fills its empty fields."""
     clock = MovedClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     shading = intake(spool.log, SPANS_DO_NOT_COUNT)
@@ -224,7 +226,6 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
 
 
 def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()) -> Outcome:
-    """A payload of one record."""
     outcome = Outcome(received=1)
     record.tags = {"service": "codex_exec"}
     outcome.add(record, identity)
@@ -234,14 +235,14 @@ def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()
 
 
 def event(**fields: Any) -> Outcome:
-    """A call as the sender's events or spans tell it."""
+    """Create the report of a call as the sender's events or spans have it."""
     sessions = fields.pop("sessions", ())
     record = Inference(id=b"", source="codex", request_id="r", **fields)
     return report(record, of_call(record, response_id="resp_0123456789abcdef"), sessions=sessions)
 
 
 def counter(number: int, **fields: Any) -> Outcome:
-    """What a counter of the sender grew by."""
+    """Create an increase of one of the sender's counters."""
     record = UsageMetric(id=b"", source="codex", name="tokens", value=1, unit="{token}", **fields)
     return report(record, Identity(number.to_bytes(16, "big")))
 
@@ -255,7 +256,7 @@ async def all_kept(log: Log) -> list[AiRecord]:
 async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     log: Log, user: str, by_rule: bool
 ) -> None:
-    """Codex names the account in its events and nobody in its counters: both are still the same sender's."""
+    """Codex names the account in its events but not in its counters. Both belong to the same sender."""
     rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
     taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
     laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
@@ -269,7 +270,10 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
 
 
 async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
-    """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
+    """
+    Copilot Chat's resource names the window, and the counters know only the window. Counters of
+    another window count.
+    """
     taking = intake(log)
     for outcome in (
         event(session="chat", sessions=["window"]),
@@ -284,7 +288,7 @@ async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(lo
 
 
 def growing() -> Outcome:
-    """MANY points of one counter, packed as they come, each one more than the last; one names a device."""
+    """Create MANY points of one rising counter, packed as decoding does. One point names a device."""
     outcome = Outcome(received=MANY)
     template = UsageMetric(id=b"", source="cline", name="tokens", unit="{token}")
     for number in range(1, MANY + 1):
@@ -295,7 +299,9 @@ def growing() -> Outcome:
 
 
 async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
-    """In their order and with their devices; a repeat of what broke off half way counts what was missing."""
+    """
+    Parts keep the order and the devices of their points. A repeat after a failure counts only the missing points.
+    """
     parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]
     assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
     with pytest.raises(SpoolFull):

@@ -1,4 +1,6 @@
-"""What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it."""
+"""
+Two gateways on one PostgreSQL count each call once, because they share partial reports and the senders of calls.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ PRICES = PriceBook.load()
 
 @dataclass
 class Gateway:
-    """The way in of one process, as it is assembled on a shared storage."""
+    """The intake of one process, assembled on shared storage."""
 
     storage: Storage
     intake: Intake
@@ -110,7 +112,10 @@ async def two(
 
 
 async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
-    """Told to both at once in any order they are one record; what one recorded the other amends, or knows."""
+    """
+    Parts sent to both gateways in any order make one record. Either gateway can add a report to it or
+    recognize a duplicate.
+    """
     a, b = two
     await asyncio.gather(a.merge(trace(), create()), b.merge(update()))
     await a.merge(update())
@@ -125,7 +130,7 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
 
 
 async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
-    """Counters that come to the other gateway are shadows, whichever of both comes first, and counted once."""
+    """Counters sent to the other gateway are kept for reference, whether they or the calls are first."""
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)
@@ -148,7 +153,10 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
 
 
 async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
-    """Of its model, source and service together; the user and the service, which come again, have one each."""
+    """
+    A conversation needs one row for its model, source and service. A user or service that occurs again has
+    one row in total.
+    """
     a, _ = two
     together = Outcome()
     for number in range(100):

@@ -1,4 +1,6 @@
-"""What an intake on files still knows after a start: who told calls, whatever became of their records."""
+"""
+After a restart, an intake on files still knows which senders report calls, even if their records are deleted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PRICES = PriceBook.load()
 
 
 class Running:
-    """An intake that decides on arrival, over files."""
+    """An intake over files that decides at once, because the waiting time is 0."""
 
     def __init__(self, directory: Path, **settings: float) -> None:
         self._directory = directory
@@ -42,7 +44,7 @@ class Running:
         await self.start()
 
     async def take_calls(self, first: int, count: int, key: str = "fleet") -> None:
-        """Calls of so many sessions, each of a conversation of its own."""
+        """Send one call for each of `count` sessions."""
         outcome = Outcome(received=count)
         for number in range(first, first + count):
             call = Inference(
@@ -58,7 +60,7 @@ class Running:
         await self.intake.take(outcome, Bearer(key, frozenset()))
 
     async def is_repeat(self, session: str) -> bool:
-        """Whether a counter of that session is taken for a repeat of its calls."""
+        """Return whether a counter of the session is taken as a repeat of its calls."""
         metric = UsageMetric(
             id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
         )
@@ -70,7 +72,7 @@ class Running:
 
 
 async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> None:
-    """With a retention under an hour the record is gone when its counter comes, after a restart."""
+    """With a retention below an hour, the record is deleted before its counter arrives after a restart."""
     running = Running(tmp_path, retention=60)
     await running.start()
     await running.take_calls(1, 1)
@@ -85,7 +87,7 @@ async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> No
 
 
 async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path) -> None:
-    """What is kept costs a row for each key of a commit and some bytes for each sender, and is read at a start."""
+    """Storage grows by one row per key and commit, and a few bytes per sender. A start reads all of them."""
     running = Running(tmp_path)
     await running.start()
     sessions, at_once = 20_000, 500
@@ -105,7 +107,7 @@ async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path)
 
 
 async def test_a_key_that_floods_pushes_out_nobody_elses_over_a_restart(tmp_path: Path) -> None:
-    """Neither in memory nor on disk."""
+    """The limit protects other keys both in memory and on disk."""
     running = Running(tmp_path, max_senders=500)
     await running.start()
     await running.take_calls(1, 1, key="other")

@@ -1,4 +1,4 @@
-"""Prices of what is more than text: each unit charged once, and text as it always was."""
+"""Prices of units other than text: each unit is charged once, and text costs the same as before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def realtime(**meters: int) -> Inference:
 
 
 def test_the_published_example_to_the_last_digit() -> None:
-    """Six lines: cached audio is in neither the cache's line nor the audio's."""
+    """Cached audio is charged on its own line, not with cached text or with audio."""
     record = realtime(input_audio_tokens=1000, cache_audio_read_tokens=640, output_audio_tokens=260)
     assert "0.02964" == BOOK.estimate(record)
     lines = itemise(BOOK, record)
@@ -61,16 +61,17 @@ def test_the_published_example_to_the_last_digit() -> None:
     [
         (realtime(input_audio_tokens=1000, output_audio_tokens=260), leaves.OVERLAP_UNKNOWN),
         (call("gpt-realtime", input_tokens=12, output_tokens=3), leaves.PARTS_UNKNOWN),
-        (realtime(output_audio_tokens=260), leaves.PARTS_UNKNOWN),  # how much of the input is audio is not told
+        # the report does not state how much of the input is audio
+        (realtime(output_audio_tokens=260), leaves.PARTS_UNKNOWN),
         (call("gpt-4o-audio-preview", input_tokens=9, output_tokens=9,
               meters={"input_audio_tokens": 0, "output_audio_tokens": 9}), leaves.NO_PRICE),
         (call("claude-2", provider="anthropic", input_tokens=9, output_tokens=9, meters={"web_searches": 1}),
          leaves.NO_PRICE),
-        (call("dall-e-3", meters={"output_images": 1}), None),  # not in the card
+        (call("dall-e-3", meters={"output_images": 1}), None),  # the price card has no such model
     ],
 )  # fmt: skip
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
-    """Never a guess, never the price of text."""
+    """The estimate is missing instead of guessed, and never uses the text price."""
     assert BOOK.estimate(record) is None
     words = problem(BOOK, record)
     assert (cause is None) == (words is None)
@@ -78,21 +79,21 @@ def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause:
 
 
 def test_a_part_without_a_price_costs_what_its_whole_costs() -> None:
-    """An image that a text model reads is input like any other; a count of images beside it charges nothing."""
+    """An image that a text model reads costs the same as other input. The count of images charges nothing."""
     plain = BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10))
     meters = {"input_image_tokens": 700, "input_images": 2}
     assert plain == BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10, meters=meters))
 
 
 def test_overlap_is_known_where_one_side_is_nothing() -> None:
-    """No cached token: no cached audio."""
+    """Without cached tokens there is no cached audio."""
     record = call("gpt-realtime", input_tokens=1200, output_tokens=300, cache_read_tokens=0)
     record.meters = {"input_audio_tokens": 1000, "output_audio_tokens": 260}
     assert "0.05008" == BOOK.estimate(record)  # 200 * 4 + 1000 * 32 + 40 * 16 + 260 * 64 millionths
 
 
 def test_seconds_are_charged_by_the_hour() -> None:
-    """A price that no decimal holds is worked out once for a second, with 18 decimals; the sum is linear."""
+    """The price per hour becomes a price per second with 18 decimals. The sum is linear in seconds."""
     assert "0.00125" == BOOK.estimate(call("whisper-1", meters={"input_audio_seconds": "12.5"}))
     odd = PriceOverride(model="own", meters={"audio_seconds": Decimal("0.02")})
     book = PriceBook.load(PriceSettings(override=(odd,)))
@@ -102,7 +103,10 @@ def test_seconds_are_charged_by_the_hour() -> None:
 
 
 def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() -> None:
-    """Without seconds there is no estimate, nor where a fee alone has a price; a model with both charges both."""
+    """
+    If only a fee has a price, or the seconds are missing, there is no estimate. If tokens and seconds have
+    prices, both are charged.
+    """
     told: dict[str, Any] = {"provider": "mistral_ai", "input_tokens": 4, "output_tokens": 635}
     heard = {"input_audio_seconds": 203}
     assert "0.01015" == BOOK.estimate(call("voxtral-mini-2602", **told, meters=heard))
@@ -115,7 +119,7 @@ def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() 
 
 
 def test_an_override_may_price_a_meter() -> None:
-    """Over the card's, whose other prices stay; without it the book has the name that it always had."""
+    """The override replaces one meter's price of the card, and the other prices stay."""
     own = PriceOverride(model="claude-opus-5", meters={"web_searches": Decimal(8)})
     book = PriceBook.load(PriceSettings(override=(own,)))
     record = call("claude-opus-5", provider="anthropic", input_tokens=1000, output_tokens=100)
@@ -132,7 +136,7 @@ def test_an_override_may_price_a_meter() -> None:
     st.sampled_from(["", "batch"]),
 )
 def test_text_alone_costs_the_same_both_ways(model: tuple[str, str], counts: list[int], mode: str) -> None:
-    """The rule of leaves, over a call that tells no meters, is the rule that there was before."""
+    """Without meters, the rule for separate units gives the same result as the rule for text."""
     fresh, made, read, written, hour, thought = counts
     hour = min(hour, written)
     record = call(model[1], provider=model[0], input_tokens=fresh + read + written, output_tokens=made + thought,
@@ -140,14 +144,13 @@ def test_text_alone_costs_the_same_both_ways(model: tuple[str, str], counts: lis
                   reasoning_tokens=thought, tags={"processing": mode} if mode else {})  # fmt: skip
     told = call(model[1], provider=model[0])
     told = type(record)(**{name: getattr(record, name) for name in record.__struct_fields__})
-    told.meters = {"input_audio_tokens": 0}  # takes the way of leaves
+    told.meters = {"input_audio_tokens": 0}  # forces the rule for separate units
     assert BOOK.estimate(record) == BOOK.estimate(told)
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
-    """Of random parts and wholes."""
     meters: dict[str, int | str] = {}
     input_tokens = output_tokens = cached = 0
     for kind in MODALITIES[:2]:
@@ -171,7 +174,9 @@ def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 10**6)] * 4, st.integers(0, 9)), min_size=1, max_size=8))
 def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, int]]) -> None:
-    """Of one model and tier, as the ledger adds them up: text, audio and searches."""
+    """
+    The ledger adds calls of one model and tier. Text, audio and searches of the sum cost the same as its calls.
+    """
     calls = []
     for heard, said, text, made, searches in counts:
         meters = {"input_audio_tokens": heard, "output_audio_tokens": said, "web_searches": searches}
@@ -194,7 +199,7 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
 
 
 def test_an_override_of_an_unknown_meter_is_refused(tmp_path: Path) -> None:
-    """With its name, before anything is priced."""
+    """The error names the meter, before anything is priced."""
     file = tmp_path / "tollhouse.toml"
     file.write_text('[[prices.override]]\nmodel = "a"\nmeters = {web_serches = "8"}\n')
     with pytest.raises(ConfigError, match=r"prices.override\[0\].meters.web_serches is not a meter"):

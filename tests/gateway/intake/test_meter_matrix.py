@@ -1,4 +1,4 @@
-"""Each kind of answer in each source that has it: the same meters, and the same lines of its estimate."""
+"""Each kind of answer gives the same meters and price lines in every source that can carry it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("place", "answer"), PAIRS)
 def test_each_source_tells_what_the_answer_has(place: str, answer: matrix.Answer) -> None:
-    """Nothing is lost, and nothing counts twice; where it is the same seller's model, it costs the same."""
+    """No meter is lost or counted twice. If the seller is the same, the price is the same."""
     row = matrix.read(place, answer)
     assert dict(answer.meters) == (row.get("meters") or {})
     if row["provider"] == answer.provider and answer.wanted["estimated_cost"] == row["estimated_cost"]:
@@ -28,6 +28,6 @@ def test_each_source_tells_what_the_answer_has(place: str, answer: matrix.Answer
 
 
 def test_the_document_has_the_table() -> None:
-    """It is what the program prints, so a source that tells no more, or tells more, shows."""
+    """The page has the program's current output, so a change in any source's meters is noticed."""
     page = Path(__file__).parents[3] / "docs" / "meters.md"
     assert matrix.table() in page.read_text()

@@ -1,4 +1,4 @@
-"""Cases that tell more than text: what is kept of each, and the lines of its estimate, worked out by hand."""
+"""Cases with units other than text: their stored meters and price lines, worked out by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _payload(expected: Path) -> Path:
 
 
 def _config(expected: dict[str, Any]) -> Config:
-    """Prices that a case brings, where the packaged card has none for its units."""
+    """Use the prices of a case if the packaged card has none for its units."""
     own = [
         PriceOverride(
             model=row["model"], meters={name: Decimal(price) for name, price in row["meters"].items()}
@@ -43,7 +43,7 @@ def _lines(row: dict[str, Any]) -> list[list[Any]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.name[:-14]}")
 def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None:
-    """The meters that fit are kept, each is charged once, and the lines add up to the estimate."""
+    """The expected meters are stored, each is charged once, and the lines add up to the estimate."""
     payload, expected = _payload(case), json.loads(case.read_text())
     format = None if case.parent.parent.name == "otlp" else case.parent.name
     result = asyncio.run(explained(payload.read_bytes(), format, _config(expected), why=True))
@@ -59,7 +59,9 @@ def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None
 
 
 def test_each_meter_has_a_case_worked_out_by_hand() -> None:
-    """Of images by size and quality a few stand for all; of everything else each meter is in a case with its lines."""
+    """
+    A few meters for image sizes and qualities represent the rest. Every other meter has a case with its lines.
+    """
     told: set[str] = set()
     for case in CASES:
         for wanted in json.loads(case.read_text())["priced"].values():

@@ -1,9 +1,9 @@
 """
-Reports of one call in every order: what they make of it together does not depend on which came first.
+The reports of one call give the same record in any order.
 
-Each report tells a part of the same truth: it leaves facts out, states a part of a total as 0 because it
-cannot tell it, and says `ok` because it knows of no failure. docs/ordering.md names what is left: facts that
-two state differently.
+Each report states part of the same truth. It omits facts, states an unknown part of a total as 0, or says
+`ok` because it knows of no failure. docs/ordering.md lists the exceptions, which are facts that two
+reports state differently.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNKNOWN = {"status": "ok"}
 
 @st.composite
 def reports(draw: st.DrawFn) -> list[Inference]:
-    """Two to four reports of one call by as many sources, each with a part of what is true."""
+    """Draw two to four reports of one call from as many sources, each with part of the truth."""
     made = []
     for source in SOURCES[: draw(st.integers(2, 4))]:
         told = draw(st.sets(NAMES) | st.sets(NAMES, max_size=5).map(lambda left_out: set(TRUTH) - left_out))
@@ -67,7 +67,7 @@ def reports(draw: st.DrawFn) -> list[Inference]:
 
 
 async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[str, Any], int]:
-    """The record of the call, and how many conflicts there were. `cuts`: where a new request begins."""
+    """Return the call's record and the number of conflicts. `cuts` marks where a new request begins."""
     clock = MovedClock(NOON)
     storage = await in_memory.open_spool(settings=SpoolSettings(hold=HOLD_S), clock=clock)
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
@@ -92,7 +92,10 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
 @settings(deadline=None, max_examples=examples(150), print_blob=True)
 @given(reports(), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_reports_of_one_truth_make_one_record_in_every_order(made: list[Inference], cuts: list[bool]) -> None:
-    """In one request or many: every field but the source, the estimate and its book too, and no conflict."""
+    """
+    In one request or several, all fields except the source are equal, including the estimate. No
+    conflict is reported.
+    """
 
     async def every_order() -> None:
         first, _ = await told(made, [True] * 4)

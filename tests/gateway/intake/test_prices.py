@@ -1,4 +1,4 @@
-"""Prices: what a call should cost, worked out by hand from the makers' price lists."""
+"""Estimated costs, compared with the providers' price lists worked out by hand."""
 
 from __future__ import annotations
 
@@ -182,7 +182,6 @@ def call(
     ],
 )
 def test_known_prices(record: Inference, expected: str) -> None:
-    """The estimate is the maker's price list applied by hand."""
     assert expected == BOOK.estimate(record)
 
 
@@ -216,7 +215,7 @@ def test_known_prices(record: Inference, expected: str) -> None:
     ],
 )
 def test_unknown_is_none(record: Inference) -> None:
-    """What is not known is None and never "0"."""
+    """An unknown cost is None, never "0"."""
     assert BOOK.estimate(record) is None
 
 
@@ -233,12 +232,14 @@ def test_unknown_is_none(record: Inference) -> None:
     ],
 )
 def test_processing_modes(tags: dict[str, str], expected: str) -> None:
-    """A tag that names the provider's way of processing picks its price; any other word means nothing."""
+    """A tag with a known processing mode selects its price. Other values have no effect."""
     assert expected == BOOK.estimate(call("o3", tags=tags))
 
 
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
-    """Neither text, nor sound, nor a large input; searches do, and a model without a price is not known."""
+    """
+    Text, audio and large inputs cost nothing, but searches cost money. A model without a price is unknown.
+    """
     tags = {"service_tier": "provisioned"}
     record = call("gemini-2.5-flash", provider="gcp.vertex_ai", input=10**6, output=50, read=10, tags=tags)
     assert "0" == BOOK.estimate(record)
@@ -250,7 +251,7 @@ def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
 
 
 def test_hours_of_the_day() -> None:
-    """A price of certain hours holds in these hours, from the day on which it was introduced."""
+    """A price for certain hours applies only in these hours, from the day of its introduction."""
     prices = [
         BOOK.estimate(call("deepseek-v4-flash", provider="deepseek", time=time))
         for time in ("2026-08-01 02:00", "2026-09-20 00:59", "2026-09-20 01:00", "2026-09-20 04:00")
@@ -259,7 +260,7 @@ def test_hours_of_the_day() -> None:
 
 
 def test_memo_follows_the_time() -> None:
-    """Calls from both sides of a price change keep their own prices in any order."""
+    """Calls before and after a price change keep their own prices in any order."""
     book = PriceBook.load()
     days = ["2025-06-09", "2025-06-10", "2025-06-09", "2026-01-01", "2024-01-01"]
     assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [
@@ -268,7 +269,6 @@ def test_memo_follows_the_time() -> None:
 
 
 def test_exact_to_the_last_digit() -> None:
-    """Large and odd sums have no rounding in them."""
     record = call("gpt-4o-mini", input=123_456_789_013, output=98_765_432_107, read=1_000_000_007)
     expected = (
         Decimal(122_456_789_006) * Decimal("0.15")
@@ -279,7 +279,7 @@ def test_exact_to_the_last_digit() -> None:
 
 
 def test_overrides_win() -> None:
-    """A negotiated price counts from its day on; what it leaves open stays as the card has it."""
+    """An own price applies from its day. Values that it does not set come from the card."""
     overrides = (
         PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
         PriceOverride(model="server-model", input=Decimal("0.1"), output=Decimal("0.2")),
@@ -298,7 +298,7 @@ def test_overrides_win() -> None:
 
 
 def test_overrides_show_in_the_version() -> None:
-    """Another set of own prices is another price book."""
+    """A different set of own prices is a different price book."""
     one = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(1)),))).version
     two = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(2)),))).version
     assert one.startswith(BOOK.version + "+overrides-")
@@ -315,34 +315,34 @@ def test_overrides_show_in_the_version() -> None:
     ],
 )
 def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...]) -> None:
-    """A reported cost never changes and counts; the estimate stands beside it."""
+    """A reported cost never changes and counts. The estimate is stored next to it."""
     BOOK.price(record)
     assert expected == (record.cost, record.estimated_cost, record.cost_source, record.price_book)
 
 
 def test_card_names_its_source() -> None:
-    """The file in the package says where its prices come from, under which licence and of which day."""
+    """The packaged file states the source of its prices, the licence and the date."""
     card = cards.read(cards.newest())
     assert {"name", "version", "date", "url", "licence"} == set(card.source)
     assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
 
 
 def test_the_packaged_card_is_read_once() -> None:
-    """Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for."""
+    """All books of a process share the packaged card. An operator's card is read on each request."""
     assert cards.packaged() is cards.packaged()
     assert cards.read(cards.newest()) == cards.packaged()
     assert PriceBook.load().version == cards.packaged().version
 
 
 def test_card_survives_its_own_writing() -> None:
-    """Reading and writing a card gives the same bytes, so a new one differs only where prices did."""
+    """Reading and writing a card preserves the bytes, so a new card differs only where prices changed."""
     path = cards.newest()
     assert path.read_bytes() == cards.write(cards.read(path))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "version": "x", "source": {}, "providers": {}}'])
 def test_unreadable_card(tmp_path: Path, text: str) -> None:
-    """A file that is not a card of this format is refused by name."""
+    """The error names the file."""
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):
@@ -370,7 +370,7 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
 def test_sums_cost_what_their_calls_cost(
     sold: tuple[str, str], tokens: list[tuple[int, int, float]], time: str
 ) -> None:
-    """Pricing the ledger's sums gives the sum of the prices, to the digit, whatever the tiers."""
+    """Pricing a sum of the ledger equals the sum of the prices exactly, for any tiers."""
     provider, model = sold
     calls = [
         call(
@@ -412,7 +412,7 @@ def test_sums_cost_what_their_calls_cost(
 
 
 def test_most_tiers_can_be_priced_again() -> None:
-    """The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful."""
+    """The size classes of the ledger match all but a few of the sizes at which the card's prices change."""
     models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
     starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
     apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
@@ -437,7 +437,7 @@ MODELS = [
 def test_never_negative_and_monotone(
     sold: tuple[str, str], given_tokens: int, made: int, more: int, cached: float
 ) -> None:
-    """For every model of the card a cost is never negative, and more tokens never cost less."""
+    """For every model of the card, a cost is never negative, and more tokens never cost less."""
     provider, model = sold
     read = int(given_tokens * cached)
     small = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made, read=read))
@@ -451,7 +451,10 @@ def test_never_negative_and_monotone(
 
 
 def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
-    """A price holds from when the provider charged it, not from the day on which its source learned of it."""
+    """
+    A price applies from the day on which the provider charged it, not from the day on which the price source
+    learned of it.
+    """
     tags = {
         "": {}, "batch": {"processing": "batch"}, "fast": {"speed": "fast"}, "flex": {"service_tier": "flex"},
         "priority": {"service_tier": "priority"},

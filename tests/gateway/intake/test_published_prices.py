@@ -1,7 +1,7 @@
 """
-The published prices of units that are no text tokens, each worked out by hand for a million tokens (MILLION), an
-hour, a thousand or one: the packaged card keeps them, and a call costs exactly this. A price of an hour is worked out
-once for a second, with 18 decimals.
+Published prices of units other than text tokens. Each is worked out by hand for a million tokens (MILLION),
+an hour, a thousand units or one unit, and a call must cost exactly this. A price per hour becomes a price per
+second with 18 decimals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BOOK = PriceBook.load()
 MILLION = 10**6
 HOUR = 3600
 
-# Tokens by field, each a million unless another number is told.
+# Token counts by field. The default is one million each.
 _FIELDS = {"input": "input_tokens", "output": "output_tokens", "read": "cache_read_tokens"}
 
 
@@ -47,25 +47,25 @@ CACHED_IMAGE = millions("input_image", "cache_image_read")
 @pytest.mark.parametrize(
     ("model", "meters", "counts", "expected"),
     [
-        # Text, audio; of the output, too: 4 + 32 + 16 + 64, 4 + 32 + 24 + 64 and so on.
+        # Text and audio, for input and output: 4 + 32 + 16 + 64, 4 + 32 + 24 + 64 and so on.
         ("gpt-realtime", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "116"),
         ("gpt-realtime-2", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "124"),
         ("gpt-realtime-mini", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "33"),  # 0.6 + 10 + 2.4 + 20
         ("gpt-audio", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION}, "108.5"),  # 2.5 + 32 + 10 + 64
         ("gpt-4o-transcribe", AUDIO_IN, {"input": 2 * MILLION, "output": MILLION}, "18.5"),  # 2.5 + 6 + 10
-        # All of the input cached, and all of it audio or an image.
+        # The whole input is cached, and it is all audio or all image.
         ("gpt-realtime", CACHED_SOUND, {"input": MILLION, "read": MILLION, "output": 0}, "0.4"),
         ("gpt-realtime-2", CACHED_SOUND, {"input": MILLION, "read": MILLION, "output": 0}, "0.4"),
         ("gpt-realtime-mini", CACHED_SOUND, {"input": MILLION, "read": MILLION, "output": 0}, "0.3"),
         ("gpt-realtime", millions("input_image"), {"input": MILLION, "output": 0}, "5"),
         ("gpt-realtime", CACHED_IMAGE, {"input": MILLION, "read": MILLION, "output": 0}, "0.5"),
-        # 5 and 1.25 of text, 8 and 2 of images; of the output 10 and 32.
+        # Text costs 5 and 1.25, images cost 8 and 2, and the output costs 10 and 32.
         ("gpt-image-1.5", {**CACHED_IMAGE, "input_image_tokens": 2 * MILLION, "output_image_tokens": MILLION},
          {"input": 4 * MILLION, "read": 2 * MILLION, "output": 2 * MILLION}, "58.25"),
         ("gpt-image-2", {**CACHED_IMAGE, "input_image_tokens": 2 * MILLION},
          {"input": 4 * MILLION, "read": 2 * MILLION, "output": MILLION}, "46.25"),  # 5 + 8 + 1.25 + 2 + 30
         ("whisper-1", {"input_audio_seconds": HOUR}, {}, "0.36"),
-        # 1.02 and 2.04 an hour: of a second 0.000283333333333333 and 0.000566666666666667.
+        # 1.02 and 2.04 per hour are 0.000283333333333333 and 0.000566666666666667 per second.
         ("gpt-realtime-whisper", {"audio_seconds": HOUR}, {}, "1.0199999999999988"),
         ("gpt-realtime-translate", {"audio_seconds": HOUR}, {}, "2.0400000000000012"),
         ("tts-1", {"input_characters": MILLION}, {}, "15"),
@@ -81,7 +81,7 @@ def test_openai(model: str, meters: dict[str, int], counts: dict[str, int], expe
 @pytest.mark.parametrize(
     ("model", "meters", "counts", "expected"),
     [
-        # 0.3 of text, 1 of audio; cached 0.03 and 0.1.
+        # Text costs 0.3 and audio 1; cached text costs 0.03 and cached audio 0.1.
         ("gemini-2.5-flash", {**CACHED_SOUND, "input_audio_tokens": 2 * MILLION},
          {"input": 4 * MILLION, "read": 2 * MILLION, "output": 0}, "1.43"),
         ("gemini-3.1-flash-lite", AUDIO_IN, {"input": 2 * MILLION, "output": 0}, "0.75"),  # 0.25 + 0.5
@@ -105,7 +105,7 @@ def test_google(model: str, meters: dict[str, int], counts: dict[str, int], expe
     [
         ("aws.bedrock", "amazon.nova-2-sonic-v1:0", SOUND, {"input": 2 * MILLION, "output": 2 * MILLION},
          "18.08"),  # 0.33 + 3 + 2.75 + 12
-        # 0.04 an hour: of a second 0.000011111111111111.
+        # 0.04 per hour is 0.000011111111111111 per second.
         ("groq", "whisper-large-v3-turbo", {"audio_seconds": HOUR}, {}, "0.0399999999999996"),
         ("groq", "canopylabs/orpheus-v1-english", {"input_characters": MILLION}, {}, "22"),
         ("groq", "canopylabs/orpheus-arabic-saudi", {"input_characters": MILLION}, {}, "40"),
@@ -119,9 +119,9 @@ def test_google(model: str, meters: dict[str, int], counts: dict[str, int], expe
         ("perplexity", "sonar-deep-research", {"output_citation_tokens": MILLION},
          {"input": 0, "output": MILLION}, "2"),
         ("perplexity", "perplexity/sonar", {"web_searches": 1000}, {"input": 0, "output": 0}, "2.5"),
-        ("perplexity", "sonar", {}, {"input": 0, "output": 0}, "0.012"),  # of a request
+        ("perplexity", "sonar", {}, {"input": 0, "output": 0}, "0.012"),  # fee per request
         ("perplexity", "sonar-pro", {}, {"input": 0, "output": 0}, "0.014"),
-        # What is kept for 5 minutes, and for an hour.
+        # Cache writes for 5 minutes and for an hour.
         ("anthropic", "claude-opus-5", {},
          {"input": 2 * MILLION, "cache_write_tokens": 2 * MILLION, "cache_write_1h_tokens": MILLION, "output": 0},
          "16.25"),
@@ -136,7 +136,7 @@ def test_others(
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ({}, "2.8"),  # 2 and 12 a million since 30 July
+        ({}, "2.8"),  # 2 and 12 per million since 30 July
         ({"service_tier": "priority"}, "5.6"),
         ({"service_tier": "fast"}, "5.6"),
         ({"service_tier": "flex"}, "1.4"),
@@ -144,7 +144,7 @@ def test_others(
     ],
 )
 def test_tiers_that_the_answer_names(tags: dict[str, str], expected: str) -> None:
-    """Of 200,000 tokens in and out: a larger input has prices of its own."""
+    """The call has 200,000 tokens of input and output, because a larger input has other prices."""
     assert expected == estimated(OPENAI, "gpt-5.6-terra", {}, input=200_000, output=200_000, tags=tags)
 
 
@@ -158,10 +158,15 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
 @pytest.mark.parametrize(
     ("provider", "model", "counts", "expected"),
     [
-        (OPENAI, "gpt-5.6-terra", {"input": 272_000, "output": 0}, "0.544"),  # 2 a million
-        (OPENAI, "gpt-5.6-terra", {"input": 300_000, "output": 100_000}, "3"),  # 4 and 18: all of the request
-        (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25
-        (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15
+        (OPENAI, "gpt-5.6-terra", {"input": 272_000, "output": 0}, "0.544"),  # 2 per million
+        (
+            OPENAI,
+            "gpt-5.6-terra",
+            {"input": 300_000, "output": 100_000},
+            "3",
+        ),  # 4 and 18 for the whole request
+        (GOOGLE, "gemini-2.5-pro", {"input": 200_000, "output": 0}, "0.25"),  # 1.25 per million
+        (GOOGLE, "gemini-2.5-pro", {"input": 300_000, "output": 100_000}, "2.25"),  # 2.5 and 15 per million
         ("anthropic", "claude-opus-5", {"input": 900_000, "output": 0}, "4.5"),  # has no tier
     ],
 )

@@ -1,4 +1,4 @@
-"""Counters that repeat events are shadows; counters that stand alone count."""
+"""Counters that repeat calls are kept for reference, and counters of senders without calls count."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from tests.spool.registry.test_shares import calls_made
 
 
 class SetClock:
-    """A clock that the test moves."""
-
     def __init__(self) -> None:
         self.time = 1_790_000_000.0
 
@@ -57,7 +55,10 @@ async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
 
 
 def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
-    """Who told calls is remembered up to a bound: over it the oldest goes of the key that has the most."""
+    """
+    The number of remembered senders is limited. Above the limit, the oldest sender of the key with the
+    most is forgotten.
+    """
     shadows, metric = Shadows(SetClock(), max_senders=20), counter(session="s1")
     shadows.note(event(session="s1"), key="other")
     for number in range(50):
@@ -83,7 +84,10 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     ],
 )
 def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
-    """Same source, service and session, or user where no session is named, or neither where neither is named."""
+    """
+    A counter repeats calls of the same source, service and session. Without a session the user decides, and
+    without both neither does.
+    """
     shadows = Shadows(SetClock())
     shadows.note(event(session="s1", user="u1"))
     shadows.shade(metric)
@@ -91,7 +95,9 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
 
 
 def test_the_hour_begins_with_the_last_event() -> None:
-    """Events that follow one another closely are not all noted; the time of the last is known to the second."""
+    """
+    Only some events of a burst are noted. The hour still starts at most `NOTED_S` before the last event.
+    """
     clock = SetClock()
     shadows = Shadows(clock)
     for _ in range(40):
@@ -104,7 +110,7 @@ def test_the_hour_begins_with_the_last_event() -> None:
 
 
 def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
-    """Whoever switched the events off is counted by its counters."""
+    """If a user switches the events off, the counters count."""
     clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
@@ -116,7 +122,10 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 
 @pytest.mark.parametrize("hold_s", [0, 10])
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
-    """After a salvage, also of records that are open; from then on it is kept, for an hour."""
+    """
+    After a salvage, the newest records give the senders, including open records. From then on, senders are
+    stored for an hour.
+    """
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
@@ -128,7 +137,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
         shadows.shade(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
-    await spool.heard.open()  # as after a start
+    await spool.heard.open()  # as at a start
     again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
     await again.look_up(reporters_of(metric))
     again.shade(metric)
@@ -137,7 +146,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
 
 
 async def test_a_restart_forgets_no_name_of_a_sender() -> None:
-    """Whom a device's labels or a rule put its counters down to is found again for its calls."""
+    """A user name from device labels or a rule is found again for later calls."""
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
@@ -154,7 +163,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
 
 
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never more than a step of records is in memory, and none is passed over."""
+    """Memory never holds more than one step of records, and no record is skipped."""
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
     await put_on_record(spool, *records)
@@ -177,7 +186,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
-    """Of each session, user and model what its calls told, however many kinds there were, and for an hour."""
+    """Senders are found for each session, user and model of their calls, for an hour."""
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     shadows, heard = Shadows(clock, heard=spool.heard), spool.heard
@@ -190,7 +199,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     assert unkept == shadows.take_unkept("team-a")
     assert not shadows.take_unkept("team-a")
     await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders_to_keep(unkept)))
-    await heard.open()  # as after a start
+    await heard.open()  # as at a start
 
     known = [
         counter(session="s1"),
@@ -215,7 +224,9 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
 
 
 def test_a_sender_is_kept_once_in_ten_minutes() -> None:
-    """However often it sends; what it did not tell before is kept with the next submission."""
+    """
+    A sender is stored once in ten minutes, however often it sends. New facts are stored with the next submission.
+    """
     clock = SetClock()
     shadows = Shadows(clock, heard=SqliteHeard(MemoryDatabase(SPOOL), clock, max_senders=1000))
     kept = 0
@@ -223,12 +234,12 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
         clock.time += 1
         shadows.note(event(session="s1", request_model="a" if second % 2 else "b"))
         kept += len(senders_to_keep(shadows.take_unkept("")))
-    # the session and the service: of both models at first, and again ten minutes later
+    # the session and the service with both models, at first and again ten minutes later
     assert 8 == kept
 
 
 async def test_senders_are_forgotten_by_age() -> None:
-    """So that the table does not stay full after a busy hour."""
+    """Old senders are deleted, so the table does not stay full after a busy hour."""
     clock = SetClock()
     shadows = Shadows(clock)
     for number in range(1000):
@@ -239,12 +250,15 @@ async def test_senders_are_forgotten_by_age() -> None:
     assert 1001 == len(shadows)
     clock.time += 2 * AGE_EVERY_S
     await shadows.forget_old()
-    assert 2 == len(shadows)  # that session, and the service
+    assert 2 == len(shadows)  # that session and the service
 
 
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys: int) -> None:
-    """With one key and a thousand, before and after ten thousand conversations: counted in calls of functions."""
+    """
+    The cost is measured in function calls, with one key and a thousand, before and after ten thousand
+    conversations.
+    """
     shadows, calls = Shadows(SetClock(), max_senders=2000), []
     for begin in (0, 10_000):
         shadows_of = [
@@ -262,7 +276,7 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
 
 
 def test_the_sessions_of_a_large_fleet_are_known() -> None:
-    """80,000 sessions of Claude Code in 25 minutes, each of a user of its own, with its traces."""
+    """80,000 Claude Code sessions in 25 minutes, each with its own user and traces, fit the default limit."""
     clock = SetClock()
     shadows = Shadows(clock, max_senders=SpoolSettings().max_senders)
     for number in range(80_000):
@@ -278,7 +292,7 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
 
 
 def test_what_is_learned_late_makes_nothing_older() -> None:
-    """An old report that is read again does not undo the hearing of a newer one."""
+    """Reading an old report again does not replace the time of a newer one."""
     clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
@@ -298,7 +312,7 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     ],
 )
 def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
-    """OpenLLMetry's histogram says of nobody whose it is, and Envoy's spans are OpenInference's."""
+    """OpenLLMetry's histogram names no session or user, and Envoy's spans look like OpenInference's."""
     shadows, metric = Shadows(SetClock()), counter(source=counters)
     shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
     shadows.shade(metric)
@@ -309,7 +323,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     ("source", "model", "tokens", "shadow"),
     [
         ("google_adk", None, 700, True),
-        ("google_adk", None, None, False),  # a failure
+        ("google_adk", None, None, False),  # a failed call
         ("google_adk", "text-embedding-005", 700, False),
         ("otel", None, 700, False),
     ],
@@ -317,7 +331,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
 def test_calls_without_a_model_may_be_of_any(
     source: str, model: str | None, tokens: int | None, shadow: bool
 ) -> None:
-    """The events of Google's ADK name no model, and its counters do."""
+    """The events of Google's ADK name no model, but its counters do."""
     shadows, tags = Shadows(SetClock()), {"service": "desk"}
     name = "gen_ai.client.token.usage"
     metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
@@ -327,7 +341,7 @@ def test_calls_without_a_model_may_be_of_any(
 
 
 def test_counters_may_name_the_installation_alone() -> None:
-    """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
+    """Claude Code can be told to leave session and account out of its metrics. Its events still name them."""
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}

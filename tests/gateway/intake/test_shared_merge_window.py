@@ -1,4 +1,4 @@
-"""Partial reports of one call that come to different processes on one log: one record, whatever overtakes what."""
+"""Partial reports of one call that reach different processes make one record, in any order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WINDOW_S = 600.0
 
 @dataclass
 class Processes:
-    """Two windows over one log in memory."""
+    """Two merge windows over one log in memory."""
 
     clock: MovedClock = field(default_factory=MovedClock)
     max_reports: int = 1000
@@ -77,7 +77,7 @@ async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALIC
 
 
 async def test_the_parts_of_a_call_come_to_two_processes() -> None:
-    """One record with the model of the one, the tokens of the other, and the user of the trace."""
+    """The record has the model from one process, the tokens from the other, and the user from the trace."""
     both = await Processes().open()
     await take(both.a, trace(), create())
     assert [] == await both.records()
@@ -90,7 +90,7 @@ async def test_the_parts_of_a_call_come_to_two_processes() -> None:
 
 
 async def test_what_changes_meanwhile_is_merged_again() -> None:
-    """Both read that nothing waits; the one that is kept second merges with what the first kept."""
+    """Both processes read before either writes. The second to write merges with the first."""
     both = await Processes().open()
     both.reports.meanwhile = lambda: take(both.b, create())
     await take(both.a, update())
@@ -101,7 +101,7 @@ async def test_what_changes_meanwhile_is_merged_again() -> None:
 
 
 async def test_a_request_that_is_always_too_late_is_repeated_by_its_sender() -> None:
-    """After some attempts the sender hears 503; nothing of it was kept."""
+    """After several attempts the sender gets 503, and nothing of the request is stored."""
     both = await Processes().open()
 
     async def change() -> None:
@@ -117,7 +117,7 @@ async def test_a_request_that_is_always_too_late_is_repeated_by_its_sender() -> 
 
 
 async def test_a_trace_amends_what_another_process_recorded() -> None:
-    """While the record is open; a repeat of a report is a duplicate of the record."""
+    """The trace is added while the record is open. A repeated report is a duplicate of the record."""
     both = await Processes().open(hold_s=10)
     await take(both.a, create(), update())
     await take(both.b, trace())
@@ -130,7 +130,7 @@ async def test_a_trace_amends_what_another_process_recorded() -> None:
 
 
 async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
-    """Neither knows of the other when it reads."""
+    """Neither process knows of the other when it reads."""
     both = await Processes().open(hold_s=10)
     both.reports.meanwhile = lambda: take(both.b, create(), update())
     await take(both.a, trace())
@@ -142,7 +142,7 @@ async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
 
 
 async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
-    """Longer than the window, though it is reported once."""
+    """A trace is reported once but stays as long as its calls arrive, beyond the window."""
     both = await Processes().open()
     await take(both.a, trace())
     both.clock.move(WINDOW_S - 1)
@@ -158,7 +158,7 @@ async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
 
 
 async def test_what_waited_in_vain_is_released_once() -> None:
-    """By whichever process looks: the other finds nothing; what was known of calls on record is forgotten."""
+    """Whichever process releases first, the other finds nothing. Facts about recorded calls are deleted."""
     both = await Processes().open()
     await take(both.a, trace(), create())
     await take(both.a, create("g-2"), bearer=BOB)
@@ -179,7 +179,7 @@ async def test_what_waited_in_vain_is_released_once() -> None:
 
 
 async def test_too_many_make_room() -> None:
-    """The oldest go first, before their time."""
+    """The oldest are released first, before the window ends."""
     both = await Processes(max_reports=2).open()
     for number in range(5):
         await take(both.a, create(f"g-{number}", traceId=None))
@@ -192,7 +192,7 @@ async def test_too_many_make_room() -> None:
 
 @pytest.mark.parametrize(("max_reports", "max_bytes"), [(4, 2**24), (1000, 700)])
 async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, max_bytes: int) -> None:
-    """The report of another key, though it came first, waits on for its other half."""
+    """The report of another key is older but still waits for its other half."""
     both = await Processes(max_reports=max_reports, max_bytes=max_bytes).open()
     await take(both.a, create("g-bob", traceId=None), bearer=BOB)
     for number in range(6):
@@ -209,7 +209,7 @@ async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, ma
 
 
 async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None:
-    """The oldest are forgotten before their time; the way to them from their traces, too."""
+    """The oldest recorded calls are forgotten early, together with the index from their traces."""
     both = await Processes(max_reports=2).open()
     for number in range(5):
         await take(both.a, create(f"g-{number}"), update(f"g-{number}"))
@@ -222,7 +222,7 @@ async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None
 
 
 async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:
-    """It goes, and an operator is told."""
+    """The damaged report is dropped, and the operator is informed."""
     both = await Processes().open()
     damaged = PartialReport(b"x" * 16, both.clock.now() - 1, b"\xc1")
     await both.log.append(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))

@@ -1,4 +1,4 @@
-"""Counters and calls of one reporter count once, in whatever order they come, over restarts."""
+"""Counters and calls of one sender count once, in any order and across restarts."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ PRICES = PriceBook.load()
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind of client names itself in its calls and in the counters beside them."""
+    """How one kind of client identifies itself in its calls and in its counters."""
 
     call: dict[str, Any]
     counter: dict[str, Any]
-    window: str | None = None  # the session of its resource
+    window: str | None = None  # session in the resource attributes
     cumulative: bool = False
 
 
@@ -73,9 +73,9 @@ FAMILIES = {
 @dataclass
 class Running:
     """
-    An intake over a memory log; a restart forgets everything but the log and what it keeps.
+    An intake over a log in memory. A restart forgets everything except what is stored.
 
-    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what waits.
+    `nodes` processes share the log. They accept requests in turn, and the first releases waiting counters.
     """
 
     nodes: int = 1
@@ -112,7 +112,7 @@ class Running:
         )
 
     async def take(self, outcome: Outcome, bearer: Bearer = BEARER) -> None:
-        """The next process takes it."""
+        """Let the next process accept the payload."""
         self._intakes.append(self._intakes.pop(0))
         await self._intakes[0][1].take(outcome, bearer)
 
@@ -123,7 +123,7 @@ class Running:
         return [record for record in records if isinstance(record, Inference | UsageMetric)]
 
     async def sums(self) -> list[int]:
-        """Calls, then tokens of input and output, as the ledger counts them."""
+        """Return calls, input tokens and output tokens as the ledger counts them."""
         log = self.spool.log
         sums = HourlySums()
         sums.add(await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1))
@@ -132,7 +132,7 @@ class Running:
         return [sum(row[place] for row in rows) for place in range(3)]
 
     async def archived(self, token_type: str) -> int:
-        """What a reader of the record file adds up: records that are no shadows."""
+        """Sum tokens as a reader of the record file would, without duplicates kept for reference."""
         total = 0
         for record in await self.records():
             if isinstance(record, Inference):
@@ -165,7 +165,7 @@ def call(family: Family, number: int, at_s: float) -> Outcome:
 
 
 def counters(family: Family, number: int, at_s: float) -> Outcome:
-    """What a client counts of its calls up to a number: the growth, or how much it was in all."""
+    """Create the counters of a client after `number` calls, as an increase or a cumulative value."""
     outcome = Outcome(received=2)
     for token_type, tokens in (("input", 100), ("output", 10)):
         metric = UsageMetric(
@@ -181,7 +181,7 @@ def counters(family: Family, number: int, at_s: float) -> Outcome:
 
 
 def merged(outcomes: Sequence[Outcome]) -> Outcome:
-    """Several payloads in one request."""
+    """Combine several payloads into one request."""
     together = Outcome()
     for outcome in outcomes:
         together.received += outcome.received
@@ -219,9 +219,9 @@ def test_every_order_gives_the_same_sums(
     restarts: Sequence[bool],
 ) -> None:
     """
-    Calls and counters in any order, within an hour, in one request or several, sent twice, with restarts.
+    Calls and counters arrive in any order within an hour, in one request or several, twice, and across restarts.
 
-    Two calls are counted, whether counters waited for them or had been summed.
+    Two calls are counted, whether the counters still waited or were already summed.
     """
     run(lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts))
 
@@ -243,7 +243,7 @@ def test_every_order_gives_the_same_sums_over_several_processes(
     pauses: Sequence[float],
     restarts: Sequence[bool],
 ) -> None:
-    """Who took the counters has not heard the calls; nobody counts twice, and nothing is forgotten."""
+    """The process that accepts the counters may not know the calls. No call is counted twice or lost."""
     run(
         lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts),
         Running(nodes=3),
@@ -287,7 +287,9 @@ async def _in_any_order(
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
-    """They wait for their time, also over a restart, and are pending meanwhile; then they are summed."""
+    """
+    The counters wait for their time, also over a restart, and are pending until then. Then they are summed.
+    """
     family = FAMILIES[name]
 
     async def test(running: Running) -> None:
@@ -309,15 +311,13 @@ def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
     run(test)
 
 
-# -- agents that sum up --------------------------------------------------------------------------------------
-
 RUN = Family(
     {"source": "claude_code", "session": "s1", "trace_id": "t1"}, {"source": "claude_code", "session": "s1"}
 )
 
 
 def agent(began: float, **fields: Any) -> Outcome:
-    """The span of the Claude Agent SDK under OpenInference: the sum of what Claude Code tells."""
+    """Create the OpenInference span of the Claude Agent SDK, which sums up what Claude Code reports."""
     outcome = Outcome(received=1)
     record = Inference(
         id=b"",
@@ -348,7 +348,10 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
     pauses: Sequence[float],
     restarts: Sequence[bool],
 ) -> None:
-    """By its session or its trace; calls and counters in any order, with restarts. Counters name no trace."""
+    """
+    The session or the trace identifies the sum. Calls and counters arrive in any order with restarts, and
+    counters name no trace.
+    """
     if "call" not in told:
         known_by = {}
 
@@ -378,7 +381,7 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
-    """It waits for its time and is sent twice; calls of another session and of another agent are none of its own."""
+    """The sum waits for its time and is sent twice. Calls of other sessions and agents do not match it."""
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -403,7 +406,7 @@ def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
 
 
 def test_a_counter_beside_known_calls_does_not_wait() -> None:
-    """It is a shadow at once."""
+    """The counter is kept for reference at once."""
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -416,7 +419,7 @@ def test_a_counter_beside_known_calls_does_not_wait() -> None:
 
 
 def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
-    """Its counters neither wait nor become shadows, also beside its calls."""
+    """Forwarded counters neither wait nor become duplicates kept for reference, even next to their calls."""
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -429,7 +432,7 @@ def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
 
 
 def test_calls_that_were_open_at_a_restart_are_known() -> None:
-    """Who told them is kept with them: counters that waited for them need not wait any more."""
+    """The senders of open calls are stored with the calls, so their waiting counters are released."""
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -447,7 +450,7 @@ def test_calls_that_were_open_at_a_restart_are_known() -> None:
 
 @pytest.mark.parametrize("limits", [{"max_items": 4}, {"max_bytes": 300}])
 def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
-    """Over the bound the oldest leave, as what they are known to be by then."""
+    """Above the limit, the oldest are decided by what is known at that time."""
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -468,7 +471,7 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("name", ["codex", "gemini_cli"])
 def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], nodes: int, name: str) -> None:
-    """The counters of another key, though they came first, wait on for their calls; also after a restart."""
+    """The counters of another key are older but still wait for their calls, also after a restart."""
 
     async def test(running: Running) -> None:
         began, is_cumulative = running.clock.now(), name == "gemini_cli"
@@ -495,7 +498,9 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
 def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another(
     nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The calls of the other key come late, also after a restart: what it counted is taken back all the same."""
+    """
+    If the other key's calls arrive late, also after a restart, its counted counters are still subtracted.
+    """
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
 
     async def test(running: Running) -> None:
@@ -515,14 +520,14 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
         await running.restart()
         await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
         await running.counters.release()
-        assert [1, 800, 80] == await running.sums()  # seven sums of counters, and the call
+        assert [1, 800, 80] == await running.sums()  # seven sums of counters and the call
 
     run(test, Running(limits={"max_items": 8}, nodes=nodes))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) -> None:
-    """Also where several processes share it: the one that releases knows it by its next look."""
+    """If several processes share the storage, the releasing process learns the numbers in its next pass."""
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -536,7 +541,7 @@ def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) 
 
 
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many others wait: a request that brings one too many must not look through all of them."""
+    """A request that exceeds the limit by one must not examine all waiting counters."""
     asked = []
     real = Shadows.have_heard
 
@@ -557,7 +562,7 @@ def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many counters wait, the event loop goes on between a few hundred of them."""
+    """The event loop gets a turn after every few hundred waiting counters."""
     monkeypatch.setattr("gateway.intake.waiting_counters.LOOKED_AT", 2)
     turns = 0
 
@@ -581,11 +586,14 @@ def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
-    """Tens of thousands may wait: a round that visits each of them holds up every request for 25 ms."""
+    """
+    With tens of thousands of waiting counters, a collection that visits each would block every request
+    for 25 ms.
+    """
 
     async def test(running: Running) -> None:
         gc.collect()
-        gc.disable()  # a round finds out which tuples it need not visit again; the first one visits them
+        gc.disable()  # the first collection untracks tuples, and later ones need not visit them
         try:
             for number in range(20):
                 await running.take(counters(FAMILIES["Gemini CLI"], number, running.clock.now()))
@@ -602,7 +610,7 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
 
 def test_who_reported_is_stored_as_before() -> None:
-    """A gateway of another release reads it, too."""
+    """A gateway of another release can read the stored form."""
     counted = Counted(after=7, reporters={Reporter("codex", None, "session", "s1")}, key="team-a")
     stored = msgspec.msgpack.encode(counted)
     assert msgspec.msgpack.decode(stored) == [7, [["codex", None, "session", "s1"]], [], [], 0, "team-a"]
@@ -610,7 +618,7 @@ def test_who_reported_is_stored_as_before() -> None:
 
 
 def test_a_request_that_is_given_up_is_kept_whole() -> None:
-    """Its counters wait in memory as they do on disk."""
+    """A cancelled request is still stored, so memory and disk agree."""
 
     async def test(running: Running) -> None:
         taking = asyncio.ensure_future(running.take(counters(FAMILIES["Codex"], 1, running.clock.now())))
@@ -624,7 +632,7 @@ def test_a_request_that_is_given_up_is_kept_whole() -> None:
 
 
 def test_sessions_of_windows_are_kept_for_an_hour() -> None:
-    """Over restarts: the counters of those that were not heard for longer wait."""
+    """After restarts, counters of windows that were silent for longer than an hour wait."""
 
     async def test(running: Running) -> None:
         for number, window in enumerate(["w1", "w2", "w1", "w3"]):
@@ -643,7 +651,9 @@ def test_sessions_of_windows_are_kept_for_an_hour() -> None:
 
 
 def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than are read at a time: one look releases all that waited long enough, and leaves the rest."""
+    """
+    More counters wait than one read returns. One pass releases all that waited long enough and leaves the rest.
+    """
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 2)
 
     async def test(running: Running) -> None:
@@ -660,7 +670,7 @@ def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest
 
 
 def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> None:
-    """They are named in the log, and the others are released."""
+    """The log states the number of damaged groups, and the others are released."""
 
     async def test(running: Running) -> None:
         began = running.clock.now()

@@ -1,4 +1,4 @@
-"""One model is one group of costs whatever it is called, and so is whoever sells it."""
+"""Variants of a model's name, and of a provider's name, are grouped into one family for costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODEL, PROVIDER = _VALUES[MODEL_FAMILY], _VALUES[PROVIDER_FAMILY]
     ],
 )  # fmt: skip
 def test_spellings_of_a_model_are_one(spellings: tuple[str, ...], family: str) -> None:
-    """A region, a seller, a path, a date and an alias are left out; what is left of nothing is the name itself."""
+    """Region, seller, path, date and alias are removed. If nothing remains, the family is the name itself."""
     assert {family} == {MODEL((each,)) for each in spellings}
 
 
@@ -56,18 +56,18 @@ def test_spellings_of_a_model_are_one(spellings: tuple[str, ...], family: str) -
     ],
 )
 def test_spellings_of_a_provider_are_one(spellings: tuple[str, ...], family: str) -> None:
-    """By its name on bills; one that is not known has its own."""
+    """Names on bills belong to the same family. An unknown provider is its own family."""
     assert {family} == {PROVIDER((each,)) for each in spellings}
 
 
 def test_every_known_provider_has_a_family() -> None:
-    """The same one for the name that records have and for each of its spellings."""
+    """The record name of a provider and all its variants have the same family."""
     for each in PROVIDERS:
         assert 1 == len({PROVIDER((name,)) for name in (each.name, *each.spellings)}), each.name
 
 
 @given(st.text(max_size=40))
 def test_any_name_has_a_family(name: str) -> None:
-    """No name fails or loses its group: what is known stays known."""
+    """Every name that is not empty has a family, and no name raises an error."""
     assert bool(name) == bool(MODEL((name,)))
     assert bool(name) == bool(PROVIDER((name,)))

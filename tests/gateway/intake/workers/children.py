@@ -1,4 +1,4 @@
-"""Workers as tests need them: the loop of a worker on a thread of the tests' process, and kinds that fail."""
+"""Test workers: a worker's loop on a thread of the test process, and workers that fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Serve = Callable[[Link], None]
 
 
 class ThreadChild:
-    """A worker without a process: costs nothing to start, and ends when its socket does."""
+    """A worker on a thread, which starts quickly and ends with its socket."""
 
     def __init__(self, theirs: socket.socket, work: Serve) -> None:
         self.pid = os.getpid()
@@ -31,8 +31,8 @@ class ThreadChild:
         return None if self._thread.is_alive() else 0
 
     def kill(self) -> None:
-        """As a kill is seen by the server: the socket ends."""
-        with suppress(OSError):  # the thread has ended meanwhile
+        """Close the socket, which is how the server notices a kill."""
+        with suppress(OSError):  # the thread has already ended
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def wait(self, timeout: float | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What workers make of a body, and what becomes of it when one of them dies, hangs or refuses."""
+"""Results of workers, and what happens to a body if a worker dies, hangs or refuses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROCESS = starter("-m", "gateway.service.assembly.worker_process", "{socket}", s
 
 
 class Told:
-    """What the observer was told."""
+    """Records the calls of the pool's observer."""
 
     def __init__(self) -> None:
         self.deaths: Counter[str] = Counter()
@@ -69,7 +69,7 @@ async def workers(
 
 
 def here(body: SentBody, options: Options | None = None) -> Normalised:
-    """The same body decoded in this process."""
+    """Decode the same body in this process."""
     work = body.normalise(options or Options(), lambda _: None)
     while True:
         try:
@@ -80,8 +80,8 @@ def here(body: SentBody, options: Options | None = None) -> Normalised:
 
 def shown(normalised: Normalised) -> list[object]:
     """
-    Everything that the intake reads, in order. Where one part ends depends on the clock: all parts
-    together do not.
+    Return everything that the intake reads, in order. The boundaries of parts depend on the clock, but all
+    parts together do not.
     """
     outcome, reports = normalised
     parts = list(outcome.parts())
@@ -105,7 +105,7 @@ def shown(normalised: Normalised) -> list[object]:
 
 
 def other_than(here: list[object], there: list[object]) -> tuple[object, object] | None:
-    """The first two that are not alike: lists of megabytes take minutes to be told apart by pytest."""
+    """Return the first pair that differs, because pytest takes minutes to compare lists of megabytes."""
     return next((pair for pair in zip_longest(here, there) if pair[0] != pair[1]), None)
 
 
@@ -114,7 +114,7 @@ def spans(count: int) -> SentBody:
 
 
 def calls(count: int) -> SentBody:
-    """Of a format, without anything to recognise a repeat by."""
+    """Create calls without any id that would identify a repeat."""
     return SentBody.of_format("litellm", b"[%s]" % b",".join([b'{"model": "m", "prompt_tokens": 1}'] * count))
 
 
@@ -123,7 +123,7 @@ async def decode(pool: WorkerPool, body: SentBody, options: Options | None = Non
 
 
 async def test_bodies_of_any_size_come_back_as_they_are_decoded_here() -> None:
-    """Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order."""
+    """Long lists, packed parts, rejected items and partial reports all arrive in order."""
     good = json_span()
     bodies = [
         spans(1),
@@ -144,7 +144,7 @@ async def test_bodies_of_any_size_come_back_as_they_are_decoded_here() -> None:
 
 
 async def test_many_bodies_at_once_get_their_own_results() -> None:
-    """Messages that leave and arrive together are told apart."""
+    """Interleaved messages are assigned to the right jobs."""
     async with workers(on_a_thread, count=2) as (pool, _):
         await pool.complete()
         bodies = [spans(1 + number % 7) for number in range(60)]
@@ -153,7 +153,7 @@ async def test_many_bodies_at_once_get_their_own_results() -> None:
 
 
 async def test_the_next_job_is_that_of_who_used_least() -> None:
-    """A small body of one party is not behind all the large ones of another."""
+    """A small body of one party does not wait for all large bodies of another."""
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(10.0)
 
@@ -174,7 +174,7 @@ async def test_the_next_job_is_that_of_who_used_least() -> None:
 
 
 async def test_records_without_an_identity_come_back() -> None:
-    """They stay in the last part, however many there are."""
+    """Such records stay in the last part, whatever their number."""
     count = 2 * PIECE + 5
     async with workers(on_a_thread) as (pool, _):
         await pool.complete()
@@ -186,7 +186,7 @@ async def test_records_without_an_identity_come_back() -> None:
 
 
 async def test_the_sender_is_told_the_same() -> None:
-    """A body that cannot be read is refused in the words of this process."""
+    """The refusal of an unreadable body has the same text as in this process."""
     body = SentBody.of_export("traces", b"\xff\xff", json=False)
     with pytest.raises(BadPayload) as expected:
         here(body)
@@ -198,7 +198,7 @@ async def test_the_sender_is_told_the_same() -> None:
 
 
 async def test_options_are_those_of_each_body() -> None:
-    """What a reload changes counts for the bodies after it."""
+    """A reload applies to the next bodies."""
     small, large = Options(max_items=1000), Options(max_items=5000)
     body = spans(2000)
     async with workers(on_a_thread) as (pool, _):
@@ -211,7 +211,9 @@ async def test_options_are_those_of_each_body() -> None:
 
 
 async def test_memory_of_items_is_held_by_the_request() -> None:
-    """What items take beyond their bytes counts while they are decoded; a worker stops where there is no room."""
+    """
+    Memory beyond the body's own bytes is counted while decoding. If the limit is reached, the worker stops.
+    """
     many = SentBody.of_format("litellm", b"[%s]" % b",".join([b"{}"] * 10_000))
     held: list[int] = []
 
@@ -233,7 +235,7 @@ async def test_memory_of_items_is_held_by_the_request() -> None:
 
 
 async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
-    """Compressed and not; how large it is before compression comes along."""
+    """The result is equal with and without compression, and includes the uncompressed size."""
     outcome = here(spans(200)).outcome
     records = [(record, 1.5) for record in outcome.records if isinstance(record, Inference)]
     plain = SpanEncoder().request(records)
@@ -247,7 +249,7 @@ async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
 
 
 async def test_what_a_worker_cannot_do_is_done_here() -> None:
-    """An error that is not the sender's is not told: whoever asked does the job, and meets the error himself."""
+    """An internal error of the worker is not reported. The caller does the job itself and meets the error."""
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
         assert await pool.encode(b"this is not a message") is None
@@ -255,7 +257,7 @@ async def test_what_a_worker_cannot_do_is_done_here() -> None:
 
 
 async def test_nothing_waits_for_workers_that_are_not_there() -> None:
-    """Before the first is ready, and after the end."""
+    """This holds before the first worker is ready and after the pool has ended."""
     async with workers(on_a_thread) as (pool, _):
         with pytest.raises(NotDone):
             await decode(pool, spans(1))
@@ -265,7 +267,7 @@ async def test_nothing_waits_for_workers_that_are_not_there() -> None:
 
 
 async def test_a_worker_that_cannot_be_started_is_counted() -> None:
-    """The server goes on without it."""
+    """The server continues without it."""
 
     def fails(_: socket.socket) -> ThreadChild:
         raise OSError("no process")
@@ -277,7 +279,7 @@ async def test_a_worker_that_cannot_be_started_is_counted() -> None:
 
 
 def mortal(*lives: Callable[[Link], None]) -> StartChild:
-    """Children with these lives one after the other, then healthy ones."""
+    """Start children with the given behaviours in turn, and healthy children afterwards."""
     left: Iterator[Callable[[Link], None]] = iter(lives)
     return lambda theirs: ThreadChild(theirs, next(left, lambda link: serve(link, encode)))
 
@@ -298,7 +300,7 @@ def says_nothing(link: Link) -> None:
 
 
 async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
-    """The one that it was at by the next worker, those that waited behind it by whoever asked."""
+    """The next worker repeats the running job. The callers do the jobs that waited behind it."""
     async with workers(mortal(dies_of_its_first_job)) as (pool, told):
         await pool.complete()
         first, *others = await asyncio.gather(
@@ -311,7 +313,7 @@ async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
 
 
 async def test_a_body_that_two_workers_leave_is_done_by_a_third() -> None:
-    """Both were killed from outside, one after the other: the body is not at fault and nothing is lost."""
+    """Both workers were killed from outside, so the body is not at fault and nothing is lost."""
     async with workers(mortal(*[dies_of_its_first_job] * (MOST_KILLS - 1))) as (pool, told):
         await pool.complete()
         assert 3 == (await decode(pool, spans(3))).outcome.received
@@ -319,7 +321,9 @@ async def test_a_body_that_two_workers_leave_is_done_by_a_third() -> None:
 
 
 async def test_a_body_of_which_every_worker_dies_is_refused() -> None:
-    """It is not tried for ever, and never by the server itself; the next body finds a worker."""
+    """
+    The body is not retried forever, and the server never decodes it itself. The next body gets a worker.
+    """
     async with workers(mortal(*[dies_of_its_first_job] * MOST_KILLS)) as (pool, told):
         await pool.complete()
         with pytest.raises(Refusal) as refused:
@@ -332,18 +336,18 @@ async def test_a_body_of_which_every_worker_dies_is_refused() -> None:
 
 
 async def test_a_worker_that_says_nothing_is_replaced() -> None:
-    """What it had in hand is done by the next one."""
+    """The next worker repeats the running job."""
     async with workers(mortal(says_nothing), silent_s=0.2) as (pool, told):
         await pool.complete()
         decoding = asyncio.create_task(decode(pool, spans(3)))
         await told.changed.wait()
-        pool._silent_s = 60.0  # the next one may be slow
+        pool._silent_s = 60.0  # the next worker may be slow
         assert 3 == (await decoding).outcome.received
     assert {SILENT: 1} == told.deaths
 
 
 def speaks_otherwise(link: Link) -> None:
-    """As one of another version, after an upgrade under a running server."""
+    """Behave like a worker of another version, as after an upgrade under a running server."""
     link.send(MessageKind.READY, 0)
     while (message := link.receive()).kind != MessageKind.DECODE:
         pass
@@ -354,7 +358,7 @@ def speaks_otherwise(link: Link) -> None:
 
 
 async def test_a_worker_that_is_not_understood_is_replaced() -> None:
-    """Its job is left to whoever asked, instead of waiting for ever."""
+    """The job returns to its caller instead of waiting forever."""
     async with workers(mortal(speaks_otherwise)) as (pool, told):
         await pool.complete()
         async with asyncio.timeout(30):
@@ -367,7 +371,7 @@ async def test_a_worker_that_is_not_understood_is_replaced() -> None:
 
 
 async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
-    """Whoever waits may be cancelled; the worker goes on with the next job."""
+    """A caller may be cancelled, and the worker continues with the next job."""
     async with workers(on_a_thread) as (pool, _):
         await pool.complete()
         waiting = [asyncio.create_task(decode(pool, spans(200))) for _ in range(40)]
@@ -380,7 +384,7 @@ async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
 
 
 async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed, it is replaced; it gets no secret; at the end none is left."""
+    """A killed worker is replaced, it gets no secrets, and none is left at the end."""
     monkeypatch.setenv("UPSTREAM_KEY", "secret-in-the-environment")
     async with workers(PROCESS) as (pool, told):
         await pool.complete()
@@ -388,7 +392,8 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
         assert b"secret-in-the-environment" not in Path(f"/proc/{pid}/environ").read_bytes()
         body = spans(50)
         assert shown(here(body)) == shown(await decode(pool, body))
-        os.kill(pid, signal.SIGTERM)  # sent to all processes of a service: it goes on until the server stops
+        # a service manager sends SIGTERM to all its processes, but the worker continues until the server stops
+        os.kill(pid, signal.SIGTERM)
         assert 50 == (await decode(pool, body)).outcome.received
         os.kill(pid, signal.SIGKILL)
         await told.changed.wait()
@@ -400,7 +405,9 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> None:
-    """The worker ends in place of the machine's memory, and the next one takes what fits."""
+    """
+    The worker reaches its own memory limit instead of the machine's. The next worker decodes bodies that fit.
+    """
     body = SentBody.of_export(
         "traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False
     )
@@ -416,7 +423,7 @@ async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> N
 
 
 async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() -> None:
-    """As when a server stops at once: the word that it is ready reaches nobody."""
+    """If the server stops at once, nobody reads the worker's ready message."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.shutdown(socket.SHUT_WR)
@@ -424,7 +431,7 @@ async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() ->
 
 
 async def test_the_environment_of_a_worker_holds_no_secret() -> None:
-    """Only what is needed to find modules and to read text is passed on."""
+    """Only variables for finding modules and reading text are passed on."""
     given = {
         "PATH": "/bin",
         "PYTHONPATH": "x",
