@@ -295,8 +295,8 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     """
     Write all waiting records to the data lake now, for example at the end of a month.
 
-    Needs a running server. Records that were committed before are included as soon as `spool.hold` has passed
-    for each. Exit code 1 if they have not landed in time.
+    Needs a running server. Records that were committed before the command are included as soon as
+    `spool.hold` has passed for each. Exit code 1 if they have not landed in time.
     """
     client = _operator(config, installation(config))
     route = _chosen_route(_chosen_lake(config, name), topic)

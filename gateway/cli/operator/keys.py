@@ -140,7 +140,7 @@ def _changes(
         fail("use either --label or --no-labels, not both", 2)
     expiry = _expiry(expires_at, expires_in)
     if expiry is not None and no_expiry:
-        fail("use either --expires-at or --expires-in, or --no-expiry, not both", 2)
+        fail("use either --no-expiry, or --expires-at or --expires-in, not both", 2)
     changes = {
         "name": new_name,
         "description": description,
