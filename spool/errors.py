@@ -16,7 +16,10 @@ class SpoolFull(SpoolError):
 
 
 class SpoolUnavailable(SpoolError):
-    """The commit failed or the log is closing. Nothing was stored, and the sender repeats the request."""
+    """
+    The commit failed, is not confirmed, or the log is closing. The sender repeats the request: if it was stored
+    nevertheless, the repeat is recognized.
+    """
 
 
 class BeingMigrated(SpoolUnavailable):

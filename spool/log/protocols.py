@@ -95,7 +95,8 @@ class Log(ReadableLog, Protocol):
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Store a submission. Return its receipt after the flush. SpoolFull or SpoolUnavailable: nothing was stored.
+        Store a submission. Return its receipt after the flush. Raises SpoolFull if nothing was stored for lack of
+        space, and SpoolUnavailable if the submission was not stored or its commit is not confirmed.
         """
         ...
 
