@@ -1,4 +1,4 @@
-"""Storages of these tests begin with tables that are copied."""
+"""Fixtures that start storage from copied, already created tables."""
 
 from __future__ import annotations
 

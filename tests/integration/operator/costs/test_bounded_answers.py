@@ -1,4 +1,7 @@
-"""Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to ask."""
+"""
+Answers about many groups: the largest groups are listed, and one row has the rest. A query that sums too much
+is refused with a smaller alternative.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def spent(rows: list[dict[str, Any]]) -> Decimal:
 
 
 async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
-    """As many as fit, the others as one in each period: the sums are exact, and the answer says what was done."""
+    """
+    If there are too many rows, each period has its largest groups and one row for the rest. Sums stay exact,
+    and the answer states that it is truncated.
+    """
     payload = await ask(server, "/report", **TEN_HOURS)
     assert payload["report"]["truncated"] is True
     assert payload["report"]["row_count"] == USERS * 10
@@ -69,7 +75,7 @@ async def test_a_report_of_too_many_rows_has_the_largest_groups(server: Operator
 
 
 async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> None:
-    """No text of all of it is ever made."""
+    """The CSV is streamed in chunks, so the whole text is never in memory."""
     url = f"http://tollhouse{OPERATOR_API}/report"
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session,
@@ -85,7 +91,10 @@ async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> 
 
 
 async def test_top_is_worked_out_without_a_row_for_every_group(server: OperatorServer) -> None:
-    """What would be too many rows is not, with the largest alone: the rest is one row of each period."""
+    """
+    `top` limits the groups, so a query that would have too many rows succeeds. Each period has one row
+    for the rest.
+    """
     payload = await ask(server, "/report", **{**HOURLY, "top": "1", "compare": "previous"})
     assert {"dear", OTHER} == {row["user"] for row in payload["rows"]}
     assert len({row["period"] for row in payload["rows"]}) == 39
@@ -97,7 +106,7 @@ TOO_MUCH: Sequence[dict[str, str]] = [{}, {"format": "csv"}, {"by": "user,team",
 
 
 async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorServer) -> None:
-    """As soon as that is seen, with what to ask instead."""
+    """The refusal comes while summing and names what to query instead."""
     for query in TOO_MUCH:
         answer = await server.ask("GET", f"/report?{urlencode({**HOURLY, **query})}")
         status, type, message = answer.error
@@ -107,7 +116,10 @@ async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorSe
 
 
 async def test_a_diff_lists_the_largest_elements(server: OperatorServer) -> None:
-    """Elements of each dimension, and one for the others, add up to the total; how many there are is said."""
+    """
+    In each dimension, the listed elements and one for the rest add up to the total. The answer states the
+    number of elements.
+    """
     dimensions = "".join(
         f"\n  D{each}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{{0}} {{1}}'}}]}}"
         for each in range(4)
@@ -125,7 +137,7 @@ async def test_a_diff_lists_the_largest_elements(server: OperatorServer) -> None
 
 
 async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(server: OperatorServer) -> None:
-    """Elements are combinations times dimensions: that is known before the first of them."""
+    """The number of elements, combinations times dimensions, is known before anything is summed."""
     many = range(-(-10 * SETTINGS.max_summed_rows // USERS))
     rules = "Rules: [{Type: GroupBy, Source: user}]"
     server.services.money.allocation = lambda: AllocationSettings(
@@ -141,7 +153,9 @@ PERIODS: Sequence[str] = ["daily", "weekly", "monthly", "quarterly", "yearly"]
 
 
 async def test_a_cut_period_is_the_same_period(server: OperatorServer) -> None:
-    """It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked."""
+    """
+    A period that the range cuts keeps its usual start, so two answers can be joined. The answer lists it as cut.
+    """
     for granularity in PERIODS:
         half = {"by": "team", "per": granularity, "from": (FIRST + timedelta(hours=5)).isoformat()}
         part, whole = (
@@ -164,7 +178,9 @@ LISTS: Sequence[tuple[str, dict[str, str]]] = [
 
 
 async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -> None:
-    """All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them."""
+    """
+    Without a limit, all rows are on one page. Pages have every row once, and each page has the overall totals.
+    """
     for path, query in LISTS:
         whole = await ask(server, path, **query)
         assert {"rows", "pagination", "filtering", "sorting", "total"} <= whole.keys(), (path, query)
@@ -186,7 +202,7 @@ async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -
 
 
 async def test_filters_of_a_report_are_told(server: OperatorServer) -> None:
-    """As lists tell theirs; format=csv returns all rows, so it has no pages."""
+    """A report lists its filters as lists do. CSV has all rows, so it accepts no limit."""
     told = await ask(server, "/report", where="user!=dear", by="user", range="mtd")
     assert {"user!": ["dear"]} == told["filtering"]["current"]
     assert "user" in {each["field"] for each in told["filtering"]["available"]}

@@ -1,4 +1,4 @@
-"""What a change of costs is made of, over the operator API and as a command."""
+"""The parts of a cost change, over the operator API and as a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
-# Day, model, tokens, cost. Before: gpt 100 tokens for 1, o3 100 for 10; now 150 for 1.5 and 150 for 30.
+# Each row has day, model, tokens and cost. Before: gpt 100 tokens for 1, o3 100 for 10. Now: gpt 150 for 1.5,
+# o3 150 for 30.
 SPENT = (
     ("2026-08-03", "gpt", 100, "1"),
     ("2026-08-04", "o3", 100, "10"),
@@ -63,7 +64,9 @@ async def compared(server: OperatorServer, **query: str) -> Any:
 
 
 async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
-    """This month so far beside the same part of the last one, the largest change first."""
+    """
+    By default this month so far is compared with the same part of last month. The largest change comes first.
+    """
     payload = await compared(server, by="model")
     found = {row["model"]: {name: row[name] for name in PARTS if row[name] != "0"} for row in payload["rows"]}
     assert {
@@ -86,7 +89,7 @@ async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
 
 
 async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
-    """Also where only the largest are asked for: the others are one row."""
+    """If only the largest changes are requested, one row has the rest."""
     payload = await compared(server, by="model", top="1")
     assert ["o3", "(other)"] == [row["model"] for row in payload["rows"]]
     for name in ("cost", "change", *PARTS):
@@ -97,7 +100,7 @@ async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
 
 
 async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
-    """A word of the ranges, or days of which the last is part; the filter is that of both times."""
+    """The other period is a named range or a range of days. The filter applies to both periods."""
     year = await compared(server, by="model", against="ytd", where="model!=left")
     assert "96.5" == year["total"]["against"]["cost"]
     month = await compared(server, by="model", against="2026-08-29..2026-08-29", where="model=gpt")
@@ -112,8 +115,8 @@ async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
 
 async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) -> None:
     """
-    On a Tuesday calls read twelve times as much as on the one before, at the same prices, and wrote more: no
-    part of it is called prices, and the sentence says what happened. Another team did the same as before.
+    A team reads twelve times as much as a week before, at equal prices, and writes more. No part of the
+    change is attributed to prices, and the sentence names larger calls. Another team does not change.
     """
     log, book = server.services.spool.log, PriceBook.load()
     for number, (day, team, given, made) in enumerate(
@@ -129,7 +132,7 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     payload = await compared(server, **tuesday)
     assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
     assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
-    assert payload["comparison"]["sentence"].endswith("each.")  # ads is not named
+    assert payload["comparison"]["sentence"].endswith("each.")  # the sentence does not mention ads
     [ml, ads] = payload["rows"]
     assert (
         abs(Decimal(ml["prices"]))
@@ -145,7 +148,7 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
 
 
 async def test_times_without_a_call(server: OperatorServer) -> None:
-    """No rows, and nothing changed."""
+    """Without calls there are no rows and no change."""
     payload = await compared(server, by="model", against="2020-01-01..2020-01-02", where="model=nobody")
     assert payload["rows"] == []
     assert payload["total"]["cost"] == "0"
@@ -167,7 +170,7 @@ WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
 
 
 async def test_a_wrong_question_is_refused(server: OperatorServer) -> None:
-    """With what it may be."""
+    """The error lists the accepted values."""
     for query, words in WRONG_QUESTIONS:
         status, _, message = (await server.ask("GET", f"/comparison?{urlencode(query)}")).error
         assert status == 400, message
@@ -175,7 +178,9 @@ async def test_a_wrong_question_is_refused(server: OperatorServer) -> None:
 
 
 def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same part of the month before unless another time is named; what shows sums by period does not go with it."""
+    """
+    Without `--against`, the same part of the month before is used. Options for sums by period are refused.
+    """
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / "store"
 

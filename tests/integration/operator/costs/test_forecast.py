@@ -1,4 +1,4 @@
-"""What a running period will cost, over the operator API: by the method of budgets, day by day."""
+"""Forecasts of the current period over the operator API, day by day, with the method of budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKDAY, WEEKEND = "10", "2"
 
 
 def spent(team: str, first: datetime, number: int) -> list[Any]:
-    """A call a day until now: ten dollars from Monday to Friday, two else."""
+    """Return a call per day until now: ten dollars on weekdays, two on weekends."""
     days = [first + timedelta(days=n) for n in range((NOW - first).days + 1)]
     return [
         call(
@@ -46,7 +46,9 @@ async def asked(server: OperatorServer, query: str) -> Any:
 
 
 async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorServer) -> None:
-    """Total and bounds to the cent; the days to come, with what was spent, add up to the total."""
+    """
+    Total and bounds equal the budget's to the cent. The coming days and the spend so far add up to the total.
+    """
     made = await server.ask(
         "POST", "/views", {"name": "s", "filter": {"team": ["search"]}, "principal_dimension": "model"}
     )
@@ -68,14 +70,16 @@ async def test_it_is_what_a_budget_of_the_same_calls_forecasts(server: OperatorS
     days = sum(Decimal(day["amount"]) for day in found["days"])
     assert abs(Decimal(found["actual"]) - today + days - Decimal(found["total"])) <= Decimal(
         "0.1"
-    )  # each is cut to a cent
+    )  # each amount is cut to a cent
     assert all(Decimal(day["low"]) <= Decimal(day["amount"]) <= Decimal(day["high"]) for day in found["days"])
     saturday = next(day for day in found["days"] if day["day"] == "2026-09-26")
     assert Decimal(saturday["amount"]) < Decimal(found["days"][1]["amount"])
 
 
 async def test_a_quarter_in_a_zone_and_too_little_history(server: OperatorServer) -> None:
-    """Days are those of the zone; with less than a week of history the reason is said instead of a number."""
+    """
+    Days follow the time zone. With less than a week of history, the answer gives the reason instead of a number.
+    """
     quarter = await asked(server, "per=quarterly&tz=Asia/Tokyo&where=team=search")
     assert (
         datetime.fromisoformat(quarter["from"]).astimezone(timezone_of("+09:00")).isoformat()

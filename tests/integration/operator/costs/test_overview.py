@@ -1,4 +1,4 @@
-"""The figures of the console's first page in one answer: those of the reports that they lead to."""
+"""The figures of the console's first page in one answer. They equal the reports to which they link."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ async def asked(server: OperatorServer, path: str, **query: str) -> Any:
 
 @pytest.mark.parametrize("inside", [False, True])
 async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool) -> None:
-    """This month and today beside the time before, thirty days by model and the largest of lists; in a view, too."""
+    """
+    The answer has this month and today with their previous periods, thirty days by model, and the largest of
+    other lists. It also works inside a view.
+    """
     words = {"day": "2026-09-01", "text": "Contract begins"}
     assert 201 == (await server.ask("POST", "/annotations", words)).status
     query = {}
@@ -90,7 +93,10 @@ async def test_an_unknown_view_is_refused(server: OperatorServer) -> None:
 
 
 async def test_the_days_of_the_chart_are_chosen(server: OperatorServer) -> None:
-    """Chart, lists and marks are of the days from and to; this month and today stay. Too many days are refused."""
+    """
+    `from` and `to` select the days of the chart, the lists and the notes, but not this month and today. Too
+    many days are refused.
+    """
     for day in ("2026-08-24", "2026-08-26"):
         words = {"day": day, "text": f"on {day}"}
         assert 201 == (await server.ask("POST", "/annotations", words)).status

@@ -1,4 +1,7 @@
-"""Costs over the operator API: beside the time before, the largest groups alone, some measures, and as CSV."""
+"""
+Cost reports over the operator API: with the previous period, with only the largest groups, with chosen
+measures, and as CSV.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def spend(server: OperatorServer, *spent: tuple[str, str | None, str]) -> None:
-    """Calls of a day (and hour) for a model at a cost."""
+    """Add calls on a day (and hour), for a model, at a cost."""
     calls = []
     for number, (day, model, cost) in enumerate(spent):
         at = datetime.fromisoformat(f"{day}T12:00" if len(day) == 10 else day).replace(tzinfo=UTC).timestamp()
@@ -43,7 +46,7 @@ async def spend(server: OperatorServer, *spent: tuple[str, str | None, str]) -> 
 async def raw(
     server: OperatorServer, *query: tuple[str, str], status: int = 200
 ) -> tuple[Mapping[str, str], str]:
-    """The headers and the text of a report."""
+    """Return the headers and the text of a report."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session,
         session.get(
@@ -82,14 +85,19 @@ TIMES_BEFORE: Sequence[tuple[str, str, str, tuple[str, str]]] = [
 
 
 async def test_the_time_before(server: OperatorServer) -> None:
-    """The same part of the month before, the same hours of days before, else what directly precedes."""
+    """
+    The previous period is the same part of the month before, the same hours of the days before, or else the
+    time directly before.
+    """
     for since, until, tz, expected in TIMES_BEFORE:
         payload = await report(server, ("from", since), ("to", until), ("tz", tz), ("compare", "previous"))
         assert expected == tuple(payload["report"]["previous"].values()), (since, until, tz)
 
 
 async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> None:
-    """Also those that were there then and are not now; a report that does not ask has none."""
+    """
+    Groups that exist only in the previous period have a row. A report without `compare` has no previous figures.
+    """
     await spend(
         server, ("2026-08-03", "gone", "8"), ("2026-08-04", "gpt", "1"), ("2026-08-29", "gpt", "50"),
         ("2026-09-03", "gpt", "2"), ("2026-09-04", "new", "4"),
@@ -109,7 +117,10 @@ async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> 
 
 
 async def test_periods_are_compared_by_their_place(server: OperatorServer) -> None:
-    """The first day with the first day; a day that the month before had more is in the total alone."""
+    """
+    The first day is compared with the first day. A day beyond the current month's last day counts only
+    in the total.
+    """
     await spend(server, ("2026-08-31", "a", "7"), ("2026-08-02", "a", "3"), ("2026-09-02", "a", "1"))
     payload = await report(
         server,
@@ -126,7 +137,10 @@ async def test_periods_are_compared_by_their_place(server: OperatorServer) -> No
 
 
 async def test_only_the_largest_groups_stand_alone(server: OperatorServer) -> None:
-    """Chosen over the whole time; the unknown one is never hidden; the total stays the same."""
+    """
+    The largest groups are chosen over the whole range. Calls without a value are always listed, and the total
+    does not change.
+    """
     await spend(
         server, ("2026-09-01", "a", "5"), ("2026-09-02", "a", "1"), ("2026-09-02", "b", "4"), ("2026-09-02", "c", "3"),
         ("2026-09-03", "d", "2"), ("2026-09-03", None, "0.5"),
@@ -145,7 +159,7 @@ async def test_only_the_largest_groups_stand_alone(server: OperatorServer) -> No
 
 
 async def test_shares_of_cost(server: OperatorServer) -> None:
-    """By call and by a million tokens, as decimal text; unknown where there is neither."""
+    """Cost per call and per million tokens are decimal text, or null without calls or tokens."""
     await spend(server, ("2026-09-01", "a", "1"), ("2026-09-02", "a", "1"), ("2026-09-02", "a", "0"))
     payload = await report(server, ("show", "cost_per_call"), ("show", "cost_per_million_tokens"))
     assert [{"cost_per_call": "0.666666666666", "cost_per_million_tokens": "6060.60606060606"}] == payload[
@@ -157,13 +171,13 @@ async def test_shares_of_cost(server: OperatorServer) -> None:
 
 
 async def test_a_group_can_be_left_out(server: OperatorServer) -> None:
-    """NAME!=VALUE: all but these."""
+    """NAME!=VALUE excludes a value."""
     await spend(server, ("2026-09-01", "a", "1"), ("2026-09-02", "b", "2"))
     assert "2" == (await report(server, ("where", "model!=a"), ("show", "cost")))["total"]["cost"]
 
 
 async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
-    """The same rows; no cell is a formula; the time before in columns of its own."""
+    """The CSV has the same rows, no cell is a formula, and the previous period has its own columns."""
     await spend(server, ("2026-08-01", "=cmd", "3"), ("2026-09-01", "=cmd", "1"))
     asked = (("by", "model"), ("show", "cost,calls"), ("compare", "previous"), ("format", "csv"))
     headers, text = await raw(server, *asked)
@@ -174,7 +188,7 @@ async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
 
 
 async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> None:
-    """Whatever senders call themselves: as many rows as groups, and none of them begins like a formula."""
+    """Whatever names senders choose, each group is one row, and no cell starts like a formula."""
     named = ("request_model", "team", "user", "api_key", "device", "source")
     calls = [
         call(n, at=NOW.timestamp() - 86400, **dict.fromkeys(named, name)) for n, name in enumerate(HOSTILE)
@@ -189,7 +203,7 @@ async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> N
 
 
 async def test_titles_of_columns_are_cells() -> None:
-    """A dimension has the name that its definition gives it."""
+    """A published dimension has the name from its definition."""
     name = "User:Defined:=cmd\r=cmd"
     asked = {"show": ["cost"], "previous": None, "per": "total", "by": [name, "=cmd"]}
     text = csv_lines(csv_rows({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]}))
@@ -209,14 +223,14 @@ WRONG_WORDS: Sequence[tuple[str, str, str]] = [
 
 
 async def test_a_wrong_word_is_named(server: OperatorServer) -> None:
-    """With what it may be."""
+    """The error lists the accepted values."""
     for name, value, words in WRONG_WORDS:
         payload = await report(server, (name, value), status=400)
         assert words in payload["error"]["message"], (name, value, words)
 
 
 async def test_a_chart_of_a_quarter_is_small(server: OperatorServer) -> None:
-    """92 days of 60 models, seven of them shown: far under 200 KB."""
+    """92 days with 60 models, seven of them listed, take far less than 200 KB."""
     await spend(server, *[(f"2026-{month:02}-{day:02}", f"model-{number:02}-of-a-provider", "0.012345")
                           for month in (6, 7, 8) for day in range(1, 29) for number in range(60)])  # fmt: skip
     payload = await report(
@@ -228,7 +242,7 @@ async def test_a_chart_of_a_quarter_is_small(server: OperatorServer) -> None:
 
 
 async def test_csv_tells_cut_periods_in_a_header(server: OperatorServer) -> None:
-    """As JSON does beside its rows: the columns stay those that readers know."""
+    """CSV names cut periods in a header, so the columns stay the same. JSON names them next to the rows."""
     asked = [("from", "2026-09-10"), ("to", "2026-10-05"), ("per", "monthly"), ("by", "model")]
     told = await report(server, *asked)
     headers, text = await raw(server, *asked, ("format", "csv"))

@@ -1,4 +1,6 @@
-"""The dearest, largest and longest calls of a span over the operator API, and how far they were looked for."""
+"""
+The most expensive, largest and longest calls of a range over the operator API, and how far the search went.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def day_of(at: float) -> str:
 
 
 async def seven_calls(server: OperatorServer) -> int:
-    """Three of now and a dear one of two months ago; the second costs most of now. Returns now."""
+    """
+    Add recent calls and an expensive one from two months ago; call 2 is the most expensive recent one. Return
+    the current time.
+    """
     now = int(server.clock.now())
     at = now * NS
     await add(
@@ -52,7 +57,10 @@ async def seven_calls(server: OperatorServer) -> int:
 
 
 async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServer) -> None:
-    """As numbers, the unknown last; what a cache answered and what is counted elsewhere cost nothing. Pages go on."""
+    """
+    Calls sort as numbers, with unknown values last. Calls that a cache answered or that are counted elsewhere
+    cost nothing. Pages continue the order.
+    """
     await seven_calls(server)
     assert [2, 3, 1] == (await numbers(server, sort_key="cost", sort_order="desc"))[:3]
     assert [3] == (await numbers(server, sort_key="tokens", sort_order="desc"))[:1]
@@ -64,7 +72,7 @@ async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServe
 
 
 async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
-    """A bound is written behind its sign; anything else is refused with an example."""
+    """A bound is an operator and a number. Anything else is refused with an example."""
     await seven_calls(server)
     assert {2, 3} == set(await numbers(server, cost=">0.5"))
     assert {3} == set(await numbers(server, cost="<=0.9", tokens=">=1000000"))
@@ -76,7 +84,7 @@ async def test_calls_are_filtered_by_bounds(server: OperatorServer) -> None:
 
 
 async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
-    """Thirty days unless another is asked for; by when the call began."""
+    """The default range is thirty days, by the start time of the call."""
     now = await seven_calls(server)
     assert 4 not in await numbers(server, sort_key="cost")
     day = day_of(now - 70 * DAY_S)
@@ -87,7 +95,7 @@ async def test_the_span_is_that_of_costs(server: OperatorServer) -> None:
 
 
 async def test_filters_of_costs_hold_for_calls(server: OperatorServer) -> None:
-    """Also what is left out, and the tags that costs are known by."""
+    """This includes exclusions, and tags that are dimensions."""
     server.services.money.ledger.tags = ("service",)
     await seven_calls(server)
     await add(server.services.spool.log, call(8, tags={"service": "checkout"}, team="ads"))
@@ -101,7 +109,10 @@ async def test_filters_of_costs_hold_for_calls(server: OperatorServer) -> None:
 async def test_it_says_how_far_it_looked_and_keeps_the_best(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest of the bound; only so many are ranked, and these are the first ones of the order."""
+    """
+    Only the newest records up to the limit are searched. A bounded number of calls is ranked, and these are
+    the first in the order.
+    """
     monkeypatch.setattr(listing, "RANKED_STEP", 2)
     monkeypatch.setattr(listing, "MOST_RANKED", 2)
     server.services.spool.max_listed_records = lambda: 5
@@ -111,7 +122,7 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
         await add(log, call(n, start_time=at, cost=f"{(n * 3) % 7}.5", cost_source="reported"))
         server.clock.move(60)
     answer = (await server.ask("GET", "/records", sort_key="cost", sort_order="desc")).payload
-    # of the numbers 4 to 8 with 5.5, 1.5, 4.5, 0.5, 3.5
+    # calls 4 to 8 cost 5.5, 1.5, 4.5, 0.5 and 3.5
     assert [4, 6] == [row["number"] for row in answer["records"]]
     assert [7, 5] == await numbers(server, sort_key="cost", sort_order="asc")
     looked = answer["looked_through"]
@@ -122,7 +133,10 @@ async def test_it_says_how_far_it_looked_and_keeps_the_best(
 
 
 async def test_an_old_span_is_looked_at_where_its_records_are(server: OperatorServer) -> None:
-    """Not among the newest, if those are more than are looked through; it says up to when it looked."""
+    """
+    An old range is searched where its records are, even if many newer records exist. The answer states until
+    when it searched.
+    """
     log, begin = server.services.spool.log, int(server.clock.now()) // DAY_S * DAY_S
     for day in range(4):
         server.clock.move(begin + day * DAY_S + 3600 - server.clock.now())
@@ -137,7 +151,10 @@ async def test_an_old_span_is_looked_at_where_its_records_are(server: OperatorSe
 
 
 def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
-    """`report --calls`: a line for each, the dearest first; bounds and filters hold, and nonsense is named."""
+    """
+    `report --calls` prints a line per call, the most expensive first. Bounds and filters apply, and invalid
+    options are refused.
+    """
 
     def run(*words: str) -> str:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])

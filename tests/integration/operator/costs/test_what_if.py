@@ -1,4 +1,4 @@
-"""What calls would have cost with another model, over the operator API and as a command."""
+"""The cost of past calls with another model, over the operator API and as a command."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ async def asked(server: OperatorServer, query: str) -> Any:
 async def test_sums_are_gone_through_on_threads(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day may have thousands of them: everybody would wait while they are priced and find their groups."""
+    """
+    A day may have thousands of sums. Pricing and grouping them on the event loop would block all other requests.
+    """
     are_on_loop = set()
 
     def noted(dimensions: Dimensions, name: str) -> str:
@@ -78,7 +80,10 @@ async def test_sums_are_gone_through_on_threads(
 
 
 async def test_the_same_tokens_at_the_prices_of_another_model(server: OperatorServer) -> None:
-    """What is paid now in proportion to list prices; what has no list price stays as it is and is named."""
+    """
+    Reported costs scale with the ratio of the list prices. Calls without a list price stay unchanged, and the
+    answer names them.
+    """
     found = await asked(server, "model=gpt-4o-mini&by=team&from=2026-09-01&to=2026-09-10")
     rows = {row["team"]: row for row in found["rows"]}
     saves = price("gpt-4o") - price("gpt-4o-mini")

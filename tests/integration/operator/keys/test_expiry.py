@@ -1,4 +1,6 @@
-"""Keys that expire: set and moved in the operator API, refused from the moment on, at every gateway."""
+"""
+Keys that expire: the operator API sets and moves the date, and every gateway refuses the key from that moment on.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ async def expiring(serving: Serving, in_s: float) -> str:
 
 
 async def test_it_is_refused_as_an_unknown_key_on_open_connections(serve: Serve) -> None:
-    """To the moment, on a connection that is kept alive and on an open channel of gRPC, without a restart."""
+    """
+    The key is refused at the exact moment, on a kept-alive connection and on an open gRPC channel,
+    without a restart.
+    """
     clock = MovedClock()
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0))
     serving = await serve(config=config, clock=clock, grpc_listen="127.0.0.1:0")
@@ -73,7 +78,10 @@ async def test_it_is_refused_as_an_unknown_key_on_open_connections(serve: Serve)
 async def test_it_is_refused_at_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:
-    """Whoever set the date; one that is put off opens at the other gateway at once."""
+    """
+    A date that was set at one gateway applies at the other. If it is moved to later, the other gateway
+    accepts the key at once.
+    """
     schema, clock = new_schema(), MovedClock()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config, clock=clock)
@@ -88,7 +96,10 @@ async def test_it_is_refused_at_every_gateway(
 
 
 async def test_the_operator_api_takes_and_shows_it(tmp_path: Path) -> None:
-    """A day whose end is meant, or a time; null takes it away; without one there is no field. Each is audited."""
+    """
+    `expires_at` is a time, or a day whose end counts. Null removes it, and a key without it has no such
+    field. Each change is audited.
+    """
     async with operator_server(tmp_path) as server:
         assert "expires_at" not in (await server.create("lasting"))["key"]
         made = await server.create("until", scopes=[INGEST], expires_at="2027-01-31")
@@ -113,7 +124,7 @@ async def test_the_operator_api_takes_and_shows_it(tmp_path: Path) -> None:
 
 
 async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> None:
-    """What is sent to it is sent under the key."""
+    """An upload address is bound to the key that requested it."""
     clock = MovedClock()
     serving = await serve(clock=clock)
     secret = await expiring(serving, 60)

@@ -1,7 +1,7 @@
 """
 Parts 2.1 and 8 of the published interface: the fields of a key, its limits and its rotation.
 
-Part 3.1, the states of a key, is `tests/integration/api/test_legacy_key.py`.
+Part 3.1, the states of a key, is tested in `tests/integration/api/test_legacy_key.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def edited(server: OperatorServer, by: str = ADA, **changes: Any) -> dict[
     return key
 
 
-# What is wrong of a key, and words of the answer.
+# Invalid fields of a key, with a part of the error message.
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     *(({"name": name}, "at least 3 characters") for name in ("ab", "", "  ab  ")),
     *(
@@ -70,7 +70,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 async def test_what_is_wrong_of_a_key_is_refused(server: OperatorServer) -> None:
-    """The sentence of each rule, when a key is made and when it is edited; nothing is kept."""
+    """The error states each rule when a key is created or edited. Nothing is stored."""
     made = (await server.create())["key"]
     for wrong, words in WRONG:
         whole = {"name": "another", "scopes": [INGEST], **wrong}
@@ -78,7 +78,9 @@ async def test_what_is_wrong_of_a_key_is_refused(server: OperatorServer) -> None
         answer = await server.ask("POST", "/keys", body)
         assert (400, "invalid") == answer.error[:2], wrong
         assert words in answer.error[2], wrong
-        if wrong != {"use_cases": [SEND_BILLING_DATA]}:  # an edit from scopes to use cases is none of both
+        if wrong != {
+            "use_cases": [SEND_BILLING_DATA]
+        }:  # this edit is valid, because it replaces scopes by use cases
             change = {name: value for name, value in wrong.items() if value is not None}
             assert 400 == (await server.ask("PATCH", KEY, change)).status, wrong
     for missing in ({"scopes": [INGEST]}, {"name": "another"}, {"name": "another", "use_cases": []}):
@@ -87,7 +89,7 @@ async def test_what_is_wrong_of_a_key_is_refused(server: OperatorServer) -> None
 
 
 async def test_a_name_is_trimmed_and_unique(server: OperatorServer) -> None:
-    """Whatever the case, for a new key and for an edit; its own name is not a conflict."""
+    """Names are unique regardless of case, for new and edited keys. A key may keep its own name."""
     assert "search team" == (await server.create("  search team "))["key"]["name"]
     await server.create("abc")
     for taken in ("search team", "Search Team", " search team ", "ſearch team"):
@@ -109,14 +111,14 @@ async def test_any_name_can_be_named_in_a_path(server: OperatorServer) -> None:
 
 
 async def test_every_scope_of_the_catalogue_may_be_granted(server: OperatorServer) -> None:
-    """Every identifier of part 5 opens exactly itself."""
+    """Every scope in part 5 opens exactly itself."""
     for scope in sorted(SCOPES):
         secret = (await server.create(f"of {scope}", scopes=[scope]))["secret"]
         assert {scope} == {each for each in SCOPES if passes(server, secret, each)}
 
 
 async def test_scopes_are_editable_from_fixed_to_managed_and_back(server: OperatorServer) -> None:
-    """They are a set, and what is given takes the place of the other kind; the count is of the granted scopes."""
+    """Scopes and use cases replace each other. Scopes are a set, and the count is of the granted scopes."""
     created = await server.create(scopes=[INGEST, "views:read_view", INGEST])
     secret = created["secret"]
     assert created["key"]["scopes"] == [INGEST, "views:read_view"]
@@ -133,7 +135,9 @@ async def test_scopes_are_editable_from_fixed_to_managed_and_back(server: Operat
 
 
 async def test_who_made_and_changed_a_key_is_shown(server: OperatorServer) -> None:
-    """Created By, Updated By and Last Modified; a description is optional and editable."""
+    """
+    The answer has Created By, Updated By and Last Modified. A description is optional and can be edited.
+    """
     made = (await server.create())["key"]
     assert made["status"] == "Enabled"
     assert made["description"] == ""
@@ -148,7 +152,7 @@ async def test_who_made_and_changed_a_key_is_shown(server: OperatorServer) -> No
 
 
 async def test_last_accessed_is_not_in_use_until_the_first_use(server: OperatorServer) -> None:
-    """A timestamp, or the literal text Not In Use. Labels travel with every admission."""
+    """The value is a timestamp, or the literal text Not In Use. Every admission carries the key's labels."""
     created = await server.create(scopes=[INGEST], labels={"team": "search", "cost.center": "42"})
     assert "Not In Use" == created["key"]["last_accessed"]
     server.clock.move(5)
@@ -159,7 +163,10 @@ async def test_last_accessed_is_not_in_use_until_the_first_use(server: OperatorS
 
 
 async def test_the_secret_is_shown_once(tmp_path: Path) -> None:
-    """At creation and not again; nothing on disk holds it. A deleted one does not come back with the name."""
+    """
+    The secret is shown only at creation, and no file contains it. A new key with the name of a deleted one
+    has another secret.
+    """
     async with operator_server(tmp_path, engine=SQLITE) as server:
         secret = (await server.create())["secret"]
         assert secret.startswith("th_")
@@ -175,7 +182,7 @@ async def test_the_secret_is_shown_once(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer, tmp_path: Path) -> None:
-    """While another one runs with the key of before; the message names it."""
+    """The start is refused while another gateway runs with the former key. The error names that gateway."""
     file = tmp_path / "key"
 
     async def others() -> list[str]:
@@ -195,7 +202,6 @@ async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer
 
 
 async def test_keys_are_paged(server: OperatorServer) -> None:
-    """Items per page: set by the limit parameter; paginated list endpoints."""
     for number in range(3):
         await server.create(f"key {number}")
     payload = (await server.ask("GET", "/keys", limit="2")).payload
@@ -204,7 +210,7 @@ async def test_keys_are_paged(server: OperatorServer) -> None:
 
 
 async def test_rotation_lets_both_secrets_in_until_the_overlap_ends(server: OperatorServer) -> None:
-    """A service has the overlap's time to take over the new secret; then the old one is gone."""
+    """A service has the overlap time to adopt the new secret. After that the old secret is invalid."""
     old = (await server.create())["secret"]
     answer = await server.ask("POST", f"{KEY}/rotate", {"overlap_s": 3600})
     new = answer.payload["secret"]
@@ -218,7 +224,7 @@ async def test_rotation_lets_both_secrets_in_until_the_overlap_ends(server: Oper
 
 
 async def test_rotation_without_overlap_ends_every_older_secret(server: OperatorServer) -> None:
-    """A leaked secret is closed at once, the one of a running overlap with it."""
+    """A leaked secret is invalid at once, and so is an older secret whose overlap still runs."""
     first = (await server.create())["secret"]
     second = (await server.ask("POST", f"{KEY}/rotate", {})).payload["secret"]
     assert 409 == (await server.ask("POST", f"{KEY}/rotate", {})).status
@@ -232,8 +238,10 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A scope that a release adds to a use case opens for existing managed keys with no edit; fixed keys never
-    widen. A server works out once what a key may do, so the keys that are asked behind the change are others.
+    If a release adds a scope to a use case, existing managed keys have it without an edit. Fixed keys
+    never gain scopes.
+
+    The test uses other keys after the change, because a server computes the rights of a key once.
     """
     earlier = (await server.create("earlier", use_cases=[SEND_AI_TELEMETRY]))["secret"]
     managed = (await server.create("managed", use_cases=[SEND_AI_TELEMETRY]))["secret"]

@@ -1,4 +1,4 @@
-"""What each scope opens, as operators see it, and keys whose scopes open nothing."""
+"""The operations that each scope opens, as operators see them, and keys whose scopes open nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_every_published_scope_is_listed(server: OperatorServer) -> None:
-    """With its category, the use case that grants it, and the operations of the table of addresses."""
+    """
+    Each scope is listed with its category, the use case that grants it, and its operations from the address table.
+    """
     rows = {row["scope"]: row for row in (await server.ask("GET", "/scopes")).payload["scopes"]}
     assert set(SCOPES) == set(rows)
     opened = {scope: set(row["opens"]) for scope, row in rows.items() if row["opens"]}

@@ -1,4 +1,7 @@
-"""What a published definition does to costs, reports, views, budgets and the newest records; diffs before that."""
+"""
+The effect of a published definition on costs, reports, views, budgets and recent records; and the
+diff before publishing.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") 
 
 
 async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, str]:
-    """The costs of a report since January by the values of its groups."""
+    """Return the costs of this year by the values of the groups."""
     answer = await server.ask("GET", f"/report?by={groups}", show="cost", range="ytd", **query)
     assert 200 == answer.status, answer.payload
     rows = [tuple(row.values()) for row in answer.payload["rows"]]
@@ -83,7 +86,7 @@ async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, 
 
 
 async def test_reports_by_published_dimensions(server: OperatorServer) -> None:
-    """What is published groups and filters all that is kept at once; the total is what it was."""
+    """Published dimensions group and filter all stored data at once, and do not change the total."""
     assert 400 == (await server.ask("GET", f"/report?by={OWNER}")).status
     publish(server)
     assert {"ads": "4", "search": "3", "Nobody": "8"} == await costs(server, OWNER)
@@ -103,7 +106,9 @@ async def test_reports_by_published_dimensions(server: OperatorServer) -> None:
 
 
 async def test_views_and_budgets_of_published_dimensions(server: OperatorServer) -> None:
-    """They hold what passes now; one whose dimension is not published any more says so."""
+    """
+    Views and budgets use the current definition. If their dimension is no longer published, they say so.
+    """
     view = {"name": "Search", "filter": {OWNER: ["search"]}, "principal_dimension": OWNER}
     assert (400, "invalid") == (await server.ask("POST", "/views", view)).error[:2]
     publish(server)
@@ -129,7 +134,10 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
 
 
 async def test_a_diff(server: OperatorServer) -> None:
-    """Per element what a month was and would be; totals are the same, and nothing is published."""
+    """
+    The diff states the costs of a month for each element before and after. Totals are equal, and
+    nothing is published.
+    """
     publish(server)
     answer = await server.ask("POST", "/allocation/diff", {"definition": NARROWER, "month": "2026-08"})
     assert 200 == answer.status, answer.payload
@@ -153,7 +161,9 @@ async def test_a_diff(server: OperatorServer) -> None:
 
 
 async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
-    """A namespace's definition replaces its own dimensions alone, and may not take those of another."""
+    """
+    A namespace's definition replaces only its own dimensions, and must not define a dimension of another namespace.
+    """
     known = server.services.money.ledger.own_dimensions()
     model = b"Dimensions: {M: {Rules: [{Type: GroupBy, Source: model}]}}"
     parts = {"": parse(DEFINITION.encode(), known), "ml": parse(model, known)}
@@ -168,7 +178,9 @@ async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
 
 
 async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
-    """Every fault of a definition with its place; a month that is none, or has not begun."""
+    """
+    A diff is refused for a faulty definition, with the place of each fault, and for an invalid or future month.
+    """
     wrong = "Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}, {Type: Grop}]}}"
     answer = await server.ask("POST", "/allocation/diff", {"definition": wrong})
     assert (422, "invalid_definition") == answer.error[:2]
@@ -189,9 +201,9 @@ async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
 
 
 def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a server, too; a definition with faults ends it with each of them."""
+    """The command also works without a server. A faulty definition ends it with every fault."""
     monkeypatch.chdir(tmp_path)
-    at = SystemClock().now() - 3600  # what came just now would still be open
+    at = SystemClock().now() - 3600  # a record that has just arrived would still be open
 
     async def fill() -> None:
         clock = MovedClock(at)
@@ -211,7 +223,7 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     publish = ["allocation", "publish", "definition.yaml", "--data", "store"]
     assert 0 == CliRunner().invoke(main, publish).exit_code
-    for more in ([], ["--against"]):  # its name heads the column, however it was asked for
+    for more in ([], ["--against"]):  # the version heads the column, whether it is named or the default
         told = CliRunner().invoke(
             main, ["report", "--by", OWNER, "--range", "last_7d", "--data", "store", *more]
         )

@@ -1,4 +1,6 @@
-"""Definitions of allocation for operators: published, listed and read, over the operator API and by commands."""
+"""
+Allocation definitions for operators: published, listed and read over the operator API and with commands.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_definitions(server: OperatorServer) -> None:
-    """Of every namespace; what is published is in force, and is told with its job."""
+    """Definitions of all namespaces are listed. A published one is in force and shown with its job."""
     made = await server.ask("POST", "/allocation/publish", {"definition": OWNER, "base": 0})
     assert made.status == 201
     assert made.payload["version"]["version"] == "1"
@@ -46,7 +48,10 @@ async def test_definitions(server: OperatorServer) -> None:
 
 
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """Faults with their places, a stale base, a namespace that is not there; nothing is in force after that."""
+    """
+    Faults (with their places), a stale base and an unknown namespace are refused. None of them puts
+    anything in force.
+    """
     answer = await server.ask("POST", "/allocation/publish", {"definition": WRONG})
     assert (422, "invalid_definition") == answer.error[:2]
     assert [["Dimensions", "D", "Rules", 0, "Source"]] == [each["path"] for each in answer.payload["errors"]]
@@ -63,7 +68,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a server, too: what one command published is in force for the next."""
+    """The commands also work without a server. The next command finds what an earlier one published."""
     monkeypatch.chdir(tmp_path)
     Path("owner.yaml").write_text(OWNER)
     Path("region.yaml").write_text(REGION)

@@ -1,4 +1,6 @@
-"""What charts mark on a day: words of people, changed list prices, new models; of the calls that a person sees."""
+"""
+Chart marks of a day: annotations, changed list prices and new models, within the calls that a person may see.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.spool.contract.examples import add, call
 NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
 ROOT = Actor("root@example.com", "local")
 EVA = "eva@example.com"
-# Team, time, model: what is called in August is nothing new in September.
+# Team, time and model. A model that is called in August is not new in September.
 CALLS = (
     ("search", "2026-08-03T09", "old-model"),
     ("search", "2026-09-02T09", "old-model"),
@@ -85,7 +87,7 @@ CHEAPER = (
 
 
 async def test_changed_prices_and_new_models_are_marked_by_themselves(server: OperatorServer) -> None:
-    """A price that is stated again did not change; a day is one of the zone that is asked for."""
+    """A price that is published again without a change is no mark. Days follow the requested time zone."""
     assert [CHEAPER, NEW] == await marked(server, "range=mtd")
     assert [NEW] == await marked(server, "from=2026-09-04&to=2026-09-10")
     assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
@@ -93,16 +95,21 @@ async def test_changed_prices_and_new_models_are_marked_by_themselves(server: Op
 
 
 async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> None:
-    """The first model of a team is nothing new; with a year of calls before, one that was not called is."""
+    """
+    A team's first model is not new. With a year of calls before, a model that was not called in that year is new.
+    """
     assert [("2026-09-08", *NEW[1:])] == await marked(server, "from=2026-09-04&where=team=checkout")
     view = await a_view(server, "checkout")
     assert [("2026-09-08", *NEW[1:])] == await marked(server, f"from=2026-09-04&view={view['id']}")
     assert [NEW] == await marked(server, "from=2026-09-04&where=team!=none")
-    assert [] == await marked(server, "from=2026-09-04&where=model=new-model")  # it begins there
+    # with this filter, the data begin with this model
+    assert [] == await marked(server, "from=2026-09-04&where=model=new-model")
 
 
 async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorServer) -> None:
-    """A year before a day of Tokyo is within a day of UTC: what is known of such days is enough."""
+    """
+    In Tokyo, the year before a day starts within a UTC day. If only daily totals remain, they are enough.
+    """
     ledger, old = server.services.money.ledger, datetime(2025, 9, 4, 20, tzinfo=UTC).timestamp()
     await add(server.services.spool.log, call(100, at=old, team="search", request_model="old-model"))
     await ledger.catch_up(server.services.spool.log)
@@ -111,7 +118,9 @@ async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorSe
 
 
 async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: OperatorServer) -> None:
-    """Those about a view are marked there and among all calls; the others everywhere, on their day."""
+    """
+    An annotation of a view appears in that view and among all calls. Other annotations appear everywhere.
+    """
     views = [await a_view(server, team) for team in ("search", "checkout")]
     await made(server, "/annotations", day="2026-09-12", text="Contract begins")
     await made(server, "/annotations", day="2026-09-13", text="Index built", view="search")
@@ -126,7 +135,7 @@ async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: Ope
         (row["day"], row["view_name"]) for row in listed
     ]
     await server.ask("DELETE", f"/views/{views[0]['id']}")
-    assert both == await marked(server, "from=2026-09-10")  # the words stay when the view goes
+    assert both == await marked(server, "from=2026-09-10")  # the annotations stay when the view is deleted
     assert both[:1] == await marked(server, "from=2026-09-10&view=checkout")
 
 
@@ -141,7 +150,7 @@ WRONG: Sequence[tuple[Any, str]] = [
 
 
 async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
-    """400 with the field; nothing is kept."""
+    """A 400 names the field, and nothing is stored."""
     for body, field in WRONG:
         answer = await server.ask("POST", "/annotations", body)
         assert answer.status == 400, (body, field)
@@ -150,7 +159,10 @@ async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
 
 
 async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
-    """The second is refused: it was written over words that are no more there. All are kept over a restart."""
+    """
+    The second edit of the same version is refused, because the text that it replaces no longer exists. The
+    first edit survives a restart.
+    """
     one = await made(server, "/annotations", day="2026-09-12", text="Contract begins")
     path, version = f"/annotations/{one['id']}", one["version"]
     first = await server.ask("PATCH", path, {"text": "Contract ends", "version": version})
@@ -163,7 +175,10 @@ async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
 
 
 async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: OperatorServer) -> None:
-    """Words about a view of the own calls, and models that are new there. New words need such a view."""
+    """
+    A limited person sees annotations of views within their own calls, and models that are new there. They may
+    annotate only such a view.
+    """
     for team in ("search", "checkout"):
         await a_view(server, team)
         await made(server, "/annotations", day="2026-09-12", text=f"by {team}", view=team)
@@ -197,7 +212,7 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
 
 
 async def test_no_more_than_the_limit(server: OperatorServer) -> None:
-    """One above `annotations.max` is 409, with the setting and what to do."""
+    """One more than `annotations.max` answers 409 with the setting and what to do."""
     table = server.registry.table(AnnotationTable)
     server.services.installation.most = {table.limit: 1}.__getitem__
     await made(server, "/annotations", day="2026-09-12", text="first")
@@ -207,7 +222,9 @@ async def test_no_more_than_the_limit(server: OperatorServer) -> None:
 
 
 async def test_by_command(tmp_path: Path) -> None:
-    """Made, listed, changed, deleted, without a server; a view is taken off by an empty name."""
+    """
+    Annotations are created, listed, changed and deleted without a server. An empty view name removes the view.
+    """
 
     async def run(*words: str) -> str:
         result = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--data", str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Channels that people make: they send at once, and their secrets come in and never go out."""
+"""Notification channels that people create: they send at once, and no answer ever contains their secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANNELS = "/notification-channels"
 
 @pytest_asyncio.fixture
 async def console(tmp_path: Path) -> AsyncIterator[Console]:
-    """A server with one channel of the configuration, named `one`."""
+    """Start a server with one configured channel, named `one`."""
     (tmp_path / "secret").write_text(SECRET)
     async with FakeUpstream() as receiver:
         stated = settings(url=f"{receiver.url}/stated", secret_file=tmp_path / "secret")
@@ -47,7 +47,10 @@ async def add(console: Console, **fields: Any) -> Any:
 
 
 async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tmp_path: Path) -> None:
-    """Signed with its secret, which is in no answer, no audit row and no file as it is."""
+    """
+    Messages are signed with the channel's secret. The secret is in no answer, no audit row, and in no file
+    as plain text.
+    """
     made = await add(console)
     assert 201 == made["http"]
     tested = await console.ask("POST", f"{CHANNELS}/mine/test", {})
@@ -69,7 +72,7 @@ async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tm
 
 
 async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
-    """Who points a channel elsewhere states its secret again; what else is changed leaves it as it is."""
+    """A change of a channel's address requires the secret again. Other changes keep the secret."""
     await add(console)
     moved = await console.ask("PATCH", f"{CHANNELS}/mine", {"url": f"{console.receiver.url}/elsewhere"})
     assert moved["http"] == 400
@@ -87,7 +90,7 @@ async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
 
 
 async def test_what_cannot_work_is_refused(console: Console) -> None:
-    """By the rules of the configuration, and its own channels stay its own."""
+    """The rules are those of the configuration. Configured channels cannot be changed here."""
     for fields, message in (
         ({"secret": "short"}, "secret: the signing secret is whsec_ and 24 to 64 bytes in base64"),
         ({"secret": None}, "secret_file is required for type 'webhook': it signs what is sent"),
@@ -112,7 +115,7 @@ async def test_what_cannot_work_is_refused(console: Console) -> None:
 
 
 async def test_commands_make_and_delete_one(console: Console, tmp_path: Path) -> None:
-    """The secret is read from a file, and stands in no list of processes."""
+    """The command reads the secret from a file, so it never appears in a process list."""
 
     (tmp_path / "address").write_text(f"{console.receiver.url}/chat\n")
     await console.run("add-channel", "chat", "teams", "--secret-file", str(tmp_path / "address"))

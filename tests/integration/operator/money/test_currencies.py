@@ -1,4 +1,6 @@
-"""Amounts in other currencies over the operator API: in dollars, in a currency asked for, and without a rate."""
+"""
+Amounts in other currencies over the operator API: converted to dollars or another currency, or without a rate.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
-    """What has no rate is named and in no sum; an estimate does not take its place."""
+    """An amount without a rate is listed and in no sum, and no estimate replaces it."""
     before = await report(server, ("by", "model"))
     assert before["report"]["currency"] == "USD"
     assert before["report"]["unconverted"] == {"CHF": "3", "EUR": "2"}
@@ -60,8 +62,8 @@ async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
 
 async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None:
     """
-    In the running period, for each owner and in the notice; nothing once a rate is known, or where
-    calls are counted.
+    The current period, each owner and the notification name the amounts. The list is empty if the rate is
+    known, or if the budget counts calls.
     """
     server.registry.notices.channels = ("ops",)
     view = (
@@ -103,7 +105,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
 
 
 async def test_an_insight_names_what_has_no_rate() -> None:
-    """One for a currency."""
+    """Each currency has its own insight."""
     found = missing_rate(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
     assert ["No exchange rate for CHF", "No exchange rate for JPY"] == [each.draft.title for each in found]
     assert "3 CHF" in found[0].draft.description

@@ -1,6 +1,6 @@
 """
-A month of a made-up company in three currencies with five providers, seats and corrections, against decimals alone:
-before its rates are frozen, afterwards, and with what becomes known late.
+A month of a made-up company with three currencies, five providers, seats and corrections. The expected sums
+are computed only with decimals: before its rates are frozen, afterwards, and with late reports.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ PLAN: dict[str, Any] = {
 UNIT, RATE = 10**27, 10**12
 
 Quoted = Mapping[tuple[int, str], Decimal]  # by day and currency
-Costs = dict[tuple[str, int], Decimal]  # by provider and day; no row is of 0
+Costs = dict[tuple[str, int], Decimal]  # by provider and day, without zeros
 
 
 def quotations(euro: str) -> dict[tuple[int, str], Decimal]:
-    """Dollars for one of a currency on working days; the yen moves, the euro begins at an amount."""
+    """
+    Return dollar rates on working days. The yen drifts down, and the euro drifts up from the given value.
+    """
     found = {}
     for day in range(-4, DAYS):
         if (FIRST + timedelta(days=day)).weekday() < 5:
@@ -84,14 +86,14 @@ def written(quoted: Quoted) -> str:
 
 
 def in_dollars(currency: str, day: int, quoted: Quoted) -> Decimal:
-    """Dollars for one of a currency; a weekend has the rates of its Friday."""
+    """Return dollars per unit of a currency; weekends use Friday's rate."""
     if currency == "USD":
         return Decimal(1)
     return next(quoted[last, currency] for last in range(day, day - 8, -1) if (last, currency) in quoted)
 
 
 class Told(NamedTuple):
-    """A call with the amount that holds for it."""
+    """A call with the amount that is currently valid for it."""
 
     provider: str
     day: int
@@ -99,7 +101,7 @@ class Told(NamedTuple):
     amount: Decimal
 
     def report(self, number: int, *, has_cost: bool = True) -> tuple[Inference, Identity]:
-        """Report it with its amount, or only that it was made."""
+        """Return the report of the call, with its amount or without a cost."""
         at = BEGIN + self.day * DAY_S + number * 200
         money = f"{self.amount:f}"
         cost: dict[str, Any] = (
@@ -110,7 +112,7 @@ class Told(NamedTuple):
 
 
 class Company:
-    """What is known of its calls, by number."""
+    """The expected state: the valid amount of each call, by number."""
 
     def __init__(self, calls: int) -> None:
         chance = random.Random(36)
@@ -122,13 +124,13 @@ class Company:
         self.calls = {number: made() for number in range(calls)}
 
     def settled(self, number: int, amount: str) -> tuple[Inference, Identity]:
-        """What the seller of a call says that it costs, in dollars; 0 if it is not billed."""
+        """Return the final report of a call's seller, in dollars; 0 means that the call is not billed."""
         self.calls[number] = self.calls[number]._replace(currency="USD", amount=Decimal(amount))
         record, known_as = self.calls[number].report(number)
         return record, known_as._replace(is_final=True)
 
     def costs(self, quoted: Quoted, currency: str = "USD") -> Costs:
-        """The sums in a currency: a rate has 12 decimals, and each sum is rounded once, to 27."""
+        """Return the expected sums in a currency. A rate has 12 decimals; each sum is rounded once, to 27."""
         sums: Costs = defaultdict(Decimal)
         with localcontext(Context(prec=100, rounding=ROUND_HALF_EVEN)):
             for told in self.calls.values():
@@ -138,7 +140,9 @@ class Company:
 
 
 class Seats(NamedTuple):
-    """What the plan comes to in a currency, in units: calls of Anthropic are covered, all others are metered."""
+    """
+    The plan's sums in a currency, in units of 1e-27. Calls of Anthropic are covered; all others are pay-as-you-go.
+    """
 
     fees: int
     overage: int
@@ -147,7 +151,7 @@ class Seats(NamedTuple):
 
 
 def of_seats(company: Company, quoted: Quoted, currency: str) -> Seats:
-    """The same sums in whole numbers; each amount of a seat is rounded once."""
+    """Return the expected sums in whole numbers. Each amount of a seat is rounded once."""
 
     def rate(given: str, day: int) -> int:
         exact = in_dollars(given, day, quoted) / in_dollars(currency, day, quoted)
@@ -191,7 +195,7 @@ def has(seat: Mapping[str, str], day: int) -> bool:
 
 
 async def plan_costs(server: OperatorServer, currency: str) -> Seats:
-    """Return the sums of the month; the paid ones are exactly those of which it is made."""
+    """Return the sums of the month, after checking that the paid sum is exactly that of its parts."""
     found = await asked(server, "GET", f"/plan-costs?month=2026-10&currency={currency}")
     total = found["total"]
     assert found["plan_costs"]["currency"] == currency
@@ -235,7 +239,9 @@ async def costs(server: OperatorServer, currency: str = "USD") -> Costs:
 
 
 async def billed(server: OperatorServer) -> tuple[dict[tuple[str, str, str], Decimal], dict[str, int]]:
-    """What was billed, by provider, charge and day, and how many lines of bills are in other currencies."""
+    """
+    Return the billed sums by provider, charge and day, and the number of bill lines in each other currency.
+    """
     found = await report(server, *OCTOBER, ("by", "charge"), ("cost_type", "billed_cost"))
     rows = {
         (row["provider"], row["charge"], row["period"][:10]): Decimal(row["cost"]) for row in found["rows"]
@@ -244,7 +250,7 @@ async def billed(server: OperatorServer) -> tuple[dict[tuple[str, str, str], Dec
 
 
 def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal], quoted: Quoted) -> None:
-    """The fees of the bill, each on the days that it is for, those in euros at the rate of the first."""
+    """Check that billed fees are spread over their days; fees in euros use the rate of their first day."""
     whole, more = (Fraction(amount) for _, amount, currency, _ in SEATS if currency == "USD")
     assert {("github", "commitment", f"2026-10-{day:02}") for day in range(1, 32)} == set(rows)
     euros = Fraction(SEATS[2][1]) * Fraction(in_dollars("EUR", 0, quoted))
@@ -255,7 +261,7 @@ def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal], quoted: Quote
 
 
 async def bill_seats(server: OperatorServer, file: Path) -> None:
-    """Import the bill of the seats of an assistant and divide it."""
+    """Import the bill for an assistant's seats and divide it."""
     spans = [
         f"2026-10-01,2026-11-01,{since},2026-11-01,GitHub,AI and Machine Learning" for since, *_ in SEATS
     ]
@@ -267,8 +273,8 @@ async def bill_seats(server: OperatorServer, file: Path) -> None:
 
 async def check_sinks(server: OperatorServer, company: Company, late: set[int]) -> None:
     """
-    What left for each sink comes to the same amounts. In FOCUS a correction of an ended month is a Correction, billed
-    in the next one; `late` are the calls that were corrected then.
+    Check that every export adds up to the same amounts. In FOCUS, a change of an ended month is a Correction
+    that is billed in the next month; `late` are these calls.
     """
     log = server.services.spool.log
     entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
@@ -302,7 +308,7 @@ async def divide_again(server: OperatorServer) -> int:
 
 
 def rate_by(server: OperatorServer, section: CurrencySettings) -> None:
-    """Take a configuration, as a start or a reload does."""
+    """Apply a configuration, as a start or a reload does."""
     server.services.money.currency = lambda: section
     server.services.money.ledger.rates = ledger_rates(section, server.services.money.registry)
 
@@ -317,15 +323,15 @@ async def asked(
 
 async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> None:
     """
-    Sums are those of decimals to the last digit. A new file, a new rate and corrections change them while the month
-    is open. Seats of a plan in euros, what they include and what is beyond are sums of their own.
+    Sums equal the decimal oracle to the last digit. While the month is open, a new file, a new rate and corrections
+    change them. Seats of a plan in euros, their included usage and their extra usage are separate sums.
 
-    Once its rates are frozen no rate does, over another start, too; what is told late then changes the sum
-    of its own provider and day alone, at the frozen rate. Seats are billed money, and in no sum of calls.
+    Once the rates are frozen, no rate changes a sum, even after a restart. A late report then changes only
+    its own provider and day, at the frozen rate. Billed seats are in no sum of calls.
     """
     log, company = server.services.spool.log, Company(400)
     made = dict(company.calls)
-    silent = range(0, 400, 9)  # they timed out: what they cost is told later, or never
+    silent = range(0, 400, 9)  # calls that timed out; their cost arrives late or never
     await add(log, *(told.report(number, has_cost=number not in silent) for number, told in made.items()))
     company.calls.update({number: made[number]._replace(amount=Decimal(0)) for number in silent})
     file = tmp_path / "rates.csv"
@@ -370,7 +376,11 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     for currency in CURRENCIES:
         assert company.costs(first, currency) == await costs(server, currency)
     await check_plans(server, company, first)
-    for number, correct in ((18, None), (4, "12.5"), (5, "0")):  # told, settled, and not billed at all
+    for number, correct in (
+        (18, None),
+        (4, "12.5"),
+        (5, "0"),
+    ):  # one reported late, one final, one not billed at all
         before, dropped = await costs(server), await drops(server)
         if correct is None:
             company.calls[number] = made[number]

@@ -1,4 +1,6 @@
-"""Insights as people see them: money apart from the operation, each with its severity."""
+"""
+Insights as people see them: those about money separate from those about operation, each with its severity.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ async def titles(server: OperatorServer, **asked: str) -> list[str]:
 
 
 async def test_money_and_operation_are_apart(server: OperatorServer) -> None:
-    """The spend that a parked route concerns is no saving, and a category that others name is one of money."""
+    """The spend behind a parked route is not a saving. A category that somebody invented counts as money."""
     for category, cost_impact in (
         ("delivery", "9504"),
         ("spend", "800"),
@@ -55,7 +57,7 @@ async def test_money_and_operation_are_apart(server: OperatorServer) -> None:
 
 
 async def test_more_categories_than_are_told(server: OperatorServer) -> None:
-    """Then the rows say what they are about."""
+    """With too many categories, the filter by money or operation still works, because each row carries it."""
     for number in range(MOST_KNOWN + 1):
         await make(server, f"own {number}", str(number))
     await make(server, "delivery", "1")

@@ -1,4 +1,4 @@
-"""`tollhouse recommendations` over a month in which two savings are planted."""
+"""`tollhouse recommendations` on a month with two planted savings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLANTED = ("priority-tier", "nightly-job")
 
 
 class Terminal:
-    """Runs the commands without a server, on one data directory."""
+    """Runs commands on one data directory without a server."""
 
     def __init__(self, directory: Path) -> None:
         self._data = ("--data", str(directory))
@@ -45,7 +45,9 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 
 def test_what_was_found(terminal: Terminal) -> None:
-    """The largest first, by type and by team; shown whole, with the formula and what is assumed."""
+    """
+    The largest come first, and can be filtered by type and team. `show` prints the formula and its assumptions.
+    """
     found = terminal.listed()
     assert {"priority_tier", "batch"} == {each["type"] for each in found}
     amounts = [Decimal(each["monthly_savings"]) for each in found]
@@ -60,7 +62,7 @@ def test_what_was_found(terminal: Terminal) -> None:
 
 
 def test_what_people_decide(terminal: Terminal) -> None:
-    """Several at once, with comments; a look leaves all of it as it is."""
+    """Several are decided at once, with comments. A later run keeps the decisions."""
     ids = [each["id"] for each in terminal.listed()]
     assert (
         "on_hold"
@@ -82,7 +84,7 @@ def test_what_people_decide(terminal: Terminal) -> None:
 
 
 def test_types_and_checks(terminal: Terminal) -> None:
-    """A check keeps nothing; a type that is switched off is closed and not looked for."""
+    """A check stores nothing. Disabling a type closes its recommendations and stops its search."""
     checked = terminal.json("check")["check"]
     assert checked["count"] == 2
     assert {each["type"] for each in checked["types"]} == {"priority_tier", "batch"}

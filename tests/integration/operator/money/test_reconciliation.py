@@ -1,5 +1,6 @@
 """
-Bills against the ledger, over the operator API and as a command; the insight about a difference, and the metric.
+Bills compared with counted costs, over the operator API and as a command; the insight about a difference,
+and the metrics.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PARTS = ("volume", "rate", "other", "own")
 
 
 async def put(server: OperatorServer, rows: list[StatementRow]) -> None:
-    """The rows as statements of their sources about the whole month."""
+    """Store the rows as statements of their sources for the whole month."""
     for source in sorted({row.source for row in rows}):
         await server.registry.statements.put(
             Statement(
@@ -68,7 +69,7 @@ async def put(server: OperatorServer, rows: list[StatementRow]) -> None:
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
-    """A ledger without the calls of one key, and the statements of all of them."""
+    """Start a server whose totals lack the calls of one key, with the bills for all calls."""
     clock, prices = MovedClock(NOW.timestamp()), book()
     async with operator_server(tmp_path, clock=clock, prices=lambda: prices) as server:
         records = [record(call) for call in CALLS if call.key != KEYS[1]]
@@ -91,7 +92,7 @@ def sums_up(row: Any) -> bool:
 
 
 async def test_a_month(server: OperatorServer) -> None:
-    """Every row adds up, rows add up to the total, and the key that does not report is the first cause."""
+    """Every row and the total add up. The key that does not report is the first cause."""
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
         payload = await reconciled(server, month=MARCH, by=by)
@@ -115,7 +116,7 @@ async def test_a_month(server: OperatorServer) -> None:
 
 
 async def told(server: OperatorServer, **asked: object) -> Any:
-    """What the tool of assistants answers."""
+    """Return the answer of the assistants' tool."""
     params = {"name": "get_reconciliation", "arguments": {"month": MARCH, **asked}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
     answer = await server.ask("POST", "/mcp", {"line": line})
@@ -124,7 +125,9 @@ async def told(server: OperatorServer, **asked: object) -> Any:
 
 
 async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
-    """Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in words."""
+    """
+    Rows and the rest add up to the report's total, however many rows are cut. A wrong query is answered in words.
+    """
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
         expected = {
@@ -151,7 +154,7 @@ async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
 
 
 async def test_without_a_statement(server: OperatorServer) -> None:
-    """What was counted of a provider that no statement is about is told beside the others."""
+    """Counted costs of a provider without a bill are listed separately."""
     await put(server, [row for row in statements(CALLS) if row.provider == BEDROCK])
     payload = await reconciled(server, month=MARCH)
     assert [BEDROCK] == [found["provider"] for found in payload["providers"]]
@@ -160,7 +163,7 @@ async def test_without_a_statement(server: OperatorServer) -> None:
 
 
 async def test_a_wrong_question(server: OperatorServer) -> None:
-    """It is refused with what to write instead."""
+    """The error says what to write instead."""
     month = "month must be written as a year and a month, such as 2026-10"
     wrong = {
         "month=March": month,
@@ -176,7 +179,9 @@ async def test_a_wrong_question(server: OperatorServer) -> None:
 
 
 async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
-    """A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits."""
+    """
+    The command prints a sentence about the difference, a table and every cause. JSON and CSV have the exact digits.
+    """
     await put(server, statements(CALLS))
 
     async def run(*arguments: str) -> str:
@@ -198,7 +203,7 @@ async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
 
 
 async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_path: Path) -> None:
-    """Models are called as senders and statements say: no name begins a row, and none is a formula."""
+    """Model names come from senders and bills. None breaks a row or becomes a formula."""
     billed = next(row for row in statements(CALLS) if row.provider == OPENAI)
     await put(server, [replace(billed, model=name) for name in HOSTILE])
     [found] = (await reconciled(server, month=MARCH, by="model"))["providers"]
@@ -221,7 +226,8 @@ async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_pa
 
 async def test_insight_and_metric(server: OperatorServer) -> None:
     """
-    Each provider whose settled days differ is one insight, with its first cause; ratios say how much was counted.
+    Each provider whose final days differ has one insight with the first cause. The metrics show the ratio of
+    counted to billed.
     """
     await put(server, statements(CALLS))
     await inspector(server.services).inspect()

@@ -1,4 +1,7 @@
-"""Reports of views by mail and chat: each moment of the schedule once, and each reader's own slice."""
+"""
+Scheduled reports of views by mail and chat: each date is sent once, and each reader gets only the calls that
+they may see.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # half past eight
 ROOT = Actor("root@example.com", "local")
 LEAD = "lead@example.com"
 SETS = ("view_costs", "modify_views_and_budgets")
-# Team, day, model, cost.
+# Team, day, model and cost.
 SPENT = (
     ("search", "2026-09-08", "gpt", "10"),
     ("search", "2026-09-15", "gpt", "10"),
@@ -46,7 +49,7 @@ SPENT = (
 
 
 class Reporting:
-    """An operator side with channels that send to a mailbox, a chat and a webhook."""
+    """An operator server with channels to a mailbox, a chat and a webhook."""
 
     def __init__(self, server: OperatorServer, mailbox: Mailbox, chat: FakeUpstream, directory: Path) -> None:
         self.server, self.mailbox, self.chat = server, mailbox, chat
@@ -66,7 +69,7 @@ class Reporting:
         return answer.payload["scheduled_report"] if answer.status == 201 else answer.error
 
     async def mails(self) -> dict[str, str]:
-        """By recipient what arrived."""
+        """Return the received mails by recipient."""
         await self.notifier.send_due()
         return {", ".join(to): f"{mail['Subject']}\n{mail.get_content()}" for to, mail in self.mailbox.mails}
 
@@ -96,7 +99,9 @@ async def reporting(tmp_path: Path) -> AsyncIterator[Reporting]:
 async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     reporting: Reporting, tmp_path: Path
 ) -> None:
-    """Nothing before its time; two senders at once, one that was started later, and quiet hours change nothing."""
+    """
+    A report is not sent early. Two senders at once, a later sender and quiet hours still send it exactly once.
+    """
     server = reporting.server
     made = await reporting.create(channels=["mail", "chat"])
     assert made["next"] == "2026-09-21T06:00:00.000Z"
@@ -105,7 +110,7 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     server.clock.move(MONDAY - FRIDAY)
     twins = [sender(server.services) for _ in range(2)]
     assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
-    store = await SqliteRegistry.open(tmp_path)  # as another gateway, which holds what it read before
+    store = await SqliteRegistry.open(tmp_path)  # another gateway with an old copy of the schedule
     other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
     [kept] = other.table(ScheduledReportTable).all()
     assert not await other.table(ScheduledReportTable).keep_sent(kept, kept.due(MONDAY), [], "")
@@ -132,7 +137,7 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
 
 
 async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
-    """The sum does not have them, of all groups together."""
+    """Amounts without a rate are summed over all groups and listed below the sums."""
     at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
     charged = [
         call(10 + n, at=at, team=team, charges={"CHF": "1.5"}, cost_source="reported")
@@ -148,7 +153,7 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
 
 
 async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
-    """Also after the role was changed; who lost the account gets nothing, and the report says so."""
+    """The current role decides. A person whose account was removed gets nothing, and the report says so."""
     server = reporting.server
     operators, roles = server.registry.operators, server.registry.roles
     for email, role in ((LEAD, "none"), ("cfo@example.com", VIEWER), ("gone@example.com", VIEWER)):
@@ -171,7 +176,10 @@ async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) 
 
 
 async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Reporting) -> None:
-    """He looks at it with his own slice, and has nothing sent to others."""
+    """
+    A limited person previews a report with only their own calls, cannot see other reports, and cannot send
+    to other people.
+    """
     server = reporting.server
     await reporting.create()
     server.clock.move(MONDAY - FRIDAY)
@@ -227,7 +235,9 @@ async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
 
 
 async def test_one_is_sent_now_by_command(reporting: Reporting, tmp_path: Path) -> None:
-    """Without waiting for Monday; the schedule stays as it is, and the month before is named by its name."""
+    """
+    `send` does not wait for the next date and does not change the schedule. A whole month is named by its name.
+    """
 
     async def run(*words: str) -> str:
         data = ["--data", str(tmp_path)]

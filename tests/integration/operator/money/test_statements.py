@@ -1,4 +1,4 @@
-"""Statements over the operator API and by command: imported, listed, restated, deleted, and refused."""
+"""Bills over the operator API and with commands: imported, listed, restated, deleted and refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_a_report_is_imported_once(server: OperatorServer) -> None:
-    """The second time it changes nothing; a dry run keeps nothing; damaged rows are named."""
+    """A second import changes nothing, and a dry run stores nothing. Invalid rows are named."""
     for dry_run, new in ((True, 2), (False, 2), (False, 0)):
         answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": dry_run})
         [done] = answer.payload["imports"]
@@ -43,7 +43,7 @@ async def test_a_report_is_imported_once(server: OperatorServer) -> None:
 
 
 async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) -> None:
-    """With the amounts before and after, to the last digit."""
+    """The answer states the amounts before and after, to the last digit."""
     await server.ask("POST", "/statements", {"files": [str(PAGE)]})
     restated = tmp_path / "again.json"
     restated.write_text(PAGE.read_text().replace('"value":5,', '"value":4.5,'))
@@ -55,7 +55,7 @@ async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) ->
 
 
 async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None:
-    """By source, account, month and provider; what is gone is gone."""
+    """Bills are listed by source, account, month and provider. Deleted bills disappear."""
     files = [str(path) for path in CASES.glob("*/*") if not path.name.endswith(".expected.json")]
     assert 200 == (await server.ask("POST", "/statements", {"files": files})).status
     listed = (await server.ask("GET", "/statements", provider="aws.bedrock")).payload["statements"]
@@ -79,7 +79,7 @@ REFUSED: Sequence[tuple[object, str]] = [
 
 
 async def test_what_cannot_be_imported_is_refused(server: OperatorServer) -> None:
-    """With what to do, and nothing is kept."""
+    """The error says what to do, and nothing is stored."""
     for body, words in REFUSED:
         status, type, message = (await server.ask("POST", "/statements", body)).error
         assert status == 400, (body, words)
@@ -89,7 +89,7 @@ async def test_what_cannot_be_imported_is_refused(server: OperatorServer) -> Non
 
 
 async def test_a_large_report_is_refused(server: OperatorServer) -> None:
-    """By its bytes and by its cells, with the names of the settings."""
+    """The limits are bytes and cells; the error names the setting."""
     size = PAGE.stat().st_size
     for settings, words in (
         (ReconciliationSettings(max_file_bytes=size), ""),

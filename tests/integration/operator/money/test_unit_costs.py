@@ -1,4 +1,4 @@
-"""What one user, customer or counted thing costs, and what prompt caches saved: measures for who asks for them."""
+"""The cost per user, customer or counted unit, and the savings of prompt caches, as optional measures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, submission
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-# Day, team, user, cost: ads has two users and a call of nobody, ml has one of them.
+# Day, team, user and cost. Team ads has two users and a call without one; ml has one of the two users.
 SPENT = (
     ("2026-09-01", "ads", "ann", "3"),
     ("2026-09-02", "ads", "ann", "1"),
@@ -71,8 +71,8 @@ UNIT = "unit=user&show=cost,units,cost_per_unit"
 
 async def test_the_cost_of_a_user(server: OperatorServer) -> None:
     """
-    Each distinct user counts once in a row and once in the total, with the calls that name one; where none does, there
-    is no figure. Folded groups count their users once.
+    Each distinct user counts once per row and once in the total. Only calls with a user count; without any,
+    there is no figure. The folded row also counts its users once.
     """
     found = await asked(server, f"by=team&{UNIT}")
     rows = {row["team"]: each(row) for row in found["rows"]}
@@ -95,7 +95,10 @@ async def test_a_unit_is_named_and_known(server: OperatorServer) -> None:
 
 
 async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
-    """Its values of the time, by period; by a dimension that the stream has; a dash by any other."""
+    """
+    The units are the stream's values in the range. They are grouped by period and by the stream's dimensions;
+    by any other dimension there is no figure.
+    """
     log = server.services.spool.log
     values = (
         ("2026-09-01", "ads", "10"),
@@ -125,7 +128,10 @@ async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
 
 
 async def test_what_a_prompt_cache_saved(server: OperatorServer) -> None:
-    """Tokens read at the difference of prices, less what writing them cost more: below nothing where nobody read."""
+    """
+    The saving is the price difference of the tokens read, less the extra cost of writing. It is negative if
+    nothing was read.
+    """
     book, log = PriceBook.load(), server.services.spool.log
 
     def priced(**tokens: int) -> Decimal:
@@ -153,7 +159,9 @@ async def test_what_a_prompt_cache_saved(server: OperatorServer) -> None:
 
 
 def test_the_command_has_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns without a figure are left out; sums have as many decimals as they need to add up, and a dollar sign."""
+    """
+    Columns without figures are left out. Sums have a dollar sign and the decimals that they need to add up.
+    """
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / "store"
     small = [("2026-09-04", f"t{number}", "eve", "0.00025") for number in range(2)]

@@ -46,7 +46,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_the_life_of_a_view(server: OperatorServer) -> None:
-    """By its id or its name, with the rules and fields that keys meet."""
+    """A view is addressed by id or name. Rules and fields are those of the API for keys."""
     made = (await server.ask("POST", "/views", NEW)).payload["view"]
     assert made == (await server.ask("GET", f"/views/{made['id']}")).payload["view"]
     changed = await server.ask("PATCH", "/views/SEARCH%20&%20co", {"range": "ytd"})
@@ -60,7 +60,7 @@ async def test_the_life_of_a_view(server: OperatorServer) -> None:
 
 
 async def test_reports_inside_a_view(server: OperatorServer) -> None:
-    """Its filter and that of the question hold both; a span may be given by name."""
+    """The filters of the view and of the query both apply. A range may be given by name."""
     await server.ask("POST", "/views", NEW)
 
     async def cost(**query: str) -> str:
@@ -83,12 +83,12 @@ async def test_reports_inside_a_view(server: OperatorServer) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command on a data directory that no server has open; it has spent what `spent` says."""
+    """Run commands on a data directory without a server; it contains the calls in `spent`."""
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / "store"
 
     async def fill() -> None:
-        clock = MovedClock(SystemClock().now() - 3600)  # what came just now would still be open
+        clock = MovedClock(SystemClock().now() - 3600)  # a record that has just arrived would still be open
         spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=clock)
         await add(spool.log, *spent(clock.now()))
         await spool.close()
@@ -104,7 +104,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_views_have_a_command(run: Run) -> None:
-    """Create, list, show, edit and delete, and a report that shows what the view says unless asked otherwise."""
+    """A report in a view uses the view's settings unless an option overrides them."""
     words = (
         "--where",
         "team=search",
@@ -157,7 +157,7 @@ WRONG_VIEWS: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_a_wrong_view_is_refused(run: Run) -> None:
-    """With what it may be; nothing is created."""
+    """The error lists the accepted values; nothing is created."""
     for words, said in WRONG_VIEWS:
         assert said in run("views", "create", "--name", "Search", "--principal", "team", *words, code=2), (
             words,
@@ -167,7 +167,9 @@ def test_a_wrong_view_is_refused(run: Run) -> None:
 
 
 def test_a_report_in_billed_money(run: Run) -> None:
-    """By the option or by what a view says; it tells how final the days are, and leaves calls out."""
+    """
+    An option or the view selects billed costs. The report states how final its days are and has no call counts.
+    """
     run("views", "create", "--name", "Bill", "--principal", "team", "--cost-type", "billed_cost")
     for asked in (("--cost-type", "billed_cost"), ("--view", "Bill")):
         told = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11")
