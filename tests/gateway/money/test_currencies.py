@@ -1,4 +1,4 @@
-"""Rates of days: files of the bank and one's own, which of several counts, and what is refused."""
+"""Daily exchange rates: files of the European Central Bank, own files, precedence, and rejected files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def section(path: Path | None = None, *rates: CurrencyRate, most: int = MOST) ->
     "content", [HISTORY, archive(HISTORY), b"\xef\xbb\xbf" + HISTORY.replace(b"\n", b"\r\n")]
 )
 def test_the_history_of_the_bank(content: bytes) -> None:
-    """The trailing comma, no quotation on a day, and what is in euros alone."""
+    """The file has trailing commas, missing quotations, and currencies that are quoted only in euros."""
     found = {(each.day, each.currency): each.usd for each in parse(content, MOST)}
     assert {
         (day("2026-11-20"), "EUR"): Fraction("1.0831"),
@@ -58,7 +58,7 @@ def test_the_history_of_the_bank(content: bytes) -> None:
 
 
 def test_the_daily_file_of_the_bank() -> None:
-    """A code that is no currency is left out."""
+    """Unknown currency codes are skipped."""
     found = [(each.currency, each.usd) for each in parse(DAILY, MOST)]
     assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == found
 
@@ -83,15 +83,15 @@ def test_the_daily_file_of_the_bank() -> None:
     ],
 )
 def test_what_cannot_be_taken_is_refused_whole(content: bytes, words: str) -> None:
-    """With the line, or the setting that would take it."""
+    """The error names the line, or the setting that would accept the file."""
     with pytest.raises(RatesUnreadable, match=words):
         parse(content, MOST)
 
 
 def test_which_rate_counts() -> None:
     """
-    A rate of the configuration in force, one's own quotation, the bank's, then that of at most seven days before;
-    a later one never.
+    The order is: a configured rate, the own file, the bank's rate, then a rate at most seven days older. A
+    later rate is never used.
     """
     settings = section(None, CurrencyRate(currency="JPY", usd=Decimal("0.007"), since="2026-11-20"))
     table = table_of(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
@@ -104,7 +104,7 @@ def test_which_rate_counts() -> None:
 
 
 def test_rates_between_any_two_currencies(tmp_path: Path) -> None:
-    """Twelve decimals, half-even; through dollars without a step of rounding."""
+    """Rates have twelve decimals, rounded half-even. The conversion through dollars is not rounded."""
     file = tmp_path / "rates.csv"
     file.write_bytes(HISTORY)
     rates = ExchangeRates(section(file))
@@ -117,7 +117,7 @@ def test_rates_between_any_two_currencies(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """What cannot be read leaves in force what was read before."""
+    """If the new file is invalid, the earlier rates stay in force."""
     file = tmp_path / "rates.csv"
     rates, at = ExchangeRates(section(file)), day("2026-11-20")
     assert None is rates("EUR", "USD", at)

@@ -1,4 +1,4 @@
-"""Rules in words say what the rules do."""
+"""The description of a rule in words matches its effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/allocation.md says what definitions do: its examples are carried out."""
+"""The examples of docs/allocation.md are run and match what the page says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWN = (*DIMENSIONS, "tag:service")
 
 
 def rows(head: str) -> list[list[str]]:
-    """The lines of the table whose head begins with this."""
+    """Return the rows of the table whose header starts with `head`."""
     table = TEXT[TEXT.index(f"| {head} |") :].partition("\n\n")[0]
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -34,7 +34,7 @@ def test_examples_are_definitions(text: str) -> None:
 
 
 def test_the_first_example_gives_the_elements_of_the_table() -> None:
-    """Each line of the table is a combination of values with the elements that it has."""
+    """Each row of the table is a combination of values with the elements that it gets."""
     head, *lines = rows("`tag:service`")
     found = {
         each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))
@@ -47,7 +47,6 @@ def test_the_first_example_gives_the_elements_of_the_table() -> None:
 
 
 def test_transforms_of_the_table() -> None:
-    """What the table says of a value is what the transforms make of it."""
     value = " Platform_Team-EU"
     shown = {line[0]: line[1] for line in rows(f'`Type` | `"{value}"` becomes')}
     types = {"`Normalize`": ["Normalize"], "`Lower`, `Upper`": ["Lower", "Upper"], "`Trim`": ["Trim"]}
@@ -59,6 +58,5 @@ def test_transforms_of_the_table() -> None:
 
 
 def test_every_source_is_named() -> None:
-    """The document lists the ledger's dimensions, and says how many combinations an hour has."""
     assert [] == [name for name in DIMENSIONS if f"`{name}`" not in TEXT]
     assert f"{MAX_ROWS:,} combinations" in TEXT

@@ -1,4 +1,4 @@
-"""Which element a combination of values has."""
+"""Evaluation: the element that a combination of values gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN = ("model", "provider", "team", "user", "tag:service")
 
 
 def elements(text: str, **values: str) -> dict[str, str]:
-    """The element of each dimension, by its key."""
+    """Return the element of each dimension, by its key."""
     known = {
         **dict.fromkeys(KNOWN, ""),
         **{name.replace("tag_", "tag:"): value for name, value in values.items()},
@@ -82,7 +82,9 @@ def test_transforms(transform: Transform, value: str, expected: str) -> None:
 
 
 def test_the_first_rule_that_matches_counts() -> None:
-    """What matches nothing has the default, or is unknown; a GroupBy without a value lets the next rule try."""
+    """
+    If no rule matches, the element is the default or unknown. A GroupBy without a value lets the next rule try.
+    """
     text = """
 Dimensions:
   D:
@@ -104,7 +106,7 @@ Dimensions:
 
 
 def test_earlier_dimensions_are_sources() -> None:
-    """A dimension of dimensions needs only values of the ledger."""
+    """A dimension built on other dimensions reads only values of the ledger."""
     text = """
 Dimensions:
   A: {Rules: [{Type: GroupBy, Source: team}]}
@@ -124,7 +126,7 @@ def test_an_element_is_as_long_as_the_ledger_keeps_values() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many combinations there are, of all dimensions together; what was forgotten is decided again."""
+    """The limit covers all dimensions together, and forgotten combinations are evaluated again."""
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
     both = decisions(parse(text.encode(), KNOWN))
@@ -142,7 +144,7 @@ def test_without_a_definition_nothing_is_decided() -> None:
     value=st.text(max_size=20), transforms=st.lists(st.sampled_from(["Normalize", "Lower", "Upper", "Trim"]))
 )
 def test_transforms_take_any_value(value: str, transforms: list[str]) -> None:
-    """No value of the ledger makes a question fail; normalizing twice changes nothing."""
+    """No value of the ledger makes a query fail. Normalizing twice equals normalizing once."""
     transformed(value, [Transform(each) for each in transforms])
     once = transformed(value, [Transform("Normalize")])
     assert once == transformed(once, [Transform("Normalize")])

@@ -1,4 +1,4 @@
-"""What a definition may say, and what is told of one that says something else."""
+"""The syntax of definitions, and the faults reported for invalid definitions."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def faults(text: str, **limits: int) -> list[Fault]:
 
 
 def rule(text: str) -> str:
-    """A definition with one dimension D, whose one rule begins with this line."""
+    """Return a definition with one dimension D whose only rule is `text`."""
     return "Dimensions:\n  D:\n    Rules:\n      - " + text.strip().replace("\n", "\n        ")
 
 
 def test_a_definition() -> None:
-    """Ids are those of queries; a rule without a source has that of its dimension."""
+    """Ids are those of queries. A rule without a source uses the source of its dimension."""
     found = parse(TEAM.encode(), KNOWN)
     owner, short = found.dimensions
     assert owner.id == "User:Defined:Owner"
@@ -77,12 +77,11 @@ def test_a_definition() -> None:
 
 
 def test_an_empty_definition() -> None:
-    """It takes all dimensions away."""
     assert () == tuple(parse(b"Dimensions: {}", KNOWN).dimensions)
 
 
 def test_every_scalar_is_text() -> None:
-    """YAML's own reading of `on`, numbers and days does not change what they are compared with."""
+    """YAML types such as booleans, numbers and dates are compared as the text that was written."""
     text = rule(
         "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
     )
@@ -94,13 +93,13 @@ def test_every_scalar_is_text() -> None:
 
 @pytest.mark.parametrize(("title", "text", "words"), approved(Path(__file__).with_name("faults.txt")))
 def test_faults(title: str, text: str, words: list[str]) -> None:
-    """A fault says what to do, names the value and leads to its place: in faults.txt, after its definition."""
+    """A fault gives the path, the value and the remedy. `faults.txt` has the approved texts."""
     found = [f"{json.dumps(each.path)} {json.dumps(each.value)} {each.error}" for each in faults(text)]
     assert words == found, title
 
 
 def test_all_faults_at_once() -> None:
-    """Whoever writes a definition sees every fault of it, up to a hundred."""
+    """All faults are reported together, up to a hundred."""
     text = "Dimensions:\n" + "".join(f"  D{n}: {{Rules: [{{Type: GroupBy, Source: x}}]}}\n" for n in range(3))
     assert ["D0", "D1", "D2"] == [each.path[1] for each in faults(text)]
     rules = ", ".join(["x"] * (MAX_FAULTS + 1))
@@ -108,7 +107,7 @@ def test_all_faults_at_once() -> None:
 
 
 def test_two_dimensions_of_one_name() -> None:
-    """Names are shown in place of ids, so each stands for one dimension."""
+    """Names are shown instead of ids, so a name must be unique."""
     one = "{Name: Same, Rules: [{Type: GroupBy, Source: team}]}"
     [fault] = faults(f"Dimensions: {{A: {one}, B: {one}}}")
     assert fault.value == "Same"
@@ -116,7 +115,7 @@ def test_two_dimensions_of_one_name() -> None:
 
 
 def test_limits() -> None:
-    """Each limit admits what is at its edge, and one more names its setting."""
+    """A definition at a limit is accepted. One above it is rejected, and the fault names the setting."""
     rule = "{Type: GroupBy, Source: team}"
     text = f"Dimensions: {{A: {{Rules: [{rule}, {rule}]}}, B: {{Rules: [{rule}]}}}}"
     edge = {"max_bytes": len(text), "max_dimensions": 2, "max_rules": 3}
@@ -132,7 +131,7 @@ def test_limits() -> None:
 
 
 def test_depth() -> None:
-    """Conditions within conditions end before the parser's own stack does."""
+    """Deeply nested definitions are rejected before the parser's stack overflows."""
     assert ["a definition must be a mapping with the key Dimensions"] == [
         each.error for each in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     ]
@@ -148,7 +147,7 @@ def test_text_that_is_no_utf_8_or_not_to_be_read() -> None:
 
 
 def test_namespaces_together() -> None:
-    """Two namespaces never define one dimension; the order is theirs."""
+    """Two namespaces must not define the same dimension. Their order is preserved."""
     one, two = (parse(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
                 for key in ("A", "B"))  # fmt: skip
     assert (*one.dimensions, *two.dimensions) == tuple(joined({"": one, "x": two}).dimensions)
@@ -173,7 +172,7 @@ nodes = st.recursive(
 
 @given(root=nodes)
 def test_whatever_is_nested_is_read_or_refused(root: object) -> None:
-    """No shape of known words ends otherwise than as a definition or as faults."""
+    """Any nesting of valid keywords gives a definition or faults, never another error."""
     for text in (json.dumps(root), json.dumps({"Dimensions": {"D": root}}), json.dumps({"Dimensions": root})):
         try:
             parse(text.encode(), KNOWN)
@@ -183,6 +182,6 @@ def test_whatever_is_nested_is_read_or_refused(root: object) -> None:
 
 @given(text=st.binary(max_size=60) | st.text("ab:{}[]&*!|>-'\"# \n\t%@,?", max_size=60).map(str.encode))
 def test_whatever_is_written_is_read_or_refused(text: bytes) -> None:
-    """Bytes that are no definition are faults, never another error."""
+    """Bytes that are no definition give faults, never another error."""
     with pytest.raises(InvalidDefinition):
         parse(text, KNOWN)

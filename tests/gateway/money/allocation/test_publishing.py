@@ -1,4 +1,4 @@
-"""Definitions of allocation where several gateways share a registry: what one publishes is in force at all."""
+"""Publishing a definition on one of several gateways with a shared registry puts it in force on all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADA = Actor("ada@example.com", "local")
 
 
 class Gateway:
-    """One of them; what it keeps in memory of the registry is its own."""
+    """One gateway with its own in-memory copy of the registry."""
 
     def __init__(self, registry: Registry, ledger: Ledger) -> None:
         self.table = registry.table(AllocationTable)
@@ -67,7 +67,7 @@ def store() -> SqliteRegistry:
 
 @pytest_asyncio.fixture
 async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
-    """The second follows what is published."""
+    """Start two gateways. The second follows what is published."""
     gateways = await Gateway.start(store), await Gateway.start(store)
     following = asyncio.create_task(gateways[1].publishing.follow())
     yield gateways
@@ -77,7 +77,7 @@ async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
 
 
 async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, Gateway]) -> None:
-    """Also what comes after it, and what is in a namespace until that goes."""
+    """This also holds for later versions, and for a namespace until it is deleted."""
     here, there = two
     for number, name in enumerate(("Centre", "Unit"), start=1):
         await here.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)
@@ -91,7 +91,9 @@ async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, G
 
 
 async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None:
-    """Who did not hear of it in time learns it from the job, and puts in force what is."""
+    """
+    A gateway that missed the change learns from the finished job and puts the published definition in force.
+    """
     here = await Gateway.start(store)
     job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
     there = await Gateway.start(store)
@@ -109,7 +111,7 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
 
 
 async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gateway]) -> None:
-    """It was made at another gateway."""
+    """The job was created on the other gateway."""
     here, there = two
     running = asyncio.create_task(there.publishing.run())
     await asyncio.sleep(0)

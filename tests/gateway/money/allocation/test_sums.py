@@ -1,4 +1,4 @@
-"""Whatever is defined: the elements of a dimension add up to what there is, to the last digit."""
+"""For any definition, the elements of a dimension add up exactly to the total."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ rules = st.lists(groups | group_by, min_size=1, max_size=3)
 
 @st.composite
 def definitions(draw: st.DrawFn) -> bytes:
-    """Three dimensions, of which the last one is made of the first."""
+    """Draw three dimensions. The last one is built on the first."""
     first = {"Rules": draw(rules), **draw(st.sampled_from([{}, {"DefaultValue": "none"}]))}
     of_it = {
         "Type": "Group",
@@ -64,7 +64,7 @@ def definitions(draw: st.DrawFn) -> bytes:
 
 
 def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
-    """What each element has, over all periods."""
+    """Sum cost, savings and calls of each element over all periods."""
     found: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in rows:
         for place, value in enumerate((money.units(row.cost), money.units(row.saved), row.calls)):
@@ -78,7 +78,7 @@ def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
 def test_elements_add_up_to_the_total(
     tmp_path_factory: pytest.TempPathFactory, engine: str, kept: list[Any], text: bytes, other: bytes
 ) -> None:
-    """By each dimension, in any period, and before and after in a diff: the sums are those of the ledger."""
+    """This holds for each dimension and period, and for both sides of a comparison."""
 
     async def run() -> None:
         clock = FakeClock(BEGIN + 8 * HOUR)

@@ -1,4 +1,6 @@
-"""A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator."""
+"""
+A test installation in memory: a log, its ledger, a registry that survives restarts, and the budget evaluator.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,10 @@ CHANNELS = ("costs", "oncall")
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """The simulated end of the process."""
 
 
 class KillableStore(SqliteRegistry):
-    """A registry whose process can be killed just before or just after its next commit."""
-
     def __init__(self) -> None:
         super().__init__(MemoryDatabase(REGISTRY))
         self.kill: str = ""
@@ -54,7 +54,7 @@ class KillableStore(SqliteRegistry):
 
 
 class House:
-    """`restart` is what a new process finds: the registry as it was committed, the ledger as it was counted."""
+    """`restart` simulates a new process with the committed registry and the current ledger."""
 
     def __init__(self, *, at: float, max_owners: int = 10_000) -> None:
         self.clock = FakeClock(at)
@@ -100,7 +100,7 @@ class House:
         )
 
     def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:
-        """One call of so much, now or at a time."""
+        """Add one call with this cost, now or at `at`."""
         start = int(self.clock.at if at is None else at)
         given = {"id": len(self.log.entries).to_bytes(16, "big"), "estimated_cost": dollars, **fields}
         self.log.add([call(start_time=start * NS, **given)], at=self.clock.at)
@@ -112,7 +112,7 @@ class House:
         return await self.registry.notices.waiting()
 
     async def told(self, channel: str = "costs") -> list[tuple[str, str]]:
-        """Kind and threshold of every notice of a channel, in order."""
+        """Return the kind and threshold of each notification of a channel, in order."""
         waiting = await self.notifications()
         return [
             (each.notice.kind, each.notice.fields["threshold"]) for each in waiting if each.channel == channel

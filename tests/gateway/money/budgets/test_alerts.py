@@ -1,4 +1,6 @@
-"""Thresholds: each fires once in a period, the highest is told, and a forecast must hold before it counts."""
+"""
+Thresholds: each fires once per period, only the highest is sent, and a forecast must hold before it fires.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ BOTH = Thresholds(actual=[50, 80, 100], forecast=[100])
 
 
 def reading(actual: int, *, at: float = 0.0, forecast: int | None = None, **other: bool) -> Reading:
-    """Of a budget of 100 dollars."""
+    """Create a reading for a budget of 100 dollars."""
     value = None if forecast is None else forecast * UNIT
     return Reading(now=at, actual=actual * UNIT, limit=100 * UNIT, forecast=value, **other)
 
@@ -42,7 +44,7 @@ def by_threshold(alerts: Sequence[Alert]) -> Alerts:
 
 
 def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, int, str]]]:
-    """The alerts after readings, and what was told: kind, percent and state."""
+    """Apply readings; return the alerts and the sent notifications (kind, percent, state)."""
     found: list[AlertNotice] = []
     for each in readings:
         after, new = judge(BOTH, tuple(alerts.values()), each)
@@ -52,14 +54,16 @@ def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, in
 
 
 def test_of_two_at_once_the_higher_is_told() -> None:
-    """A jump over two thresholds is one notice; the lower one counts as fired and stays quiet."""
+    """If spend jumps over two thresholds, one notification is sent. The lower threshold counts as fired."""
     alerts, found = told({}, reading(85), reading(90))
     assert [(ACTUAL, 80, FIRED)] == found
     assert [False, True] == [alerts[ACTUAL, percent].told for percent in (50, 80)]
 
 
 def test_a_sum_that_sinks_is_corrected_once() -> None:
-    """Repricing below a told threshold is told once, and crossing it again is not told again."""
+    """
+    If recalculated costs drop below a sent threshold, one correction is sent. Crossing it again sends nothing.
+    """
     alerts, found = told({}, *(reading(spent) for spent in (85, 70, 85, 70)))
     assert [(ACTUAL, 80, FIRED), (ACTUAL, 80, CORRECTED)] == found
     assert CORRECTED == alerts[ACTUAL, 80].state
@@ -67,13 +71,15 @@ def test_a_sum_that_sinks_is_corrected_once() -> None:
 
 
 def test_sums_that_lack_records_correct_nothing() -> None:
-    """A sum that is lower because its records are gone is not a correction."""
+    """A sum that is lower because records were deleted is not a correction."""
     _, found = told({}, reading(85), reading(10, is_whole=False))
     assert [(ACTUAL, 80, FIRED)] == found
 
 
 def test_a_forecast_must_hold_for_six_hours() -> None:
-    """Two readings above, six hours apart and none below between them, fire a forecast."""
+    """
+    A forecast fires after two readings above the threshold, six hours apart, without a lower one between them.
+    """
     flapping = [
         reading(1, at=at * HOUR, forecast=value) for at, value in ((0, 120), (3, 90), (4, 120), (9.9, 120))
     ]
@@ -85,7 +91,7 @@ def test_a_forecast_must_hold_for_six_hours() -> None:
 
 
 def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
-    """It clears at 5 points below for a day; above again it does not fire a second time in the period."""
+    """The alert clears after a day of at least 5 points below. It does not fire again in the period."""
     values = ((0, 120), (6, 120), (7, 96), (40, 96), (41, 94), (64, 94), (66, 94), (70, 130), (90, 130))
     alerts, found = told({}, *(reading(1, at=at * HOUR, forecast=value) for at, value in values))
     assert [(FORECAST, 100, FIRED)] == found
@@ -94,7 +100,7 @@ def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
 
 
 def test_an_actual_crossing_silences_the_forecast() -> None:
-    """What was spent already needs no forecast."""
+    """Once the amount is spent, a forecast is useless."""
     alerts, found = told(
         {}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR)
     )
@@ -103,13 +109,12 @@ def test_an_actual_crossing_silences_the_forecast() -> None:
 
 
 def test_without_an_amount_nothing_is_judged() -> None:
-    """A period without a planned amount fires nothing."""
     assert ((), []) == judge(BOTH, (), Reading(now=0, actual=UNIT, limit=None))
 
 
 @pytest.mark.parametrize(("actual", "fires"), [(0, False), (1, True)])
 def test_an_amount_of_zero_is_crossed_by_the_first_cent(actual: int, fires: bool) -> None:
-    """Nothing spent of nothing planned is not an alert."""
+    """If nothing is planned and nothing is spent, no alert fires."""
     _, found = judge(BOTH, (), Reading(now=0, actual=actual, limit=0))
     assert fires == bool(found)
 
@@ -130,8 +135,8 @@ def test_any_course_fires_each_threshold_once(
     course: list[tuple[int, int | None, int, bool, bool]], actual: list[int], forecast: list[int]
 ) -> None:
     """
-    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and corrected
-    at most once, what is crossed is always noted, and a notice is of the highest that is newly crossed.
+    This holds for any sequence of spend, forecasts, restarts and silences. Each threshold is sent and
+    corrected at most once. Every crossing is stored, and a notification covers the highest new crossing.
     """
     both = Thresholds(actual=actual, forecast=forecast)
     alerts: tuple[Alert, ...] = ()

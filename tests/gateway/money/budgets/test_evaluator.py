@@ -1,4 +1,4 @@
-"""Budgets over a ledger: what is told, and what restarts, late calls, other prices and changes make of it."""
+"""Budgets over a ledger: notifications across restarts, late calls, changed prices and changed budgets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = NOVEMBER + 10 * DAY
 
 
 async def opened(**options: int) -> House:
-    """A house that has had its budgets since October."""
+    """Start an installation that has had its budgets since October."""
     return await House(at=NOVEMBER - 10 * DAY, **options).start()
 
 
@@ -41,7 +41,9 @@ async def insights(house: House) -> list[Insight]:
 
 
 async def test_a_threshold_is_told_once_over_restarts() -> None:
-    """What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how often."""
+    """
+    A crossing is stored for each channel, shown as an insight, and sent once, however often it is evaluated.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -67,7 +69,9 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
 
 
 async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
-    """Its first evaluation in mid-period marks what is crossed as fired; the next threshold is told."""
+    """
+    The first evaluation marks crossed thresholds as fired without a notification. The next threshold is sent.
+    """
     house = await opened()
     view = await house.view()
     house.clock.at = NOW
@@ -85,7 +89,7 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
 
 
 async def test_a_changed_amount_arms_the_thresholds_again() -> None:
-    """After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing."""
+    """After a higher amount, 80 % is another sum, which fires again. A new name changes nothing."""
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -104,7 +108,10 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
 
 
 async def test_each_period_has_its_own_alerts() -> None:
-    """December fires again; a call of November that comes on 2 December fires November's, labelled as late."""
+    """
+    Thresholds fire again in December. A November call that arrives on 2 December fires November's threshold,
+    marked as late.
+    """
     house = await opened()
     await house.budget(
         await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount=""
@@ -126,7 +133,9 @@ async def test_each_period_has_its_own_alerts() -> None:
 
 
 async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
-    """On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it."""
+    """
+    A changed amount on 1 December applies to December. November's alerts stay, and late calls fire none of them.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -143,14 +152,14 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
 
 
 class Halved:
-    """A price book by which everything costs 0.5 dollars."""
-
     def estimate_sum(self, total: TokenSum) -> str | None:
         return "0.5"
 
 
 async def test_another_price_takes_an_alert_back_once() -> None:
-    """Repricing below a told threshold is told once; crossing it again is not."""
+    """
+    If recalculated costs drop below a sent threshold, one correction is sent. Crossing it again sends nothing.
+    """
     house = await opened()
     await house.budget(await house.view())
     house.clock.at = NOW
@@ -167,7 +176,7 @@ async def test_another_price_takes_an_alert_back_once() -> None:
 
 
 async def test_a_correction_takes_an_alert_back_once() -> None:
-    """What is not billed after all, or becomes known late, changes the sum of the call's period."""
+    """A late report or a reversal changes the sum of the call's period."""
     house = await opened()
     await house.budget(await house.view())
     house.clock.at = NOW
@@ -189,19 +198,19 @@ async def test_a_correction_takes_an_alert_back_once() -> None:
 
 
 async def test_sums_that_are_counted_anew_say_nothing() -> None:
-    """While a rebuild goes on, sums lack what was spent: nothing is judged, so nothing is taken back."""
+    """During a rebuild the sums are incomplete, so no alert is taken back."""
     house = await opened()
     await house.budget(await house.view())
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
     await house.ledger.rebuild(house.log)
-    assert (await house.evaluate()).waits is None  # it catches up first
+    assert (await house.evaluate()).waits is None  # the ledger catches up first
     assert [(CROSSED, "80 %")] == await house.told()
 
 
 async def test_each_owner_has_the_amount_of_its_own() -> None:
-    """A budget per team is one object: each team crosses by itself, calls without a team are one owner."""
+    """With `per = team`, each team crosses thresholds separately. All calls without a team have one owner."""
     house = await opened()
     budget = await house.budget(await house.view(), per="team")
     house.clock.at = NOW
@@ -220,7 +229,9 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
 
 
 async def test_a_bound_leaves_out_the_owners_that_spend_least() -> None:
-    """Beyond `budgets.max_owners` the largest are evaluated, and the figures say how many are not."""
+    """
+    Above `budgets.max_owners`, only the largest owners are evaluated. The figures state the number left out.
+    """
     house = await opened(max_owners=2)
     budget = await house.budget(await house.view(), per="team")
     house.clock.at = NOW
@@ -234,7 +245,7 @@ async def test_a_bound_leaves_out_the_owners_that_spend_least() -> None:
 
 
 async def test_a_silence_notes_and_does_not_send() -> None:
-    """Until the end of a planned activity crossings are shown and not sent."""
+    """Until the silence ends, crossings are shown but not sent."""
     house = await opened()
     budget = await house.budget(await house.view(), silent_until=NOW + DAY, silent_reason="migration")
     house.clock.at = NOW
@@ -251,7 +262,9 @@ async def test_a_silence_notes_and_does_not_send() -> None:
 
 
 async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
-    """After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours."""
+    """
+    After ten days of $5 per day out of $100, the forecast passes 100 %. It is sent once it has held for six hours.
+    """
     house = await opened()
     await house.budget(await house.view(), forecast_alerts={"100": "Y"}, alerts={})
     house.clock.at = NOW
@@ -266,7 +279,7 @@ async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
 
 
 async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
-    """A budget names its channels, else its view does; a name that left the configuration counts for nothing."""
+    """The channels of the budget apply, or else those of its view. A deleted channel name is ignored."""
     house = await opened()
     view = await house.view(connections=ViewConnections(notify=("oncall", "gone")))
     budget = await house.budget(view)
@@ -283,7 +296,7 @@ async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
 
 
 async def test_a_broken_view_is_an_insight_and_no_silence() -> None:
-    """A tag that left the configuration leaves its budgets without an answer, never with an empty one."""
+    """If the view uses a tag that is no longer configured, its budgets have no figures, not zeros."""
     house = await opened()
     budget = await house.budget(await house.view({"tag:service": ("search",)}))
     house.clock.at = NOW
@@ -305,7 +318,7 @@ async def test_a_broken_view_is_an_insight_and_no_silence() -> None:
 
 
 async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() -> None:
-    """Figures of other rules are not judged by new ones."""
+    """New rules are not applied to figures that were read under the old rules."""
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -326,8 +339,7 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
 
 async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before
-    take back nothing.
+    A changed budget is evaluated separately during a full evaluation. Its older figures take back no alert.
     """
     house = await opened()
     changed = await house.budget(await house.view())
@@ -351,14 +363,16 @@ async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.Monke
     assert {changed.id} == set(house.evaluator.figures)
     assert not released.is_set()
     released.set()
-    await house.evaluate()  # once the one that is under way has ended
+    await house.evaluate()  # after the running evaluation has ended
     assert [(CROSSED, "80 %")] == await house.told()
     running.cancel()
     await asyncio.wait([running])
 
 
 async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
-    """Once it was evaluated; that of the budget beside it stays."""
+    """
+    After the next evaluation, the insight of the deleted budget is closed. Insights of other budgets stay.
+    """
     house = await opened()
     view = await house.view()
     deleted, kept = await house.budget(view), await house.budget(view, name="Other")
@@ -375,7 +389,7 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
 
 
 async def test_an_upgrade_judges_no_budget_anew() -> None:
-    """The rules of a budget of all calls have the hash that they had before budgets could count other money."""
+    """The rules digest is unchanged from releases in which budgets had no cost type."""
     budget = SpendBudget(
         name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
         forecast_alerts={}, id="b", created=1.0, last_updated=1.0, rules_since=1.0,
@@ -386,7 +400,7 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
 
 
 async def test_a_budget_of_a_meter_counts_its_quantity() -> None:
-    """Searches, to the millionth; those of a gateway's cache are no use. A measure that is none is refused."""
+    """Searches are counted to a millionth, without cached calls. An unknown measure is rejected."""
     house = await opened()
     view = await house.view()
     budget = await house.budget(view, measure="web_searches", default_amount="10", alerts={"80": "Y"})

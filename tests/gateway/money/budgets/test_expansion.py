@@ -1,4 +1,4 @@
-"""What is shown of a budget beside its rules, also of months that the ledger keeps by days alone."""
+"""Optional parts of a budget's answer, including months whose hours the ledger has merged into days."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def shown(house: House, budget: SpendBudget) -> dict[str, Any]:
 
 
 async def opened() -> tuple[House, Any]:
-    """A house that spent on days of four months, and whose ledger keeps the hours of the last two alone."""
+    """Start an installation with spend in four months. Its ledger has hours only for the last two."""
     house = await House(at=NOW).start()
     view = await house.view()
     for day, dollars in (("2026-07-10", "1"), ("2026-08-10", "2"), ("2026-10-25", "4"), ("2026-11-02", "8")):
@@ -41,7 +41,7 @@ async def opened() -> tuple[House, Any]:
 
 
 async def test_months_add_up_to_quarters() -> None:
-    """A quarter is the sum of its months, of what was spent and of what is planned; one without a plan has none."""
+    """A quarter is the sum of its months, for spend and plan. A quarter without a plan has none."""
     house, view = await opened()
     budget = await house.budget(
         view, default_amount="", planned={f"2026-{month:02}-01": "10" for month in range(7, 13)}
@@ -55,7 +55,7 @@ async def test_months_add_up_to_quarters() -> None:
 
 
 async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
-    """They would begin within a day of UTC: null, never a wrong number. Newer ones are exact."""
+    """Such a month begins inside a UTC day, so its value is null instead of wrong. Newer months are exact."""
     house, view = await opened()
     budget = await house.budget(view, time_zone="Europe/Berlin")
     history = (await shown(house, budget))["history"]
@@ -66,7 +66,9 @@ async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
 
 
 async def test_the_way_through_a_month_ends_today() -> None:
-    """Running sums by day, beside an even share of the amount; a budget of owners has no amount of all of them."""
+    """
+    Daily running sums appear next to an even share of the amount. A budget with owners has no common amount.
+    """
     house, view = await opened()
     burnup = (await shown(house, await house.budget(view, default_amount="30")))["burnup"]["daily"]
     assert ["0", "8", "8"] == [burnup[f"2026-11-{day}"]["actual"] for day in ("01", "02", "21")]
@@ -78,7 +80,7 @@ async def test_the_way_through_a_month_ends_today() -> None:
 
 
 async def test_past_errors_come_with_a_forecast() -> None:
-    """A steady spend was forecast well in the months before, and is expected to go on."""
+    """Steady spend was forecast well in earlier months, and is expected to continue."""
     house = await House(at=NOW).start()
     for back in range(130):
         house.spend("2", at=NOW - back * DAY)
@@ -89,7 +91,7 @@ async def test_past_errors_come_with_a_forecast() -> None:
 
 
 async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
-    """Every expansion is null while the view of a budget is broken."""
+    """While the view of a budget is broken, every part is null instead of zero."""
     house = await House(at=NOW).start()
     budget = await house.budget(await house.view({"tag:service": ("search",)}))
     house.known = ()
@@ -98,7 +100,9 @@ async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
 
 
 async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours by hour are most of what a forecast goes through; a view that changed is another one."""
+    """
+    Reading hours is most of the work of a forecast, so budgets of one view share it. A changed view is read again.
+    """
     house, view = await opened()
     house.spend("1", at=on("2026-11-18"))
     await house.ledger.catch_up(house.log)

@@ -1,4 +1,4 @@
-"""Forecasts of a period: the middle of four methods, and silence when it is too early to tell."""
+"""Forecasts of a period: the median of four methods, or none if it is too early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEEK = (1.2, 1.25, 1.2, 1.15, 1.1, 0.5, 0.4)
 
 
 def history(spent: Callable[[date], int], *, days: int, now: datetime = NOW) -> History:
-    """The complete days before a moment."""
+    """Return the complete days before `now`."""
     dates = [now.date() - DAY * back for back in range(1, days + 1)]
     return History(days={day: spent(day) for day in dates})
 
@@ -31,13 +31,13 @@ def made(found: Forecast | TooEarly) -> Forecast:
 
 
 def test_a_steady_spend_is_carried_on_to_the_end() -> None:
-    """What spends the same each day is forecast exactly, half a day of today included."""
+    """Constant daily spend is forecast exactly, including the rest of today."""
     found = made(forecast(history(lambda _: 1000, days=28), start=START, end=END, now=NOW, actual=15_500))
     assert Forecast(total=30_000, low=30_000, high=30_000) == found
 
 
 def test_the_rest_of_today_follows_the_hours() -> None:
-    """Where all is spent at night, nothing more is expected of a day after noon."""
+    """If all spend happens at night, nothing more is expected after noon."""
     night = History(days=history(lambda _: 1000, days=28).days, hours=(1,) * 6 + (0,) * 18)
     end = datetime(2026, 11, 17, tzinfo=UTC)
     found = made(forecast(night, start=datetime(2026, 11, 16, tzinfo=UTC), end=end, now=NOW, actual=1000))
@@ -45,7 +45,7 @@ def test_the_rest_of_today_follows_the_hours() -> None:
 
 
 def test_a_weekend_ahead_counts_as_one() -> None:
-    """Days of the week that spend little are expected to spend little again."""
+    """Weekdays with little spend are expected to have little spend again."""
     friday = datetime(2026, 11, 13, 23, 59, tzinfo=UTC)
     weekly = history(lambda day: 1000 if day.weekday() < 5 else 0, days=28, now=friday)
     end = datetime(2026, 11, 16, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_a_weekend_ahead_counts_as_one() -> None:
 
 @pytest.mark.parametrize(("days", "reason"), [(0, "0 of 7"), (6, "6 of 7")])
 def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
-    """With less than seven days a single spike would ruin every method, so nothing is said."""
+    """With less than seven days, one spike would ruin every method, so there is no forecast."""
     found = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
     assert isinstance(found, TooEarly)
     assert reason in found.reason
@@ -65,13 +65,14 @@ def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
 
 
 def test_it_is_silent_where_most_days_spend_nothing() -> None:
-    """A series that is zero on most days has no forecast."""
     rare = history(lambda day: 1000 if day.toordinal() % 3 == 0 else 0, days=28)
     assert isinstance(forecast(rare, start=START, end=END, now=NOW, actual=5000), TooEarly)
 
 
 def month_error(kind: str, seed: int, *, naive: bool) -> float:
-    """By how much a forecast of one made-up month is wrong; `naive` is the run rate that gateways use."""
+    """
+    Return the relative error of a forecast for one random month. `naive` uses the plain run rate of other gateways.
+    """
     source = random.Random(seed)
     now = START + timedelta(days=source.randrange(4, 27))
     spike, step = source.randrange(1, 21), source.randrange(3, 15)
@@ -95,7 +96,9 @@ def month_error(kind: str, seed: int, *, naive: bool) -> float:
     [("season", 0.06, 0.75), ("trend", 0.11, 1.2), ("step", 0.12, 1.0), ("spike", 0.1, 0.75)],
 )
 def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
-    """Over 200 made-up months of each kind the error is within a bound, also beside that of the plain run rate."""
+    """
+    Over 200 random months of each kind, the error is within a limit, also relative to the plain run rate.
+    """
     errors = [month_error(kind, seed, naive=False) for seed in range(200)]
     naive = [month_error(kind, seed, naive=True) for seed in range(200)]
     assert sum(errors) / len(errors) < most
@@ -108,7 +111,7 @@ def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
     st.integers(0, 30 * 86400 - 1),
 )
 def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> None:
-    """Whatever the history: no forecast is below what was spent, and the bounds lie around it."""
+    """For any history, no forecast is below the actual spend, and the range contains it."""
     now = START + timedelta(seconds=second)
     days = {now.date() - DAY * back: each for back, each in enumerate(spent, start=1)}
     found = forecast(History(days=days), start=START, end=END, now=now, actual=actual)
@@ -121,7 +124,7 @@ def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> No
 
 
 def test_past_errors_say_how_wrong_it_was() -> None:
-    """A month whose second half doubled was forecast too low, by a known share."""
+    """In a month whose spend doubled half-way, the forecast was too low by a known share."""
     days = {date(2026, 9, 1) + DAY * ahead: 1000 if ahead < 45 else 2000 for ahead in range(61)}
     october = (datetime(2026, 10, 1, tzinfo=UTC), START)
     [error] = past_errors(History(days=days), [october], elapsed=15 / 31)

@@ -1,4 +1,6 @@
-"""Whatever happens to the process, each threshold is told once; and what is told is what a recount finds."""
+"""
+Each threshold is sent once even if the process is killed at any commit, and actual spend equals a recount.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,8 @@ steps = st.lists(
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
-    A process that is killed just before or just after any commit of an evaluation, restarts, spend and
-    new months in any order: for each month exactly those thresholds are told that were the highest new
-    ones of an evaluation.
+    Kills just before or after any commit, restarts, spend and new months come in any order. For each month,
+    the sent thresholds are exactly those that were the highest new crossing of an evaluation.
     """
     asyncio.run(_run(course))
 
@@ -49,7 +50,7 @@ async def _run(course: list[str]) -> None:
     )
     await house.evaluate()
     spent: Counter[str] = Counter()
-    known: dict[str, int] = {}  # the highest percent that is known as crossed, by month
+    known: dict[str, int] = {}  # the highest percentage known as crossed, by month
     expected: Counter[tuple[str, str]] = Counter()
     for step in [*course, "evaluate"]:
         month = period_at(house.clock.at, "monthly", UTC).first_day
@@ -112,7 +113,7 @@ filters = st.fixed_dictionaries(
         "!team": st.just(("b",)),
     },
 )
-# The end of October has a clock change in Berlin, the beginning of November one in New York.
+# Berlin changes its clocks at the end of October, New York at the beginning of November.
 moments = st.integers(int(NOVEMBER) - 10 * DAY, int(NOVEMBER) + 20 * DAY)
 
 
@@ -130,7 +131,7 @@ def test_actual_equals_a_recount(
     measure: str,
     per: str,
 ) -> None:
-    """To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls."""
+    """The sums are equal to the last digit, for any filter, period, time zone and measure."""
     if granularity in ("quarterly", "yearly"):
         zone = "UTC"
     asyncio.run(_recounted(made, filter, now, granularity, zone, measure, per))
@@ -173,14 +174,14 @@ async def _recounted(
     assert {owner: value for owner, value in expected.items() if value} == {
         owner: each.actual for owner, each in spent.items() if each.actual
     }
-    # What is shown of owners adds up to what the budget without owners shows.
+    # The values of all owners add up to the budget without owners.
     books = house.evaluator.books()
     [total] = (await books.figures(replace(budget, per=""), view)).periods[0].spent.values() or [None]
     assert sum(expected.values()) == (total.actual if total else 0)
 
 
 def _calendar(when: datetime, granularity: str) -> tuple[int, ...]:
-    """What two moments of one period have in common."""
+    """Return a key that is equal for two times in the same period."""
     match granularity:
         case "daily":
             return (when.year, when.month, when.day)

@@ -1,4 +1,4 @@
-"""The periods of a budget, by the wall clock of its zone."""
+"""Budget periods by the wall clock of the budget's time zone."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def budget(granularity: str, *, created: str = "2026-01-01T00:00Z") -> SpendBudg
 def test_a_period_begins_at_midnight_of_its_zone(
     moment: str, granularity: str, first_day: str, start: str
 ) -> None:
-    """A call belongs to the month and day of the zone, also around a clock change."""
+    """A call belongs to the month and day of the time zone, also around a clock change."""
     period = period_at(at(moment), granularity, BERLIN)
     assert period.first_day == first_day
     assert datetime.fromisoformat(start) == period.start
 
 
 def test_a_month_consists_of_its_days() -> None:
-    """The days of a month follow each other without a gap, 25 hours for the one on which the clock goes back."""
+    """
+    The days of a month follow each other without a gap. A day on which the clock goes back has 25 hours.
+    """
     period = period_at(at("2026-10-15T00:00Z"), "monthly", BERLIN)
     days = days_of(period, BERLIN)
     assert 31 == len(days)
@@ -55,7 +57,6 @@ def test_a_month_consists_of_its_days() -> None:
 
 
 def test_periods_before_are_the_newest_first() -> None:
-    """The months before January are those of the year before."""
     january = period_at(at("2026-01-15T00:00Z"), "monthly", UTC)
     before = periods_before(january, "monthly", UTC, 3)
     assert ["2025-12-01", "2025-11-01", "2025-10-01"] == [period.first_day for period in before]
@@ -72,7 +73,7 @@ def test_periods_before_are_the_newest_first() -> None:
 def test_a_closed_period_is_judged_for_three_days(
     granularity: str, created: str, expected: list[str]
 ) -> None:
-    """Late calls can cross a threshold of a period that is over, if the budget was there before it ended."""
+    """Late calls may cross a threshold of an ended period, if the budget existed before the period ended."""
     found = judged_periods(budget(granularity, created=created), at("2026-11-03T12:00Z"))
     assert expected == [period.first_day for period in found]
     later = judged_periods(budget("monthly"), at("2026-10-31T23:00Z") + LATE_S)
@@ -80,7 +81,9 @@ def test_a_closed_period_is_judged_for_three_days(
 
 
 def test_a_forecast_needs_a_part_of_the_period() -> None:
-    """It fires no alert before a tenth of a short period or three days of a long one, nor after the end."""
+    """
+    A forecast alert needs a tenth of a short period or three days of a long one. After the end it never fires.
+    """
     day = period_at(at("2026-11-03T12:00Z"), "daily", UTC)
     month = period_at(at("2026-11-03T12:00Z"), "monthly", UTC)
     assert [False, True, False] == [

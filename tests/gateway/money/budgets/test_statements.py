@@ -1,4 +1,4 @@
-"""How many statements budgets cost a database: the ledger is asked about neighbouring periods together."""
+"""The number of SQL statements per budget is limited, because neighbouring periods are read together."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from tests.spool.ledger_log import HOUR
 
 T = TypeVar("T")
 DAY = 24 * HOUR
-# The day on which clocks go forward in New York, and the one on which they go back: days of 23 and of 25
-# hours.
+# New York's clocks go forward and back on these days, which have 23 and 25 hours.
 SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
-EVALUATION, LISTED = 40, 200  # the most statements of one budget
+EVALUATION, LISTED = 40, 200  # maximum number of statements per budget
 
 
 class CountedStore:
-    """A ledger's store that counts the statements of reading."""
+    """A ledger store that counts its read statements."""
 
     shares_log = False
 
@@ -46,7 +45,7 @@ class CountedStore:
         return await self._store.change(work)
 
     async def close(self) -> None:
-        """The store belongs to the test."""
+        """Leave the store open, because the test owns it."""
 
 
 class _CountedConnection:
@@ -67,7 +66,7 @@ Open = Callable[[float], Awaitable[tuple[House, CountedStore]]]
 
 @pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """A house at a time, with 40 days of calls behind it, over an engine that keeps its ledger in a database."""
+    """Open an installation with 40 days of calls, over an engine that has its ledger in a database."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
 
     async def open_house(now: float) -> tuple[House, CountedStore]:
@@ -90,7 +89,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone: str) -> None:
-    """One budget, forecast and all, takes at most 40, however many hours and days the forecast reads."""
+    """One budget with a forecast takes at most 40 statements, whatever the number of hours and days."""
     house, counted = await opened(now)
     await house.budget(await house.view(), time_zone=zone, forecast_alerts={"100": "Y"})
     await house.evaluate()
@@ -102,7 +101,9 @@ async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone:
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zone: str) -> None:
-    """With everything that a list can show of it, at most 200; and the days add up to what the month spent."""
+    """
+    With all optional parts, a listed budget takes at most 200 statements, and its days add up to the month.
+    """
     house, counted = await opened(now)
     budget = await house.budget(await house.view(), time_zone=zone)
     await house.evaluate()

@@ -1,4 +1,7 @@
-"""The largest changes are read by models, and the others as what these leave: the answer is the same by either way."""
+"""
+A comparison reads only the largest changes by model and computes the rest as the remainder. The result equals
+a full read.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def spent(
 
 
 class MadeUp:
-    """A ledger of a few sums, which notes what it was asked."""
+    """A ledger with a few sums that records its queries."""
 
     def __init__(self, *sums: tuple[dict[str, str | None], CostRow]) -> None:
         self._sums = sums
@@ -64,7 +67,7 @@ async def compared(ledger: MadeUp, top: int = 1) -> Comparison:
 
 
 def made_up(chance: random.Random) -> MadeUp:
-    """Teams, some of one day alone, some without tokens."""
+    """Create random teams, some on only one day, some without tokens."""
     sums = []
     for team in ("a", "b", "c", "d", OTHER, None):
         for day in chance.choice(((1, 2), (1, 2), (1,), (2,))):
@@ -76,7 +79,7 @@ def made_up(chance: random.Random) -> MadeUp:
 
 
 async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups that are asked for by their values, and all groups: the same rows, which add up to the total."""
+    """Reading selected groups or all groups gives the same rows, and they add up to the total."""
     for seed in range(examples(100)):
         few, all = (made_up(random.Random(seed)) for _ in range(2))
         found = await compared(few, top=2)
@@ -97,7 +100,9 @@ async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One question for each time, and the answer of the two steps that other groups take."""
+    """
+    Grouping by model takes one query per period, and gives the same result as the two steps of other groupings.
+    """
     query, baseline = (replace(each, group_by=["team", "model"]) for each in (QUERY, BASELINE))
     for seed in range(examples(100)):
         at_once, in_steps = (made_up(random.Random(seed)) for _ in range(2))
@@ -108,13 +113,13 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(at_once.asked) == 2 < len(in_steps.asked)
     in_euro = made_up(random.Random(0))
     await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
-    assert len(in_euro.asked) > 2  # sums of rounded amounts may be off by their last digit
+    assert len(in_euro.asked) > 2  # sums of rounded amounts may differ in their last digit
 
 
 async def test_the_others_have_kinds_and_prices_together() -> None:
     """
-    Two of the others use as many tokens as before. One went over to a model of twice the price, the other's model
-    became dearer by a half: by models of both, one is other kinds and one is prices.
+    Two of the remaining groups use the same number of tokens as before. One moved to a model of twice the
+    price, which is a change of kinds. The price of the other's model rose by half, which is a change of prices.
     """
     cheap, dear, own = ("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), ("openai", "no-model")
     ledger = MadeUp(
@@ -131,7 +136,9 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
 
 
 async def test_new_groups_among_the_others_are_new() -> None:
-    """They move neither kinds nor prices of those that stay, though they use the same model."""
+    """
+    New and deleted groups do not change the kinds or prices of groups that stay, although they use the same model.
+    """
     model = ("openai", "no-model")
     ledger = MadeUp(
         spent(2, "large", model, "100", 300), spent(1, "large", model, "900", 300),

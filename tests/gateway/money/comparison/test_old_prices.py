@@ -1,4 +1,4 @@
-"""Kinds of tokens weigh what a call of the average size would cost at list prices."""
+"""Token kinds are weighted by the list price of a call of average size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MODELS = st.sampled_from([
 
 @st.composite
 def rows(draw: st.DrawFn) -> CostRow:
-    """A day of calls of any size, whose counts may contradict each other."""
+    """Draw a day of calls of any size. Its counts may be inconsistent."""
     count = st.integers(0, 3_000_000)
     calls, size = draw(st.integers(0, 9)), draw(st.sampled_from(EDGES))
     written, of_edge = draw(count), max(1, calls) * size
@@ -59,7 +59,7 @@ def rows(draw: st.DrawFn) -> CostRow:
 
 
 class Asked:
-    """What calls of a row's average size cost, each kind of token by itself."""
+    """Costs of calls with a row's average size, by token kind."""
 
     def __init__(self, provider: str | None, model: str | None, row: CostRow) -> None:
         self._kind, self.size = (provider, model), max(1, row.input_tokens // max(1, row.calls))
@@ -102,7 +102,7 @@ def tokens(row: CostRow) -> int:
 @settings(max_examples=examples(300), deadline=None)
 @given(MODELS, rows(), rows())
 def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: CostRow, now: CostRow) -> None:
-    """Also on both sides of a price tier, with a price of each request, and without a list price."""
+    """This holds across a price tier, with a fee per request, and without a list price."""
     one, other = Asked(*kind, was).weight(was), Asked(*kind, now).weight(now)
     if one is None or other is None or one <= 0:
         one, other = tokens(was), tokens(now)
@@ -113,12 +113,12 @@ def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: Co
 @settings(max_examples=examples(300), deadline=None)
 @given(MODELS, rows())
 def test_what_a_cache_saved_is_that_of_calls(kind: tuple[str | None, str | None], row: CostRow) -> None:
-    """Calls that read and write it at list prices, less the same calls without it."""
+    """The saving is the list price of the calls without the cache, minus the price with it."""
     assert Asked(*kind, row).saving(row) == cache_saving(*kind, row, BOOK)
 
 
 def test_models_have_tiers_and_prices_of_requests() -> None:
-    """The models above are of each kind that prices tell apart, and some have no rate."""
+    """The models above cover every kind of price, and some have no price."""
     at = int(DAY.timestamp()) * NS
     found = [BOOK.rates(*kind, at) for kind in KINDS]
     assert any(len(rates) > 1 for rates in found)

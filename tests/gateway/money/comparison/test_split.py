@@ -1,4 +1,4 @@
-"""What a change of costs is made of: parts add up for any two times, and each means one thing."""
+"""The parts of a cost change add up for any two periods, and each part has one meaning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIXED = st.dictionaries(
 
 
 def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int]]) -> dict[str, Parts]:
-    """The parts by group, of costs in dollars and tokens."""
+    """Return the parts by group. Costs are in dollars."""
     drivers = split(times(before), times(now))
     return {each.group[0] or "": each.parts for each in drivers}
 
@@ -39,7 +39,7 @@ def whole(drivers: list[Driver]) -> Driver:
 
 @given(TIME, TIME)
 def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Group, Spending]) -> None:
-    """Of each group and of all together, for any two times, to the last digit."""
+    """The parts add up exactly for each group and for all groups together."""
     drivers = split(before, now)
     assert {**before, **now}.keys() == {each.group for each in drivers}
     for each in drivers:
@@ -57,13 +57,12 @@ def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Gro
 
 @given(TIME)
 def test_nothing_changed(same: dict[Group, Spending]) -> None:
-    """A time beside itself has no parts."""
     assert Parts() == whole(split(same, same)).parts
 
 
 @given(FIXED, st.integers(1, 1000))
 def test_growth_is_more_calls_or_larger_ones(before: dict[Group, Spending], times: int) -> None:
-    """So many times the tokens at the same price: in as many times the calls, or in the same ones."""
+    """If tokens multiply at the same price, the part is more calls or larger calls."""
     total = sum(each.cost for each in before.values())
     grown = {group: scaled(each, times) for group, each in before.items()}
     more = {group: replace(each, calls=each.calls * times) for group, each in grown.items()}
@@ -77,21 +76,21 @@ def scaled(spending: Spending, times: int) -> Spending:
 
 @given(FIXED, st.integers(0, 1000))
 def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> None:
-    """The same tokens for so many times the money."""
+    """The same tokens cost a multiple."""
     now = {group: replace(each, cost=each.cost * times) for group, each in before.items()}
     total = sum(each.cost for each in before.values())
     assert Parts(prices=total * (times - 1)) == whole(split(before, now)).parts
 
 
 def test_each_row_says_what_happened_to_it() -> None:
-    """What others did moves no part of a group."""
+    """Changes of other groups do not change the parts of a group."""
     alone = changed({"a": ("1", 100)}, {"a": ("1.5", 150)})
     beside = changed({"a": ("1", 100), "dear": ("10", 100)}, {"a": ("1.5", 150), "dear": ("90", 900)})
     assert Parts(larger_calls=money.units("0.5")) == alone["a"] == beside["a"]
 
 
 def test_other_kinds_of_tokens_are_no_prices() -> None:
-    """What the tokens of now would have cost at the old prices of their kinds parts the two."""
+    """The cost of the new tokens at the old prices separates kinds from prices."""
     group = ("a",)
     old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
     (driver,) = split({group: old}, {group: new}, {group: 260})
@@ -99,7 +98,7 @@ def test_other_kinds_of_tokens_are_no_prices() -> None:
 
 
 def test_groups_of_one_time_alone() -> None:
-    """They are new or gone, and do not move the others."""
+    """New and deleted groups do not change the parts of other groups."""
     parts = changed({"stays": ("2", 10), "left": ("3", 1000)}, {"stays": ("4", 20), "came": ("7", 5)})
     assert {
         "came": Parts(new=money.units("7")),
@@ -109,14 +108,14 @@ def test_groups_of_one_time_alone() -> None:
 
 
 def test_groups_without_tokens_are_measured_by_calls() -> None:
-    """Images have no tokens: three times the calls, and what they cost beyond are prices."""
+    """Images have no tokens. Three times the calls is the first part, and the rest is prices."""
     image = ("image",)
     (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
     assert Parts(more_calls=200, prices=150) == driver.parts
 
 
 def test_calls_that_get_a_price_are_price() -> None:
-    """A model that was unpriced and cost nothing is not new when its price becomes known."""
+    """A model that had no price before is not new when its price becomes known."""
     model = ("m",)
     (driver,) = split(
         {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}
@@ -125,7 +124,7 @@ def test_calls_that_get_a_price_are_price() -> None:
 
 
 def test_the_largest_change_comes_first() -> None:
-    """Whether costs rose or fell; equal ones by name, the unknown first."""
+    """Rises and falls are sorted together. Equal changes are sorted by name, with unknown first."""
     before: dict[Group, Spending] = {("fell",): Spending(cost=90, calls=1)}
     now: dict[Group, Spending] = {(name,): Spending(cost=50, calls=1) for name in ("b", "a", None)}
     assert [("fell",), (None,), ("a",), ("b",)] == [each.group for each in split(before, now)]

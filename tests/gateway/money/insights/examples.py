@@ -1,4 +1,4 @@
-"""Facts made by hand, without a finding; a test adds what its detector should find."""
+"""Facts without any finding. A test adds what its detector must find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
 
 
 def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
-    """What a detector finds, each of it fit to be kept and to be read."""
+    """Run a detector, and check that each finding can be stored and read."""
     findings = detector(Facts(now=NOW, **facts))
     for each in findings:
         assert each.key.startswith(f"{detector.__name__}:")

@@ -1,4 +1,6 @@
-"""What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it."""
+"""
+An insight's `concerns` covers all calls that it describes, so calls outside it do not change the insight.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def passing(spends: list[Spend], finding: Finding) -> list[Spend]:
 
 
 def test_a_spike_of_a_team_is_of_its_calls() -> None:
-    """One of everybody cannot say whose it is."""
+    """A spike over all teams has no `concerns`."""
     days = [
         *weeks(), *weeks(team="ads"), spend(3, cost=Decimal(90), model="o3"), spend(3, cost=Decimal(90), team="ads"),
     ]  # fmt: skip
@@ -40,7 +42,7 @@ def test_a_spike_of_a_team_is_of_its_calls() -> None:
 
 
 def test_a_storm_is_of_the_calls_of_one_client() -> None:
-    """Of one source, model and team."""
+    """A storm concerns one source, model and team."""
     hours = [
         spend(errors=100, calls=120),
         spend(errors=50, calls=60, team="ads"),
@@ -59,7 +61,7 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
 
 
 def test_an_anomaly_is_of_the_calls_of_its_view() -> None:
-    """By the filter that the view had when it was found."""
+    """The anomaly keeps the filter that the view had when it was found."""
     view = View(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
                 last_updated=0)  # fmt: skip
     [finding] = found(view_anomaly, views=[spent({3: "50"}, view=view)])

@@ -1,4 +1,4 @@
-"""Calls that two sources tell of."""
+"""Detectors of calls that two sources report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gateway.money.insights.examples import call, found, spend
 
 
 def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:
-    """Calls a minute apart, each with tokens of its own."""
+    """Create calls one minute apart, each with different token counts."""
     return [
         call(7200 - 60 * each - later, source=source, input_tokens=1000 + each, cost="0.1", **fields)
         for each in range(n)
@@ -19,7 +19,10 @@ def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> lis
 
 
 def test_twins_of_another_source() -> None:
-    """The same model (whatever the gateway puts before it) and tokens, three seconds later: $0.1 each."""
+    """
+    The second source reports the same model and tokens three seconds later, with a prefix in the model name.
+    Each call costs $0.1.
+    """
     twins = calls("otel", later=3, request_model="openai/gpt-4o")
     [finding] = found(doubled_source, recent=[*calls("litellm"), *twins])
     assert finding.draft.title == "litellm and otel seem to report the same calls"
@@ -28,14 +31,16 @@ def test_twins_of_another_source() -> None:
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
-    """The same finding whoever reports first."""
     one = found(doubled_source, recent=[*calls("litellm"), *calls("otel", later=3)])
     other = found(doubled_source, recent=[*calls("otel", later=3), *calls("litellm")])
     assert [each.key for each in one] == [each.key for each in other]
 
 
 def test_what_is_no_twin() -> None:
-    """Six seconds, other tokens, another model, one source, few, short, or cached calls: silent."""
+    """
+    Calls do not match if they are six seconds apart, of the same source, cached, few or short, or if tokens
+    or model differ.
+    """
     first = calls("litellm")
     for second in (
         calls("otel", later=6),
@@ -55,14 +60,14 @@ def test_what_is_no_twin() -> None:
 
 
 def test_ids_that_came_again() -> None:
-    """What the duplicate window found twice, at the price of a usual call; a few are let be."""
+    """Repeated ids cost the average price of a call. A few repeats are ignored."""
     [finding] = found(repeated_ids, repeated_ids=20, week=[spend(cost=Decimal(50))])
     assert "10.00" == finding.draft.cost_impact
     assert [] == found(repeated_ids, repeated_ids=9, week=[spend()])
 
 
 def test_chance_meetings_of_busy_sources() -> None:
-    """Twelve twins among hundreds of calls are no doubled source."""
+    """Twelve matches by chance among hundreds of calls are not a finding."""
     many = [call(9000 - each, source=source, input_tokens=10 * each + place)
             for each in range(200) for place, source in enumerate(("litellm", "otel"))]  # fmt: skip
     assert [] == found(doubled_source, recent=[*many, *calls("litellm", n=12), *calls("otel", later=1, n=12)])

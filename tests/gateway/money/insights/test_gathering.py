@@ -1,4 +1,4 @@
-"""The spend that detectors are given: few rows, and the same findings as from every sum of the ledger."""
+"""Detectors read few rows of the ledger and find the same as from all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ EVERYTHING = ("source", "provider", "model", "team", "user", "api_key")
 
 
 def calls_of(days_ago: int) -> list[Inference]:
-    """A day of each team with each model; two days ago the team `docs` spends ten times as much with o3."""
+    """
+    Create a day of calls of each team with each model. Two days ago the team `docs` spent ten times as
+    much with o3.
+    """
     made: list[dict[str, Any]] = []
     for team in TEAMS:
         for model in MODELS:
@@ -56,7 +59,10 @@ async def whole(reader: SpendReader, days: int) -> list[Spend]:
 
 
 async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path) -> None:
-    """Among 500 teams and 200 models, rows of six weeks by both took 700 MiB."""
+    """
+    Models are read only for teams that spent more. For 500 teams and 200 models, all rows of six weeks
+    took 700 MiB.
+    """
     ledger = await filled(tmp_path)
     try:
         reader = SpendReader(ledger, NOW)

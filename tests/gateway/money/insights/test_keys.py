@@ -1,4 +1,4 @@
-"""Keys that nobody uses, and keys that may do too much."""
+"""Detectors of unused keys, of keys with too many scopes, and of keys that expire."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key(**fields: Any) -> Key:
     ],
 )
 def test_idle_keys(fields: dict[str, Any], told: int) -> None:
-    """Enabled, unchanged and unused for thirty days."""
+    """A key is idle if it is enabled, and unchanged and unused for thirty days."""
     assert told == len(found(idle_key, keys=[key(**fields)]))
 
 
@@ -55,12 +55,14 @@ def test_idle_keys(fields: dict[str, Any], told: int) -> None:
     ],
 )
 def test_wide_keys(fields: dict[str, Any], told: int) -> None:
-    """A key that sends has no need to read or change; the container agent's one read is its own."""
+    """
+    A key that sends telemetry needs no scope to read or change. The container agent needs one scope to read.
+    """
     assert told == len(found(wide_key, keys=[key(**fields)]))
 
 
 def test_a_wide_key_names_what_is_beyond() -> None:
-    """The first few scopes, in words an operator can act on."""
+    """The text lists the first few scopes."""
     [finding] = found(wide_key, keys=[key(scopes=(INGEST, *GROUPS["Views"]))])
     assert "The API key ci sends telemetry and has 5 other scopes" == finding.draft.title
     assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (
@@ -85,7 +87,7 @@ def test_a_wide_key_names_what_is_beyond() -> None:
 def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
     limit: str, key: str, title: str, rule: str
 ) -> None:
-    """From 80 % on, by the key that has the most of it, with what becomes of its oldest."""
+    """From 80 % on, the insight names the key with the most entries, and says what happens to the oldest."""
     assert not found(crowding_key, shares=list(nearly_gives_way(limit, {key: 78, "other": 1}, 100)))
     [told] = found(crowding_key, shares=list(nearly_gives_way(limit, {key: 79, "other": 1}, 100)))
     assert told.draft.title.startswith(title)
@@ -105,13 +107,13 @@ def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
     ],
 )
 def test_keys_that_expire_soon(in_s: float | None, fields: dict[str, Any], told: int) -> None:
-    """Two weeks before, while they open."""
+    """Keys are reported two weeks before they expire, while they are valid."""
     secret = Secret(b"digest", None if in_s is None else NOW + in_s)
     findings = found(expiring_key, keys=[key(secrets=(secret,), **fields)])
     assert told == len(findings)
 
 
 def test_nothing_is_told_of_what_an_expired_key_could_do() -> None:
-    """It opens nothing any more."""
+    """An expired key is not idle or wide, because it is no longer valid."""
     expired = key(secrets=(Secret(b"digest", NOW),), last_accessed=None, scopes=(INGEST, "ai-hub:mcp"))
     assert [] == [*found(idle_key, keys=[expired]), *found(wide_key, keys=[expired])]

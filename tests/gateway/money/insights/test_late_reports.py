@@ -1,4 +1,4 @@
-"""Reports that came too late for their calls are shown, by source."""
+"""Counts of reports that arrived too late for their calls, by source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.moved_clock import MovedClock
 
 
 def commit(**terms: int) -> Commit:
-    """A commit with `source__term` as keys."""
+    """Create a commit. The keys have the form `source__term`."""
     counted = {("ai-telemetry", term, source): n for key, n in terms.items()
                for source, _, term in [key.partition("__")]}  # fmt: skip
     return Commit(seconds=0.0, flush_seconds=0.0, terms=Counter(counted))
@@ -50,7 +50,7 @@ async def table() -> AsyncIterator[LateReportTable]:
 
 
 async def test_a_week_is_counted(table: LateReportTable) -> None:
-    """Of each source; other terms are none of it, and a day that is long ago goes."""
+    """Only late reports are counted for each source, and old days are deleted."""
     clock = MovedClock(1_790_000_000)
     counter = LateReportCounter(clock)
     kept = KeptLateReports(counter, table)
@@ -65,7 +65,7 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
 
 
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
-    """By day, over all that is kept: the rest is one."""
+    """The number of source names is limited per day. Further names are counted as "other"."""
     counter = LateReportCounter(MovedClock(1_790_000_000))
     kept = KeptLateReports(counter, table)
     for number in range(MAX_SOURCES + 10):
@@ -78,7 +78,7 @@ async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
 
 
 async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) -> None:
-    """What a process counted is kept when it stops, and again when it could not be kept at first."""
+    """Counts are stored at a stop. If storing fails, they are stored later."""
     clock = MovedClock(1_790_000_000)
     counters = [LateReportCounter(clock), LateReportCounter(clock)]
     for counter in counters:
@@ -93,10 +93,7 @@ async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) ->
 
 
 class Away(LateReportTable):
-    """A table that cannot be reached."""
-
-    def __init__(self) -> None:
-        """Nothing is behind it."""
+    def __init__(self) -> None: ...
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
         raise SpoolUnavailable("the database is away")

@@ -1,4 +1,4 @@
-"""The detector of cumulative counters that nearly fill their table."""
+"""The detector of cumulative counters that nearly reach the table's limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_many_series_are_an_insight_before_one_is_forgotten() -> None:
-    """From 80 % on; nothing where the log has no bound."""
+    """The insight starts at 80 %. A log without a limit has none."""
     [insight] = found(many_series, series=800_000, max_series=1_000_000)
     assert insight.draft.title == "800,000 cumulative counters nearly reach the limit spool.max_series"
     assert "its increase in the meantime is not counted" in insight.draft.description

@@ -1,4 +1,4 @@
-"""Records that the ledger could not count."""
+"""The detector of records that the ledger could not count."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_numbers_that_were_passed_over_are_told() -> None:
-    """With the command that says whether they can be counted again."""
+    """The text has the command that tries to count them again."""
     [one] = found(missed_records, missed_records=15)
     assert one.draft.title.startswith("15 records")
     assert [] == found(missed_records)
 
 
 def test_hours_that_differ_from_the_log_are_told() -> None:
-    """Beside what was passed over, as a finding of its own."""
+    """Hours that differ from the log are a separate finding."""
     first, second = found(missed_records, missed_records=1, differing_periods=2)
     assert "2 hours or days" in second.draft.title
     assert first.key != second.key

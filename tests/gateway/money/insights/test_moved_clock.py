@@ -1,4 +1,4 @@
-"""The detector of a clock that was moved."""
+"""The detector of a wall clock that was moved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_a_moved_clock_is_an_insight() -> None:
-    """With the way it went; nothing while it is believed."""
+    """The text states the direction. If the clock is plausible, there is no insight."""
     [ahead] = found(moved_clock, clock_step_s=691_200.0)
     assert "691,200 s ahead of" in ahead.draft.description
     [behind] = found(moved_clock, clock_step_s=-86_400.0)

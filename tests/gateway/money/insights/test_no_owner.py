@@ -1,4 +1,4 @@
-"""Spend that nobody can be asked about."""
+"""The detector of spend without a team or a user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWNED = spend(cost=Decimal(50))
 
 
 def test_spend_without_team_and_user() -> None:
-    """Told by source, with its keys and its share."""
+    """The insight is by source, with its keys and its share."""
     nobody = spend(team=None, user=None, source="helicone", api_key="ci", cost=Decimal(10))
     [finding] = found(no_owner, week=[OWNED, nobody])
     assert finding.draft.title == "$10.00 from helicone has no team or user"
@@ -23,7 +23,7 @@ def test_spend_without_team_and_user() -> None:
 
 
 def test_a_user_or_a_team_is_an_owner() -> None:
-    """Either will do, and a little that belongs to nobody is let be."""
+    """A team or a user is enough, and small amounts are ignored."""
     user = spend(team=None, user="ada", cost=Decimal(50))
     little = spend(team=None, user=None, cost=Decimal(2))
     assert [] == found(no_owner, week=[OWNED, user, little])

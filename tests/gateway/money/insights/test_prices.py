@@ -1,4 +1,4 @@
-"""Models without a price, and costs that are apart."""
+"""Detectors of models without a price, and of reported costs that differ from list prices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def unpriced(calls: int = 40, **fields: Any) -> Spend:
 
 
 def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
-    """110,000 tokens cost $0.35 with a priced model, so 220,000 of an unpriced one are worth $0.70."""
+    """
+    With a priced model, 110,000 tokens cost $0.35, so 220,000 tokens of an unpriced model are worth $0.70.
+    """
     [finding] = found(missing_price, week=[spend()], unpriced=[unpriced(), unpriced(days_ago=0)])
     assert "0.70" == finding.draft.cost_impact
     assert "No price for acme-large of acme" == finding.draft.title
@@ -25,14 +27,14 @@ def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
 
 
 def test_priced_models_and_failures_are_silent() -> None:
-    """Without tokens there is nothing to price, and a handful of calls is not a model in use."""
+    """Calls without tokens need no price, and a few calls are not reported."""
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(input_tokens=0, output_tokens=0)])
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(calls=4)])
     assert [] == found(missing_price, week=[spend()])
 
 
 def test_the_models_of_a_provider_are_one_finding() -> None:
-    """With a row for each; those without a name are of no provider."""
+    """The finding has one row per model. Calls without a model belong to no provider."""
     rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
     findings = {each.draft.title: each for each in found(missing_price, unpriced=rows)}
     several = "No price for acme-large and 1 more models of acme"
@@ -41,7 +43,10 @@ def test_the_models_of_a_provider_are_one_finding() -> None:
 
 
 def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
-    """Fourteen models of it are rows, the dearest first and the last ones as a number; another source is its own."""
+    """
+    Fourteen models of one source are rows, the most expensive first, and the last ones are only counted.
+    Another source is a separate finding.
+    """
     calls = [
         call(cost=str(2 + number), estimated_cost="1", request_model=name, response_model=name)
         for number in range(14)
@@ -59,7 +64,7 @@ def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
 
 
 def test_a_gap_between_report_and_estimate() -> None:
-    """Thirty calls reported at 20 cents that should cost 10."""
+    """Thirty calls report 20 cents but should cost 10."""
     calls = [call(cost="0.2", estimated_cost="0.1") for _ in range(30)]
     [finding] = found(cost_gap, recent=calls)
     assert "3.00" == finding.draft.cost_impact
@@ -67,7 +72,7 @@ def test_a_gap_between_report_and_estimate() -> None:
 
 
 def test_small_gaps_and_few_calls_are_silent() -> None:
-    """Ten percent is rounding and contracts; ten calls are chance; cents are nothing; an estimate alone is no gap."""
+    """Gaps of ten percent, ten calls, cents, and calls with only an estimate are ignored."""
     assert [] == found(cost_gap, recent=[call(cost="0.11", estimated_cost="0.1") for _ in range(300)])
     assert [] == found(cost_gap, recent=[call(cost="0.9", estimated_cost="0.1") for _ in range(10)])
     assert [] == found(cost_gap, recent=[call(cost="0.002", estimated_cost="0.001") for _ in range(100)])
@@ -78,7 +83,7 @@ def test_small_gaps_and_few_calls_are_silent() -> None:
 
 
 def test_estimates_that_are_missing_make_no_gap() -> None:
-    """Only calls that have both costs are held against each other."""
+    """Only calls with both costs are compared."""
     calls = [call(cost="0.1", estimated_cost="0.1") for _ in range(30)] + [
         call(cost="0.1") for _ in range(300)
     ]

@@ -1,4 +1,4 @@
-"""Spans that the memory of the compiled module read otherwise than the rules."""
+"""The detector of spans that the compiled module read differently from the Python rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.gateway.money.insights.examples import found
 
 
 def test_a_difference_is_told_by_its_fields() -> None:
-    """Once for each product and instrumentation, with names and without a value."""
+    """One finding per product and instrumentation names the fields that differ, without their values."""
     one = ReadOtherwise("madeup", "madeup.sdk", ("record cost", "tag team"))
     other = ReadOtherwise("", "an.instrumentation", ("read",))
     findings = found(read_otherwise, read_otherwise=[one, one, other])

@@ -1,4 +1,6 @@
-"""Retry storms, routes that stand, dead letters, shapes that nobody understands, devices that fell mute."""
+"""
+Detectors of retry storms, stopped routes, rejected records, unrecognized telemetry and devices without calls.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ DEVICE = Device(
 
 
 def test_a_storm_of_failures() -> None:
-    """Two hours in which most calls failed are one finding, with what the failed ones cost."""
+    """Two hours in which most calls failed are one finding, with the cost of the failed calls."""
     hours = [spend(0.5, errors=90, calls=100), spend(0.25, errors=60, calls=90), spend(0.1, errors=1)]
     failed = [spend(0.5, cost=Decimal(2)), spend(0.25, cost=Decimal(1)), spend(0.1, cost=Decimal(50))]
     [finding] = found(retry_storm, hours=hours, failed=failed)
@@ -45,12 +47,12 @@ def test_a_storm_of_failures() -> None:
 
 
 def test_usual_failures_are_no_storm() -> None:
-    """Many errors among far more calls, or a few calls that all failed."""
+    """Many errors among far more calls are ignored, and so are a few calls that all failed."""
     assert [] == found(retry_storm, hours=[spend(errors=40, calls=1000), spend(0.5, errors=20, calls=20)])
 
 
 def test_routes_that_deliver_nothing() -> None:
-    """Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost."""
+    """Each state of a route has its own advice. Waiting records are weighed with the average cost."""
     routes = [
         RUNNING,
         replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),
@@ -66,12 +68,12 @@ def test_routes_that_deliver_nothing() -> None:
 
 
 def test_a_running_route_is_calm() -> None:
-    """Also with a queue, which is none of its business."""
+    """A queue is not a finding while the route is running."""
     assert [] == found(stuck_route, routes=[replace(RUNNING, queued=1000)])
 
 
 def test_deliveries_of_unknown_fate() -> None:
-    """A route that runs may have some; the finding says how to settle them."""
+    """A running route may have such deliveries. The finding says how to settle them."""
     [finding] = found(
         unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)]
     )
@@ -80,7 +82,7 @@ def test_deliveries_of_unknown_fate() -> None:
 
 
 def test_records_that_were_rejected_within_a_day() -> None:
-    """With the newest reason; a route without any is not named."""
+    """The finding has the newest reason, and names only routes with rejected records."""
     routes = [
         RUNNING,
         replace(RUNNING, refused_recently=1250, refusal="no chain"),
@@ -93,7 +95,7 @@ def test_records_that_were_rejected_within_a_day() -> None:
 
 
 def test_dead_letters_that_grow() -> None:
-    """Those of the last day are told with their cost; old ones alone are not growth."""
+    """Rejected records of the last day are reported with their cost. Older ones are ignored."""
     dead = RouteDeadLetters(
         route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5")
     )
@@ -103,7 +105,9 @@ def test_dead_letters_that_grow() -> None:
 
 
 def test_shapes_that_nobody_understands() -> None:
-    """Named by their attributes, the most frequent first, old ones and more than anybody reads left out."""
+    """
+    Findings name the attributes, the most frequent first. Old shapes and shapes beyond the limit are left out.
+    """
     shapes = [
         UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW)
         for each in range(1, 40)
@@ -119,7 +123,6 @@ def test_shapes_that_nobody_understands() -> None:
 
 
 def test_names_of_senders_are_cut_and_printable() -> None:
-    """An attribute of a thousand characters with a control character in it."""
     [finding] = found(
         unrecognised_shape, shapes=[UnrecognisedShape(names=("x\x1b" * 500,), count=1, last_seen=NOW)]
     )
@@ -128,7 +131,7 @@ def test_names_of_senders_are_cut_and_printable() -> None:
 
 
 def test_clusters_that_report_no_more() -> None:
-    """Each by its name here, the one that was heard last first, with how to forget it."""
+    """Clusters have their display name, the most recently seen first, and the command to delete them."""
     mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=0.0, last_seen=NOW - 2 * DAY_S)
     yard = replace(mill, id="c-2", display_name="The yard", last_seen=NOW - DAY_S)
     first, second = found(silent_cluster, silent_clusters=[mill, yard])
@@ -138,7 +141,7 @@ def test_clusters_that_report_no_more() -> None:
 
 
 def test_configurations_that_no_agent_runs() -> None:
-    """After a day, with what the agent says of it."""
+    """After a day, the finding repeats the agent's problem."""
     mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=NOW, last_seen=NOW)
     waiting = [
         UnappliedConfig(cluster=mill, state="failed", since=NOW - DAY_S, problem="no room"),
@@ -150,7 +153,10 @@ def test_configurations_that_no_agent_runs() -> None:
 
 
 def test_devices_that_fell_mute() -> None:
-    """Heartbeats go on and telemetry stopped days ago; silent, revoked and working devices are not meant."""
+    """
+    The device sends heartbeats, but its telemetry stopped days ago. Offline, revoked and working
+    devices are ignored.
+    """
     mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
     others = [
         DEVICE,
@@ -163,7 +169,7 @@ def test_devices_that_fell_mute() -> None:
 
 
 def test_usage_events_without_a_mapping() -> None:
-    """Types of the last week, the most frequent first."""
+    """Types of the last week are listed, the most frequent first."""
     seen = [
         EventType(type="login", count=2, last_seen=NOW - 60),
         EventType(type="api_call", count=3, last_seen=NOW - 60),
@@ -178,7 +184,7 @@ def test_usage_events_without_a_mapping() -> None:
 
 
 def test_a_lake_that_differs() -> None:
-    """A route whose newest look found differences is a finding that names their kinds; a sound lake is none."""
+    """If the newest check of a route found differences, the finding lists their kinds."""
     sound = LakeVerdict(route="lake/ai-telemetry", at=NOW - 60, files=3, rows=30, differences={})
     words = "ai_telemetry/v1/date=2026-11-20/lake.parquet: 10 records, $1"
     broken = replace(sound, route="other/ai-telemetry", differences={"missing": 2, "foreign": 1}, words=words)

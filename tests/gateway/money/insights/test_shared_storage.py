@@ -1,4 +1,4 @@
-"""The detectors of gateways that share a PostgreSQL."""
+"""Detectors for gateways that share a PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.gateway.money.insights.examples import NOW, found
 
 
 def node(name: str, since_s: float, *, id: str = "", **digests: str) -> NodeSettings:
-    """`since_s`: how long ago it took its settings over."""
+    """Create a gateway that took over its settings `since_s` seconds ago."""
     return NodeSettings(node=id or name, name=name, since=NOW - since_s, digests=digests)
 
 
 def test_settings_that_differ_are_an_insight() -> None:
-    """With the names of the settings and of the gateways, those with the same value together, and no value."""
+    """The insight groups the gateways by equal values, and shows no value."""
     nodes = [
         node("a", 9000, hold="x1", prices="y1", retention="z1"),
         node("b", 8000, hold="x1", prices="y1", retention="z1"),
@@ -28,7 +28,9 @@ def test_settings_that_differ_are_an_insight() -> None:
 
 
 def test_what_has_just_changed_is_none() -> None:
-    """A new configuration reaches one gateway after the other; one that starts anew does not hide the others."""
+    """
+    A new configuration reaches the gateways one after another. A restarting gateway does not hide the others.
+    """
     rolling = [node("a", 9000, hold="x1"), node("b", AFTER_S, hold="x2")]
     assert [] == found(different_settings, node_settings=rolling)
     [one] = found(different_settings, node_settings=[*rolling, node("c", AFTER_S + 1, hold="x2")])
@@ -36,14 +38,14 @@ def test_what_has_just_changed_is_none() -> None:
 
 
 def test_a_setting_that_only_one_release_has_is_none() -> None:
-    """An upgrade may take its time."""
+    """An upgrade of all gateways may take time."""
     nodes = [node("a", 9000, hold="x1"), node("b", 9000, hold="x1", new="y1")]
     assert [] == found(different_settings, node_settings=nodes)
     assert [] == found(different_settings)
 
 
 def test_gateways_of_one_name_and_many_settings() -> None:
-    """They are told apart by their ids, and not all settings are named."""
+    """Gateways with the same name are distinguished by their ids, and only the first settings are named."""
     names = [f"s{n:02}" for n in range(12)]
     nodes = [
         node("a", 9000, id="11111111-1", **dict.fromkeys(names, "x")),
@@ -57,7 +59,7 @@ def test_gateways_of_one_name_and_many_settings() -> None:
 
 
 def test_a_transaction_that_stays_open_is_an_insight() -> None:
-    """After ten minutes, as the alert says; nothing where it is not known."""
+    """The insight and the alert use the same ten minutes. Without the value, there is no insight."""
     [one] = found(old_transaction, oldest_transaction_s=3600.0)
     assert "60 minutes" in one.draft.description
     for harmless in (None, 0.0, 600.0):

@@ -1,4 +1,4 @@
-"""Days that cost far more than days like them."""
+"""The detector of days that cost far more than comparable days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MONDAY = TODAY
 
 
 def weeks(*, team: str = "search", factor: str = "1", days: int = 42) -> list[Spend]:
-    """Weekdays of $10 and weekends of $1, up to yesterday."""
+    """Create weekdays of $10 and weekend days of $1, up to yesterday."""
     return [
         spend(ago, team=team, cost=Decimal(factor) * (1 if _weekday(ago) >= 5 else 10))
         for ago in range(1, days + 1)
@@ -24,13 +24,13 @@ def _weekday(ago: int) -> int:
 
 
 def test_the_rhythm_of_the_week_is_no_spike() -> None:
-    """Mondays after Sundays, and a partial today, are silent."""
+    """A Monday after a Sunday and an incomplete today are not spikes."""
     assert 0 == _weekday(0)
     assert [] == found(spend_spike, days=[*weeks(), spend(0, cost=Decimal(6))])
 
 
 def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
-    """A Friday of $45 where Fridays cost $10; other teams stay out of it."""
+    """A Friday costs $45 where Fridays cost $10. Other teams do not matter."""
     [spike] = found(spend_spike, days=[*weeks(), *weeks(team="docs"), spend(3, cost=Decimal(35), model="o3")])
     assert "35.00" == spike.draft.cost_impact
     assert "Team search spent $45.00 on 2026-09-18, but $10.00 was expected" == spike.draft.title
@@ -39,18 +39,18 @@ def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
 
 
 def test_a_weekend_that_costs_as_much_as_a_weekday_is_a_spike() -> None:
-    """What is usual on Friday is not on Saturday."""
+    """The usual cost of a Friday is unusual for a Saturday."""
     assert ["9.00"] == impacts(found(spend_spike, days=[*weeks(), spend(2, cost=Decimal(9))]))
 
 
 def test_an_earlier_spike_does_not_hide_the_next() -> None:
-    """Medians: one bad Friday does not make the next one usual."""
+    """The median ignores one expensive Friday."""
     days = [*weeks(), spend(10, cost=Decimal(200)), spend(3, cost=Decimal(200))]
     assert ["200.00"] == impacts(found(spend_spike, days=days))
 
 
 def test_days_that_follow_each_other_are_one_finding() -> None:
-    """A level that lasts over a weekend is told once, under the day it began, and stays the same tomorrow."""
+    """A higher level over a weekend is one finding, by its first day, and keeps its key the next day."""
     higher = [spend(ago, cost=Decimal(30)) for ago in (5, 4, 3)]
     [before] = found(spend_spike, days=[*weeks(), *higher])
     [after] = found(spend_spike, days=[*weeks(), *higher, spend(0, cost=Decimal(40))])
@@ -61,7 +61,7 @@ def test_days_that_follow_each_other_are_one_finding() -> None:
 
 
 def test_many_small_rises_show_in_the_sum() -> None:
-    """No team stands out, all together do."""
+    """No single team is unusual, but all teams together are."""
     teams = [each for team in range(40) for each in weeks(team=f"t{team}", factor="0.05")]
     rise = [spend(4, team=f"t{team}", cost=Decimal("0.9")) for team in range(40)]
     [spike] = found(spend_spike, days=[*teams, *rise])
@@ -69,16 +69,15 @@ def test_many_small_rises_show_in_the_sum() -> None:
 
 
 def test_a_young_server_waits() -> None:
-    """Six days are too few to say what is usual; eight will do."""
+    """Six days are too few for a comparison, and eight are enough."""
     assert [] == found(spend_spike, days=[*weeks(days=6), spend(1, cost=Decimal(90))])
     assert ["90.00"] == impacts(found(spend_spike, days=[*weeks(days=10), spend(3, cost=Decimal(90))]))
 
 
 def test_cents_are_no_spike() -> None:
-    """Four times of very little is very little."""
+    """Four times a tiny amount is still tiny."""
     assert [] == found(spend_spike, days=[*weeks(factor="0.01"), spend(3, cost=Decimal("0.3"))])
 
 
 def test_nothing_at_all() -> None:
-    """Without data there are no findings."""
     assert [] == found(spend_spike)

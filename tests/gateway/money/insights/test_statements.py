@@ -1,4 +1,4 @@
-"""What providers billed: reports that no longer come, and less of a bill that is counted than before."""
+"""Detectors of provider reports that no longer arrive, and of a falling counted share of a bill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def imported(until: float, months: Sequence[str] = ("2026-07", "2026-08"), **fie
 
 
 def test_a_pull_that_brings_nothing_new() -> None:
-    """A day, its settle time and its interval after what it brought last; with the reason of its failure."""
+    """
+    The limit is one day plus the settle time and the interval after the last data. The text has the reason
+    of the failure.
+    """
     edge = NOW - DAY_S - 2 * DAY_S - 6 * HOUR_S
     assert [] == found(statement_stale, arrivals=[pulled(edge)])
     [finding] = found(
@@ -49,14 +52,14 @@ def test_a_pull_that_brings_nothing_new() -> None:
 
 
 def test_a_pull_that_never_brought_anything() -> None:
-    """It is told when it failed; one that begins just now has its time."""
+    """A pull is reported once it has failed. A new pull gets time."""
     assert [] == found(statement_stale, arrivals=[pulled(None)])
     [finding] = found(statement_stale, arrivals=[pulled(None, failure="404")])
     assert "has never arrived" in finding.draft.title
 
 
 def test_each_pull_has_its_own_settle_time() -> None:
-    """Clouds take three days, LiteLLM an hour."""
+    """Cloud reports settle in three days, LiteLLM in an hour."""
     until = NOW - 3 * DAY_S
     stale = found(
         statement_stale, arrivals=[pulled(until, settle_s=HOUR_S), pulled(until, settle_s=3 * DAY_S)]
@@ -65,7 +68,7 @@ def test_each_pull_has_its_own_settle_time() -> None:
 
 
 def test_a_month_that_was_not_imported() -> None:
-    """When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month."""
+    """A month must be complete once it has settled. `NOW` is in the third week of a month."""
     month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
     assert [] == found(statement_stale, arrivals=[imported(MONTH)])
     [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
@@ -76,7 +79,7 @@ def test_a_month_that_was_not_imported() -> None:
 
 
 def test_who_does_not_import_monthly_is_not_reminded() -> None:
-    """One month makes no habit, and a habit ends."""
+    """One imported month is not a habit, and an old habit ends."""
     assert [] == found(statement_stale, arrivals=[imported(MONTH - DAY_S, months=("2026-08",))])
     assert [] == found(statement_stale, arrivals=[imported(NOW - 101 * DAY_S)])
 
@@ -85,7 +88,7 @@ def reconciled(
     *rates: int, state: str = AGREES, has_money: bool = True, **fields: Any
 ) -> list[ReconciledMonth]:
     """
-    A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens each.
+    Create one day per rate in percent, up to the day before yesterday, each with $100 and a million tokens.
     """
     lines = [
         Line(
@@ -105,7 +108,9 @@ def reconciled(
 
 
 def test_less_is_counted_than_before() -> None:
-    """By more than five points over a week of settled days; what is missing is the impact."""
+    """
+    A drop of more than five points over a week of settled days is reported. The missing amount is the impact.
+    """
     [finding] = found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7))
     assert (
         "The counted share of the tokens that openai billed fell from 98.0% to 70.0%" == finding.draft.title
@@ -117,7 +122,7 @@ def test_less_is_counted_than_before() -> None:
 
 
 def test_money_alone_can_drop() -> None:
-    """All tokens are there and their price is not."""
+    """All tokens are counted, but their price is missing."""
     months = reconciled(*[98] * 14, *[70] * 7)
     for line in months[0].providers[0].days:
         line.captured_tokens = line.billed_tokens
@@ -127,13 +132,13 @@ def test_money_alone_can_drop() -> None:
 
 @pytest.mark.parametrize("state", [OPEN, UNKNOWN])
 def test_days_that_are_not_compared_tell_nothing(state: str) -> None:
-    """Open days, and days without a statement."""
+    """Open days and days without a bill do not count."""
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=state))
     assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=DIFFERS)))
 
 
 def test_a_rate_needs_days_before() -> None:
-    """A week of them; what was always missing is not a drop, and more is none."""
+    """A comparison needs a week before it. A constant gap or a rise is not a drop."""
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 6, *[70] * 7))
     assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 7, *[70] * 7)))
     assert [] == found(coverage_drop, reconciled=reconciled(*[70] * 21))
@@ -141,7 +146,7 @@ def test_a_rate_needs_days_before() -> None:
 
 
 def test_two_months_are_one_time() -> None:
-    """The days of last month and of this one, whatever their order."""
+    """The days of the last and the current month are read as one period, in any order."""
     [whole] = reconciled(*[98] * 10, *[70] * 7)
     days = list(whole.providers[0].days)
     [late], [early] = reconciled(), reconciled()
@@ -151,7 +156,9 @@ def test_two_months_are_one_time() -> None:
 
 
 async def test_a_key_that_stops_to_report() -> None:
-    """In a simulated month: of its provider alone, with what its calls cost."""
+    """
+    In a simulated month, a key stops reporting. The finding is only for its provider, with the cost of its calls.
+    """
     calls, silent, since = simulator.month(a_day=6), simulator.KEYS[1], simulator.DAYS[-7]
     missing = [
         call for call in calls if call.key == silent and call.day >= since and call.provider == "openai"

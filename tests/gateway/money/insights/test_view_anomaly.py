@@ -1,4 +1,4 @@
-"""Days on which a view spent far more than before."""
+"""The detector of days on which a view spent far more than before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF_MORE = replace(VIEW, anomalies=Anomalies(threshold_type="Percent", threshol
 
 
 def spent(costs: Mapping[int, str], *, view: View = VIEW, usual: str = "10") -> ViewSpend:
-    """Six weeks of a usual cost on a Monday to a Sunday, and what some days ago cost."""
+    """Create six weeks with a usual cost per day. `costs` sets the cost of single days, by days ago."""
     days: dict[float, dict[str | None, Decimal]] = {
         TODAY - ago * DAY_S: {"gpt-4o": Decimal(usual)} for ago in range(1, 43)
     }
@@ -33,12 +33,12 @@ def told(*spends: ViewSpend) -> list[Finding]:
 
 
 def test_days_like_each_other_are_no_anomaly() -> None:
-    """Neither by itself nor by a percentage, nor is a today that has only begun."""
+    """Neither the automatic rule nor a percentage reports equal days, or a day that has just begun."""
     assert [] == told(spent({0: "3"}), spent({0: "3"}, view=HALF_MORE))
 
 
 def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
-    """With what the day cost too much."""
+    """The impact is the amount above the expected cost."""
     [finding] = told(spent({3: "50"}))
     assert finding.draft.cost_impact == "40.00"
     assert finding.newest == TODAY - 3 * DAY_S
@@ -47,7 +47,7 @@ def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
 
 
 def test_days_that_follow_each_other_are_one_anomaly() -> None:
-    """A level that lasts is told once, under the day it began."""
+    """A higher level that lasts is one finding, by its first day."""
     [before] = told(spent({3: "50"}))
     [after] = told(spent({3: "50", 2: "50"}))
     assert before.key == after.key
@@ -56,41 +56,43 @@ def test_days_that_follow_each_other_are_one_anomaly() -> None:
 
 @pytest.mark.parametrize(("cost", "is_told"), [("14.99", False), ("15", True), ("40", True)])
 def test_a_view_sets_its_own_percentage(cost: str, is_told: bool) -> None:
-    """Of the day before, from exactly that on."""
+    """The percentage compares with the day before and includes the exact value."""
     assert is_told == bool(told(spent({2: cost}, view=HALF_MORE)))
 
 
 def test_each_day_over_the_percentage_is_told() -> None:
-    """The day before counts as it was: a higher level is not an anomaly on its second day."""
+    """
+    Each day is compared with the actual day before, so a constant higher level is reported only on its first day.
+    """
     assert ["40.00", "20.00"] == impacts(told(spent({5: "30", 4: "30", 2: "50"}, view=HALF_MORE)))
 
 
 def test_cents_are_not_told() -> None:
-    """Twice nothing is still nothing."""
+    """Twice a tiny amount is still tiny."""
     assert [] == told(spent({2: "0.9"}, view=HALF_MORE, usual="0.01"), spent({2: "0.9"}, usual="0.01"))
 
 
 @pytest.mark.parametrize("view", [VIEW, HALF_MORE])
 def test_the_first_days_of_a_view_are_not_told(view: View) -> None:
-    """Nothing says yet what is usual."""
+    """There are too few days to know what is usual."""
     days: dict[float, Mapping[str | None, Decimal]] = {TODAY - DAY_S: {None: Decimal(90)}}
     assert [] == told(ViewSpend(view=view, days=days))
     assert [] == told(ViewSpend(view=view, days={}))
 
 
 def test_views_do_not_hide_each_other() -> None:
-    """However many stand out."""
+    """Every unusual view has a finding."""
     views = [replace(VIEW, id=f"v{number}") for number in range(50)]
     assert 50 == len(told(*(spent({1: "50"}, view=view) for view in views)))
 
 
 def test_what_is_long_over_is_not_told() -> None:
-    """After a week."""
+    """Findings end after a week."""
     assert [] == told(spent({8: "50"}), spent({8: "50"}, view=HALF_MORE))
 
 
 def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
-    """Whatever the view is called by then."""
+    """The key does not depend on the view's name."""
     [before], [after] = (told(spent({1: "50"}, view=replace(VIEW, name=name))) for name in ("Search", "Find"))
     assert before.key == after.key
 
@@ -99,7 +101,7 @@ def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
     ("created", "channels"), [(0.0, ("oncall",)), (TODAY - DAY_S, ("oncall",)), (TODAY, ())]
 )
 def test_the_channels_of_a_view_are_told(created: float, channels: tuple[str, ...]) -> None:
-    """But not of a day that was over when the view was created."""
+    """Days that ended before the view was created send no notification."""
     view = replace(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))
     [finding] = told(spent({1: "50"}, view=view))
     assert channels == finding.channels

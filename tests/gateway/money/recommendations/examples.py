@@ -1,4 +1,4 @@
-"""SavingFacts made by hand out of calls, counted by a real ledger and priced with the packaged card."""
+"""SavingFacts from example calls, counted by a real ledger and priced with the packaged card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIMENSIONS = ("source", "provider", "model", "team", "user", "tag:service")
 
 
 def call(days_ago: float = 1, **fields: Any) -> Inference:
-    """A call of the search team, with its estimate."""
+    """Create a call of the search team with its estimate."""
     values: dict[str, Any] = {
         "id": b"\0" * 16, "source": "litellm", "provider": "openai", "request_model": "gpt-4.1",
         "team": "search", "tags": {"service": "answers"}, "start_time": int((NOW - days_ago * DAY_S) * NS),
@@ -45,7 +45,7 @@ async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFac
 async def found(
     type: RecommendationType, calls: Sequence[Inference], known: Known | None = None
 ) -> list[Saving]:
-    """What one type finds among calls, whatever it saves."""
+    """Return the savings of one type among calls, without a minimum."""
     facts = await facts_of(calls)
     everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
     evaluation = evaluate(facts, [type], everything)
@@ -54,7 +54,7 @@ async def found(
 
 
 def told(facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
-    """What was found, each of it within what its tokens cost."""
+    """Return the savings, and check that each is at most the cost of its tokens."""
     made = savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
     for each in made:
         assert each.key.startswith(f"{each.type}:")

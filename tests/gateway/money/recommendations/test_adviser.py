@@ -1,4 +1,4 @@
-"""From calls to what was saved: the adviser over a real ledger and registry, while the clock goes on."""
+"""The adviser over a real ledger and registry, from calls to realized savings, while time passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ADA = Actor("ada@example.com", "local")
 
 @dataclass
 class House:
-    """A clock, a log, and what looks at it."""
+    """A clock, a log, and an adviser over them."""
 
     clock: FakeClock
     log: FakeLog
@@ -40,7 +40,7 @@ class House:
     adviser: Adviser
 
     def calls(self, days: int, *, tier: str, first: float = 0) -> None:
-        """A call of $4.90 as priority or $2.80 as standard, on each of the last days."""
+        """Add a call on each of the last days: $4.90 as priority or $2.80 as standard."""
         tags = {"service": "answers", "service_tier": tier}
         made = [self._call(first + day, tags) for day in range(days)]
         self.log.add(made, at=self.clock.at)
@@ -66,7 +66,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_what_was_promised_is_saved(house: House) -> None:
-    """Ten calls of $4.90 before; sixteen of $2.80 after: what each of them cost less is realised."""
+    """Ten calls of $4.90 come before, sixteen of $2.80 after. The difference per call is realized."""
     house.calls(10, tier="priority", first=1)
     assert 1 == (await house.look()).new
     found = await house.only()
@@ -83,11 +83,14 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     await house.look()
     realized = (await house.only()).realized
     assert realized is not None
-    assert "33.6" == realized.amount  # sixteen whole days, $2.10 a call
+    assert "33.6" == realized.amount  # sixteen whole days at $2.10 per call
 
 
 async def test_what_was_not_done_is_told_again(house: House) -> None:
-    """Priority goes on: for some days that is the change on its way, then it is new, once it reaches the least."""
+    """
+    Priority calls continue. For some days they are taken as the change in progress; then the recommendation
+    is new again, once it reaches the minimum.
+    """
     house.calls(10, tier="priority", first=1)
     await house.look()
     await house.registry.recommendations.update([(await house.only()).id], status="addressed", actor=ADA)
@@ -104,7 +107,7 @@ async def test_what_was_not_done_is_told_again(house: House) -> None:
 
 
 async def test_a_month_is_thirty_days(house: House) -> None:
-    """What is older is told no more, and the recommendation is closed when all of it is."""
+    """Older calls no longer count. When all are older, the recommendation is closed."""
     house.calls(3, tier="priority", first=27)
     await house.look()
     assert "6.3" == (await house.only()).saving.monthly_savings
@@ -114,7 +117,7 @@ async def test_a_month_is_thirty_days(house: House) -> None:
 
 
 async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that fails is left to the next one."""
+    """If one evaluation fails, the next one runs."""
     monkeypatch.setattr(advising, "EVERY_S", 0)
     looked = asyncio.Event()
     looks = iter([SpoolUnavailable("full"), None])

@@ -1,5 +1,5 @@
 """
-What a recommendation says that it concerns are all calls that it speaks of: those of another team change nothing.
+A recommendation's `concerns` covers all calls that it describes, so calls of another team do not change it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def of_team(record: Inference, team: str) -> Inference:
 async def test_calls_of_others_are_not_in_it(
     type: RecommendationType, calls: Callable[[], list[Inference]]
 ) -> None:
-    """The same words and amounts, whatever another team does with the same model."""
+    """Texts and amounts stay equal, whatever another team does with the same model."""
     [alone] = await found(type, calls())
     others = [
         of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads")
@@ -58,6 +58,6 @@ async def test_calls_of_others_are_not_in_it(
 
 
 async def test_what_compares_people_does_not_say_whose_calls_it_is_about() -> None:
-    """It tells what others pay, and who they are is not known."""
+    """The comparison reveals what unnamed other people pay, so it has no `concerns`."""
     [saving] = await found(cheaper_model, [*working("ada", **OPUS), *PEERS])
     assert {} == saving.concerns

@@ -1,4 +1,6 @@
-"""Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one."""
+"""
+Recommendations on conversations without provider caching, paid failures, and calls that resemble earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def at(seconds_ago: float, **fields: Any) -> Inference:
 
 
 def talk(sessions: int = 10, *, turns: int = 5, apart_s: float = 60, **fields: Any) -> list[Inference]:
-    """Conversations that begin with 20,000 tokens and grow by 500 a turn."""
+    """Create conversations that start with 20,000 tokens and grow by 500 per turn."""
     return [
         at(40_000 - 1000 * session - apart_s * turn,
            **{**MODEL, "session": f"s{session}", "input_tokens": 20_000 + 500 * turn, "output_tokens": 100, **fields})
@@ -29,7 +31,7 @@ def talk(sessions: int = 10, *, turns: int = 5, apart_s: float = 60, **fields: A
 
 
 async def test_a_conversation_that_is_sent_again_and_again() -> None:
-    """Forty turns read nothing; what reading would have saved is told, less what writing costs."""
+    """Forty turns read nothing from a cache. The saving is the gain of reading minus the cost of writing."""
     [saving] = await found(prompt_caching, talk())
     assert "Prompt caching with claude-sonnet-4-5 for answers" == saving.title
     assert "2.076" == saving.monthly_savings
@@ -37,7 +39,7 @@ async def test_a_conversation_that_is_sent_again_and_again() -> None:
 
 
 async def test_the_saving_is_what_the_price_book_says() -> None:
-    """By hand: input $3, read $0.30, write $3.75 a million; five turns of 20,000 to 22,000 tokens."""
+    """By hand: input $3, read $0.30, write $3.75 per million, for five turns of 20,000 to 22,000 tokens."""
     plain = sum(20_000 + 500 * turn for turn in range(5)) * Decimal(3)
     cached = 20_000 * Decimal("3.75")
     cached += sum((20_000 + 500 * turn) * Decimal("0.3") + 500 * Decimal("3.75") for turn in range(4))
@@ -58,12 +60,12 @@ async def test_the_saving_is_what_the_price_book_says() -> None:
     ids=["it reads", "pauses", "single turns", "short inputs", "no session", "no price", "few calls"],
 )
 async def test_where_a_cache_would_not_pay(calls: list[Inference]) -> None:
-    """Or where nobody can tell."""
+    """Caching would cost more, or too little is known."""
     assert [] == await found(prompt_caching, calls)
 
 
 async def test_what_is_past_counts_no_more() -> None:
-    """Calls of last week tell nothing of the client of today, whether they read from a cache or not."""
+    """Last week's calls say nothing about today's client, whether they used a cache or not."""
     old = [at(6 * DAY_S, session="s0", cache_read_tokens=5, **MODEL)]
     assert 1 == len(await found(prompt_caching, [*old, *talk()]))
 
@@ -71,7 +73,7 @@ async def test_what_is_past_counts_no_more() -> None:
 def failing(
     count: int = 5, *, after_s: float = 10, again: dict[str, Any] | None = None, **fields: Any
 ) -> list[Inference]:
-    """Calls of $2.80 that fail, each sent again."""
+    """Create calls of $2.80 that fail. Each is sent again."""
     made = []
     for number in range(count):
         same: dict[str, Any] = {"input_tokens": 1_000_000 - number, **fields}
@@ -81,7 +83,7 @@ def failing(
 
 
 async def test_failed_calls_that_were_paid_and_sent_again() -> None:
-    """By hand: five times $2.80, less $2 a million for the ten tokens that the later ones are shorter."""
+    """By hand: five times $2.80, minus $2 per million for the ten tokens by which the repeats are shorter."""
     [saving] = await found(retries, failing())
     assert "13.99998" == saving.monthly_savings
     assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
@@ -111,19 +113,19 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
     ],
 )
 async def test_other_failures(calls: list[Inference]) -> None:
-    """They are paid for nothing, but not because they were sent again."""
+    """These calls were paid in vain, but were not sent again."""
     assert [] == await found(retries, calls)
 
 
 async def test_a_repeat_that_fails_counts_too() -> None:
-    """Each failed one is counted once, whatever comes after it."""
+    """Each failed call counts once, whatever follows it."""
     calls = [at(5000 - 10 * number, status="error") for number in range(5)] + [at(4950)]
     [saving] = await found(retries, calls)
     assert "14" == saving.monthly_savings
 
 
 def asked(kinds: int, count: int, *, step: int = 100, apart_s: float = 60, **fields: Any) -> list[Inference]:
-    """Questions of so many kinds, one after the other, which differ by `step` input tokens."""
+    """Create calls of `kinds` kinds in turn. Kinds differ by `step` input tokens."""
     return [
         at(600_000 - apart_s * number,
            **{"input_tokens": 1_000_000 + step * (number % kinds), "output_tokens": 1_000, **fields})
@@ -132,7 +134,7 @@ def asked(kinds: int, count: int, *, step: int = 100, apart_s: float = 60, **fie
 
 
 async def test_the_same_question_again() -> None:
-    """By hand: of 24 calls of four kinds twenty are repeats, at $2 a million and $0.008."""
+    """By hand: of 24 calls of four kinds, twenty are repeats at $2 per million and $0.008."""
     [saving] = await found(response_cache, asked(4, 24))
     each = [Decimal("2.008") + kind * 100 * 2 / Decimal(1_000_000) for kind in range(4)]
     assert 5 * sum(each) == Decimal(saving.monthly_savings)
@@ -140,7 +142,10 @@ async def test_the_same_question_again() -> None:
 
 
 async def test_repeats_by_chance_are_taken_off() -> None:
-    """Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are."""
+    """
+    Five of 25 repeats at $2.008 are subtracted, because five calls had one token less. If kinds are adjacent,
+    all are subtracted.
+    """
     beside = [
         at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000)
         for number in range(5)
@@ -162,5 +167,8 @@ async def test_repeats_by_chance_are_taken_off() -> None:
     ids=["few", "after an hour", "in a session", "failed", "a small part"],
 )
 async def test_no_repeats_to_speak_of(calls: list[Inference]) -> None:
-    """Nineteen; over an hour apart; conversations; failures; less than a tenth of the calls."""
+    """
+    The cases are nineteen repeats, repeats after an hour, conversations, failures, and less than a tenth
+    of the calls.
+    """
     assert [] == await found(response_cache, calls)

@@ -1,4 +1,4 @@
-"""What is told of what was found: by what was decided before, by its least, and by type."""
+"""The recommendations that are shown depend on earlier decisions, on the minimum, and on the type."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ def kept(saving: Saving, status: str, at: float) -> Recommendation:
 
 
 async def again(calls: Sequence[Inference], status: str, at: float) -> list[Saving]:
-    """What is found once the only recommendation has this status since then."""
+    """Evaluate again after the only recommendation got this status."""
     [saving] = await found(priority_tier, calls)
     recommendations = {saving.key: kept(saving, status, at)}
     return await found(priority_tier, calls, Known(settings=EVERYTHING, recommendations=recommendations))
 
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
-    """Calls of the old way within three days are the change on its way; later ones open it again, and count alone."""
+    """
+    Old-style calls within three days are taken as the change in progress. Later calls reopen the
+    recommendation, and only they count.
+    """
     addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
     assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
     assert GRACE_S == 3 * DAY_S
@@ -44,12 +47,15 @@ async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
 
 
 async def test_what_is_ignored_is_found_all_the_same() -> None:
-    """So that its figures go on."""
+    """An ignored recommendation keeps its figures up to date."""
     assert 1 == len(await again([priority(5)], IGNORED, NOW))
 
 
 async def test_two_types_on_the_same_tokens() -> None:
-    """GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes first."""
+    """
+    By hand: GPT-4o costs $5.95 as priority and $3.50 as standard; GPT-4.1 with priority costs $4.90. The
+    larger saving is first.
+    """
     facts = await facts_of([priority(1, request_model="gpt-4o")])
     first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
     assert first.type == "priority_tier"
@@ -62,7 +68,7 @@ async def test_two_types_on_the_same_tokens() -> None:
 
 
 async def test_a_type_that_fails_stops_no_other() -> None:
-    """And closes nothing of what it found before: it is not among those that looked."""
+    """The failed type closes none of its earlier recommendations."""
 
     def fail(_: object) -> None:
         raise RuntimeError
@@ -75,6 +81,6 @@ async def test_a_type_that_fails_stops_no_other() -> None:
 
 
 async def test_the_largest_of_a_type() -> None:
-    """Twenty are told."""
+    """Only the largest twenty are shown."""
     calls = [priority(1, team=f"team {number}") for number in range(MOST + 1)]
     assert MOST == len(await found(priority_tier, calls))

@@ -1,4 +1,4 @@
-"""Recommendations that are arithmetic on tokens and prices: each by hand, to the last digit."""
+"""Recommendations computed exactly from tokens and prices, checked by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ BEDROCK: dict[str, Any] = {
 
 
 async def test_priority_costs_what_standard_does_not() -> None:
-    """gpt-4.1 by hand: a million in and 100,000 out are $3.50 + $1.40 as priority and $2 + $0.80 as standard."""
+    """
+    By hand: a million tokens in and 100,000 out with gpt-4.1 cost $3.50 + $1.40 as priority and $2 +
+    $0.80 as standard.
+    """
     [saving] = await found(priority_tier, [call(day, **PRIORITY) for day in (1, 2, 3)])
     assert saving.monthly_savings == "6.3"
     assert saving.spent == "14.7"
@@ -39,7 +42,9 @@ async def test_priority_costs_what_standard_does_not() -> None:
 
 
 async def test_a_discount_saves_as_much_less() -> None:
-    """A source that reports half the list price saves half as much; one that reports more saves no more."""
+    """
+    If the source reports half the list price, the saving is half. A higher reported cost does not raise the saving.
+    """
     [half] = await found(priority_tier, [call(cost="2.45", **PRIORITY)])
     assert half.monthly_savings == "1.05"
     assert half.spent == "2.45"
@@ -49,13 +54,13 @@ async def test_a_discount_saves_as_much_less() -> None:
 
 
 async def test_standard_calls_are_left_alone() -> None:
-    """Nothing is to be saved by calls that are standard, cached by the gateway, or of an unknown price."""
+    """Standard calls, calls from a gateway cache, and calls without a price save nothing."""
     assert [] == await found(priority_tier, [call(), call(status="cached", **PRIORITY)])
     assert [] == await found(priority_tier, [call(provider="acme", request_model="acme-1", **PRIORITY)])
 
 
 async def test_a_region_costs_a_tenth_more() -> None:
-    """Sonnet 4.5 in the US by hand: $3.30 + $1.65 there, $3 + $1.50 under the global name."""
+    """By hand: Sonnet 4.5 costs $3.30 + $1.65 in the US and $3 + $1.50 under the global name."""
     [saving] = await found(regional_surcharge, [call(**BEDROCK)])
     assert saving.monthly_savings == "0.45"
     assert saving.spent == "4.95"
@@ -74,7 +79,7 @@ async def test_a_region_costs_a_tenth_more() -> None:
     ],
 )
 async def test_the_global_name(model: str, name: str | None) -> None:
-    """Of names that say where a model is served, alone."""
+    """Only names that state a region have a global name."""
     assert name == global_name(model)
 
 
@@ -83,7 +88,10 @@ def writing(**fields: Any) -> dict[str, Any]:
 
 
 async def test_writing_that_nobody_reads() -> None:
-    """Sonnet 5.5 by hand: a million written are $2.50, as plain input $2; a tenth that is read back changes that."""
+    """
+    By hand: a million tokens cost $2.50 as a cache write of Sonnet 5.5 and $2 as plain input. Reading back a
+    tenth changes that.
+    """
     [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
     assert saving.monthly_savings == "0.5"
     assert saving.spent == "2.5"
@@ -92,7 +100,9 @@ async def test_writing_that_nobody_reads() -> None:
 
 
 async def test_writing_that_pays() -> None:
-    """Reads of other calls of the same program count: a third of what is written is enough at this price."""
+    """
+    Reads by other calls of the same program count. At this price, reading a third of the written tokens is enough.
+    """
     written = call(**writing(cache_write_tokens=1_000_000))
     reading = call(2, **writing(cache_read_tokens=300_000, input_tokens=300_000))
     assert [] == await found(cache_write_unread, [written, reading])
@@ -100,7 +110,9 @@ async def test_writing_that_pays() -> None:
 
 
 async def test_a_newer_model_of_the_same_rank() -> None:
-    """Sonnet 4.5 to 5.5 by hand: $3 + $1.50 become $2 + $1. The newest of those that cost no more is taken."""
+    """
+    By hand: $3 + $1.50 with Sonnet 4.5 become $2 + $1 with 5.5. The newest model that costs no more is chosen.
+    """
     [saving] = await found(
         newer_model, [call(provider="anthropic", request_model="claude-sonnet-4-5", **SMALL)]
     )
@@ -113,12 +125,17 @@ async def test_a_newer_model_of_the_same_rank() -> None:
     "model", ["gpt-4.1", "claude-sonnet-5-5", "gemini-2.5-pro", "gpt-oss-120b", "acme-1"]
 )
 async def test_nothing_newer_costs_less(model: str) -> None:
-    """The newest of a line, those whose followers cost more of anything, and models of no known line."""
+    """
+    These models are the newest of their line, belong to no known line, or have a successor with a higher price.
+    """
     assert [] == await found(newer_model, [call(provider=None, request_model=model)])
 
 
 async def test_a_little_over_the_tier() -> None:
-    """Gemini 2.5 Pro by hand: 220,000 in and 1,000 out are $0.55 + $0.015 beyond 200,000, $0.275 + $0.01 below."""
+    """
+    By hand: 220,000 tokens in and 1,000 out with Gemini 2.5 Pro cost $0.55 + $0.015 above 200,000 tokens, and
+    $0.275 + $0.01 below.
+    """
     tokens: dict[str, Any] = {"input_tokens": 220_000, "output_tokens": 1_000}
     [saving] = await found(context_tier, [call(provider="google", request_model="gemini-2.5-pro", **tokens)])
     assert saving.monthly_savings == "0.28"
@@ -128,12 +145,14 @@ async def test_a_little_over_the_tier() -> None:
 
 @pytest.mark.parametrize("size", [200_000, 251_000, 900_000])
 async def test_not_over_the_tier_or_far_beyond(size: int) -> None:
-    """At the size the price has not risen; over a quarter beyond it nobody expects an input to be cut so far."""
+    """
+    At the limit the price is still low. An input more than a quarter above it is not expected to be cut that far.
+    """
     calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=size, output_tokens=1_000)]
     assert [] == await found(context_tier, calls)
 
 
 async def test_the_edge_of_a_quarter() -> None:
-    """250,000 tokens are a quarter over 200,000: still told."""
+    """250,000 tokens are exactly a quarter above 200,000 and are reported."""
     calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=250_000, output_tokens=0)]
     assert 1 == len(await found(context_tier, calls))

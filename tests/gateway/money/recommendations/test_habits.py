@@ -1,4 +1,4 @@
-"""A dearer model than others use for the same work, and jobs that could be batches."""
+"""Recommendations on an expensive model where peers use a cheaper one, and on jobs that could be batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ PEERS = [each for user in ("ben", "chen", "dina") for each in working(user, **SO
 
 
 async def test_one_pays_far_more_than_the_others() -> None:
-    """By hand: twenty times $15 + $7.50 with Opus 4.1, $2 + $1 with the model of three peers."""
+    """
+    By hand: twenty calls at $15 + $7.50 with Opus 4.1, compared with $2 + $1 for the model of three peers.
+    """
     [saving] = await found(cheaper_model, [*working("ada", **OPUS), *PEERS])
     assert saving.monthly_savings == "390"
     assert saving.spent == "450"
@@ -47,12 +49,11 @@ async def test_one_pays_far_more_than_the_others() -> None:
     ids=["few calls", "two peers", "other work", "another service", "not far more", "nobody knows who"],
 )
 async def test_no_reason_to_compare(calls: list[Inference]) -> None:
-    """Nothing is told."""
     assert [] == await found(cheaper_model, calls)
 
 
 def job(days: int = 7, *, hours: tuple[int, ...] = (2,), a_day: int = 15, **fields: Any) -> list[Inference]:
-    """Calls at these hours of the last days, without a user."""
+    """Create calls at these hours of the last days, without a user."""
     midnight = NOW // DAY_S * DAY_S
     values: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-sonnet-5-5", **fields}
     return [
@@ -65,7 +66,7 @@ def job(days: int = 7, *, hours: tuple[int, ...] = (2,), a_day: int = 15, **fiel
 
 
 async def test_a_job_of_the_night() -> None:
-    """By hand: 105 calls at $2 + $1 are half of that as a batch."""
+    """By hand: 105 calls at $2 + $1 cost half as a batch."""
     [saving] = await found(batch, job())
     assert saving.monthly_savings == "157.5"
     assert saving.spent == "315"
@@ -73,7 +74,7 @@ async def test_a_job_of_the_night() -> None:
 
 
 async def test_a_job_at_midnight() -> None:
-    """Hours on both sides of it are next to each other; one day in seven may be another."""
+    """Hours on both sides of midnight are adjacent. One day in seven may be different."""
     [saving] = await found(batch, job(hours=(23, 0, 1)))
     assert "157.5" == saving.monthly_savings
     other = job(1, hours=(3, 9, 15))
@@ -93,5 +94,4 @@ async def test_a_job_at_midnight() -> None:
     ids=["all day", "four days", "few calls", "a person", "no batch price", "another tier"],
 )
 async def test_no_job(calls: list[Inference]) -> None:
-    """Nothing is told."""
     assert [] == await found(batch, calls)

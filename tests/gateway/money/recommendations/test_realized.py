@@ -1,4 +1,6 @@
-"""What an addressed recommendation has saved: by the cost of an answered call, within what was promised."""
+"""
+Realized savings of an addressed recommendation: measured by cost per answer, and at most what was promised.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
     ("before", "after", "expected"),
     [
         (row("300", 1000), row("130", 600), "50"),
-        (row("300", 1000), row("60", 600), "60"),  # no more than was promised for as many calls
+        (row("300", 1000), row("60", 600), "60"),  # at most what was promised for this number of calls
         (row("300", 1000), row("190", 600), "0"),  # an answer costs more than before
         (row("300", 1100, errors=100), row("130", 900, errors=300), "50"),
         (row("300", 1000), row("0", 0), "0"),
@@ -43,12 +45,14 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
     ],
 )
 def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None, expected: str) -> None:
-    """$100 were promised of a thousand answers."""
+    """
+    $100 were promised for a thousand answers.
+    """
     assert expected == money.text(saved(before, after, promised=money.units("100")))
 
 
 async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:
-    """What is measured of a recommendation for the search team that was addressed on the day of ADDRESSED."""
+    """Measure a recommendation for the search team that was addressed on the day of ADDRESSED."""
     values: dict[str, Any] = {"status": "addressed", "promised": "1", **fields}
     each = Recommendation(
         id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
@@ -60,7 +64,10 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
 
 
 def traffic() -> list[Inference]:
-    """A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count."""
+    """
+    Create one call of $2.80 per day before, and one of half the size after. The day itself and another team
+    do not count.
+    """
     before = [call(days) for days in range(21, 31)]
     after = [call(days, input_tokens=500_000, output_tokens=50_000) for days in range(20)]
     return [
@@ -72,7 +79,9 @@ def traffic() -> list[Inference]:
 
 
 async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
-    """Nineteen answers at $1.40 instead of $2.80 would be $26.60: bounded by $1 promised for ten answers."""
+    """
+    By hand: 19 answers at $1.40 instead of $2.80 save $26.60, limited by the $1 promised for ten answers.
+    """
     found = await measured(traffic())
     assert found is not None
     assert "1.9" == found.amount
@@ -83,7 +92,9 @@ async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
 
 
 async def test_too_early_to_tell() -> None:
-    """Two weeks of whole days are needed, and thirty are enough; what is not addressed is not measured."""
+    """
+    At least two weeks and at most thirty whole days are measured, and only of addressed recommendations.
+    """
     assert None is await measured(traffic(), days_later=LEAST_DAYS)
     assert None is not await measured(traffic(), days_later=LEAST_DAYS + 1)
     late = await measured(traffic(), days_later=50)

@@ -1,4 +1,4 @@
-"""Seats that nobody uses, as recommendations: by plan and team, with the fee of each seat."""
+"""Recommendations on unused seats, by plan and team, with the fee per seat."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) ->
 
 
 def test_seats_are_told_by_plan_and_team() -> None:
-    """The fee of each seat stands in the formula, and the days are those of the cycle."""
+    """The formula has the fee of each seat, and the days are those of the billing cycle."""
     told = {each.title: each for each in found(Known(settings=EVERYTHING))}
     assert {
         "2 seats of Claude (search) without use": "55",

@@ -1,4 +1,4 @@
-"""Each token is saved once: however recommendations overlap, together they never save more than was spent."""
+"""Overlapping recommendations never save more together than was spent, because each token is saved once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
 
 
 def test_the_largest_goes_first() -> None:
-    """Half of the cost, and of what is left half again: the tokens are saved once."""
+    """The second recommendation saves half of what the first leaves."""
     found = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
     settled = settle([use(100), use(200)], found, least=lambda _: 0)
     assert [("large", 160, 300), ("small", 20, 100)] == [
@@ -45,14 +45,14 @@ def test_the_largest_goes_first() -> None:
 
 
 def test_what_is_ignored_takes_nothing_from_others() -> None:
-    """It is told all the same, of what the others leave."""
+    """An ignored recommendation is still shown, with what the others leave."""
     found = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
     settled = settle([use(100)], found, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
     assert [("other", 50), ("ignored", 45)] == [(each.type, each.saving) for each in settled]
 
 
 def test_what_is_left_may_be_too_little_to_tell() -> None:
-    """At the least it is told, below it is not, and then it takes nothing."""
+    """A saving at the minimum is shown. Below the minimum it is not, and takes nothing from others."""
     found = [
         ("one", opportunity("a", {0: 60})),
         ("two", opportunity("b", {0: 50})),
@@ -68,7 +68,7 @@ def test_what_is_left_may_be_too_little_to_tell() -> None:
     shares=st.lists(st.lists(st.fractions(-1, 1), min_size=6, max_size=6), max_size=8),
 )
 def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -> None:
-    """Whatever each claims of each use, also where a part of it would cost more."""
+    """This holds for any overlap of claims, also where a part of the change would cost more."""
     uses = [use(cost) for cost in costs]
     found = [
         (
@@ -112,7 +112,9 @@ def calls(draw: st.DrawFn) -> Inference:
 )
 @given(traffic=st.lists(calls(), max_size=40))
 async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Inference]) -> None:
-    """Of whatever traffic: each within what its tokens cost, and all of them within what everything cost."""
+    """
+    For any traffic, each saving is at most the cost of its tokens, and their sum at most the total cost.
+    """
     facts = await facts_of(traffic)
     known = Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES})
     evaluation = evaluate(facts, TYPES, known)
