@@ -1,4 +1,6 @@
-"""The operator side behind a proxy that ends TLS: whose an attempt is, and how browsers speak to the console."""
+"""
+The operator API behind a proxy that ends TLS: the client address of sign-in attempts, and the session cookie.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ SESSIONS = f"{OPERATOR_API}/sessions"
 
 @asynccontextmanager
 async def installation(directory: Path, **settings: Any) -> AsyncIterator[OperatorServer]:
-    """An operator side with one account."""
+    """Start an operator server with one account."""
     async with operator_server(directory, hosts=frozenset({NAME}), **settings) as server:
         body = {"email": ADA, "password": PASSWORD, "role": "admin"}
         assert 201 == (await server.ask("POST", "/operators", body)).status
@@ -34,7 +36,7 @@ async def installation(directory: Path, **settings: Any) -> AsyncIterator[Operat
 @asynccontextmanager
 async def reverse_proxy(server: OperatorServer, address: str = PROXY) -> AsyncIterator[str]:
     """
-    A proxy that passes requests on from `address`, and says whose they are as proxies do: at the end of the list.
+    Run a reverse proxy that connects from `address` and appends the client's address to X-Forwarded-For.
     """
 
     async def forward(session: aiohttp.ClientSession, request: web.Request) -> web.Response:
@@ -78,7 +80,9 @@ async def sign_in(
     email: str = ADA,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
-    """From an address of this machine, under the console's name: the status and the cookie that was set."""
+    """
+    Sign in from an address of this machine, under the console's host name; return the status and the cookie.
+    """
     connector = aiohttp.TCPConnector(local_addr=(address, 0))
     sent = {"Host": host, **(headers or {})}
     body = {"email": email, "password": password}
@@ -91,7 +95,10 @@ async def sign_in(
 
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["not named", "named"])
 async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -> None:
-    """Wrong passwords through the same proxy: the right one opens, whether the proxy is named or not."""
+    """
+    A stranger sends wrong passwords through the same proxy. The owner can still sign in, whether the proxy is
+    configured or not.
+    """
     async with (
         installation(tmp_path, proxies=proxies, is_behind_tls=True) as server,
         reverse_proxy(server) as url,
@@ -112,7 +119,8 @@ async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["none is named", "another is named"])
 async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[str]) -> None:
     """
-    An address that writes the headers itself has one limit, whatever it writes, and no session of an https page.
+    X-Forwarded headers count only from a configured proxy. Otherwise the sender keeps one limit whatever it
+    writes, and gets no Secure cookie.
     """
     async with installation(tmp_path, proxies=proxies) as server:
         server.services.people.shared_sign_ins.charge(f"address {STRANGER}", SHARED_BURST - 3)
@@ -133,7 +141,9 @@ async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[st
 
 
 async def test_what_a_sender_writes_before_its_own_address_is_nothing(tmp_path: Path) -> None:
-    """The named proxy adds whom it saw to a list that the sender began."""
+    """
+    The configured proxy appends the real address to a list that the sender started; only the appended one counts.
+    """
     async with installation(tmp_path, proxies=[PROXY]) as server, reverse_proxy(server) as url:
         for place in range(SIGN_IN_BURST + 1):
             told = {"X-Forwarded-For": f"198.51.100.{place}"}
@@ -144,7 +154,10 @@ async def test_what_a_sender_writes_before_its_own_address_is_nothing(tmp_path: 
 
 
 async def test_two_proxies_in_a_row(tmp_path: Path) -> None:
-    """The address is what the outer one saw; an address behind a proxy that is not named is that proxy's."""
+    """
+    With two configured proxies, the address that the outer one saw counts. An unconfigured proxy counts as
+    the client itself.
+    """
     async with (
         installation(tmp_path, proxies=[PROXY, "127.0.0.6"]) as server,
         reverse_proxy(server, PROXY) as inner,
@@ -157,12 +170,17 @@ async def test_two_proxies_in_a_row(tmp_path: Path) -> None:
 
 
 async def test_a_shared_address_limits_less_than_an_account() -> None:
-    """Else one person stops all who have it."""
+    """
+    An address with many users needs more attempts than one account. Otherwise one person could lock out all.
+    """
     assert ACCOUNT_BURST < SHARED_BURST
 
 
 async def test_who_is_on_the_machine_asks_in_the_clear(tmp_path: Path) -> None:
-    """A browser keeps no `Secure` cookie of a loopback address: it did not come through the proxy that encrypts."""
+    """
+    On a loopback address the request did not come through the TLS proxy, and a browser would not store
+    a `Secure` cookie.
+    """
     async with installation(tmp_path, is_behind_tls=True) as server:
         status, cookie = await sign_in(server.url, PASSWORD, address=OWNER, host="localhost")
         assert status == 201

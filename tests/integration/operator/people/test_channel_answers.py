@@ -1,4 +1,7 @@
-"""Who sees what receivers of notifications answered: a channel may lead to what a Member cannot reach."""
+"""
+Only those who may change channels see a receiver's answer, because a channel may lead to hosts that a
+Member cannot reach.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ SAID = "root:x:0:0 of an inner service"
 async def test_members_see_the_status_of_an_answer_and_no_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, status: str
 ) -> None:
-    """Who may change channels sees the words, as does the operator socket."""
+    """People who may change channels, and the operator socket, also see the text of the answer."""
 
     states = [
         ChannelState(

@@ -1,4 +1,4 @@
-"""Answers about months that are over have an ETag: 304 while nothing changed them, and whatever changes one is told."""
+"""Answers about past months have an ETag: 304 while they are unchanged, and a new tag after every change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ on_every_engine = pytest.mark.parametrize("server", [MEMORY, POSTGRES], indirect
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
-    """A call of each of two teams in August, and one in September."""
+    """Start a server with a call of each of two teams in August, and one call in September."""
     engine, stored = getattr(request, "param", MEMORY), None
     if engine == POSTGRES:
         schema: Schema = request.getfixturevalue("new_schema")()
@@ -82,7 +82,7 @@ async def asked(server: OperatorServer, path: str, headers: Mapping[str, str], t
 
 
 async def tag_of(server: OperatorServer, path: str, headers: Mapping[str, str]) -> str:
-    """The ETag of an answer, which is answered with 304 to who has it."""
+    """Return the ETag of an answer, after checking that it gives 304."""
     answer = await asked(server, path, headers)
     assert answer.status == 200, answer.body
     assert answer.headers["Cache-Control"] == "private, no-cache", answer.body
@@ -106,7 +106,7 @@ async def late_call(server: OperatorServer) -> None:
 
 
 async def call_before(server: OperatorServer) -> None:
-    """A comparison is about the time before, too."""
+    """Add a call in the previous period, because a comparison depends on it."""
     await add(
         server.services.spool.log,
         call(10, at=at("2026-07-20"), team="search", cost="1", cost_source="reported"),
@@ -130,7 +130,7 @@ async def prices(server: OperatorServer) -> None:
 
 
 async def dimension(server: OperatorServer) -> None:
-    """Another definition under the same name."""
+    """Publish another definition under the same name."""
     made = await server.ask("POST", "/allocation/publish", {"definition": OWN % "model", "base": 1})
     assert 201 == made.status, made.payload
 
@@ -148,7 +148,9 @@ CAUSES: Mapping[Callable[[OperatorServer], Awaitable[None]], Sequence[str]] = {
 
 @on_every_engine
 async def test_what_changes_a_closed_month_changes_its_tag(server: OperatorServer) -> None:
-    """A late report or call, a bill, an annotation, prices, a dimension: the next answer is a new one."""
+    """
+    A late report or call, a bill, an annotation, prices and a dimension each change the answer and its tag.
+    """
     made = await server.ask("POST", "/allocation/publish", {"definition": OWN % "team", "base": 0})
     assert 201 == made.status, made.payload
     person = await signed_in(server)
@@ -163,7 +165,9 @@ async def test_what_changes_a_closed_month_changes_its_tag(server: OperatorServe
 
 
 async def test_a_changed_role_changes_the_tag(server: OperatorServer) -> None:
-    """Also where it shows the same calls as before; and no one has the tag of somebody with another role."""
+    """
+    The tag changes even if the new role shows the same calls. People with different roles never share a tag.
+    """
 
     def role(*teams: str, sets: tuple[str, ...] = ("view_costs",)) -> dict[str, object]:
         filters = [{"dimension": "team", "values": teams, "mode": "is"}]
@@ -190,7 +194,7 @@ async def test_a_changed_role_changes_the_tag(server: OperatorServer) -> None:
 
 
 async def test_who_signed_out_is_told_nothing(server: OperatorServer) -> None:
-    """The session is looked at before the tag, and the browser is told to forget what it kept."""
+    """The session is checked before the tag, and a sign-out clears the browser's cache."""
     person = await signed_in(server)
     tag = await tag_of(server, REPORT, person)
     left = await server.over_http("DELETE", "/session", headers=person)
@@ -210,7 +214,7 @@ NOT_OVER: Sequence[str] = [
 
 
 async def test_what_is_not_over_is_kept_by_nobody(server: OperatorServer) -> None:
-    """Neither are parts of months, tables of CSV, nor the names of people, which no report has."""
+    """Current months, parts of months, CSV and people's names are never cached."""
     person = await signed_in(server)
     for path in NOT_OVER:
         answer = await asked(server, path, person)

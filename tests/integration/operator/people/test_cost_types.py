@@ -1,8 +1,8 @@
 """
-A role that names cost types shows no other money: every address of the operator API, and every tool, prompt
-and resource of assistants is walked.
+A role that names cost types shows no other costs: every operator address and every tool, prompt and resource
+of assistants is tried.
 
-Counted and billed money have figures of their own, so that each is found in whatever is answered.
+Counted and billed costs have different figures, so each is recognized in any answer.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from tests.integration.operator.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
 DAY_S = 86400
 COUNTED, ESTIMATED, BILL = "4321.60718", "5432.60718", "7777.41923"
-# The figures, and what they are rounded to; "3" is what the call of `fill` costs.
+# The figures as they are and rounded; "3" is the cost of the call that `fill` adds.
 MADE_OF_CALLS = ("60718", "4321.6", "4,321.6", "4324.6", "4,324.6", "5432.6", "5,432.6")
 MADE_OF_BILLS = ("41923", "7777.4", "7,777.4")
 EVERYWHERE = RoleDraft(name="Part", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(EVA,))
@@ -67,7 +67,7 @@ def billed_sum(team: str, charge: str, basis: str, amount: str) -> BilledSum:
 
 
 async def keep_bill(there: Place) -> None:
-    """Keep a statement, its billed day, and an insight that compares it with what was counted."""
+    """Store a bill, its billed day, and an insight that compares the bill with counted costs."""
     server = there.server
     day = int(server.clock.now()) // DAY_S * DAY_S - DAY_S
     ledger, registry = server.services.money.ledger, server.registry
@@ -101,7 +101,7 @@ async def keep_bill(there: Place) -> None:
 
 @asynccontextmanager
 async def place(directory: Path, *drafts: RoleDraft) -> AsyncIterator[Place]:
-    """A person with these roles, and calls and a bill that all have figures of their own."""
+    """Start a server with a person of these roles, and with calls and a bill whose figures all differ."""
     async with (
         operator_server(directory, clock=MovedClock()) as server,
         without_cookies() as session,
@@ -125,7 +125,7 @@ async def place(directory: Path, *drafts: RoleDraft) -> AsyncIterator[Place]:
 
 @dataclass(frozen=True)
 class Said:
-    """What one address, or one tool, answered."""
+    """The answer of one address or tool."""
 
     status: int
     text: str
@@ -142,7 +142,7 @@ def paths_of(row: OperatorAddress, world: World) -> list[str]:
 
 
 async def walk(there: Place) -> Mapping[tuple[str, str], Said]:
-    """What is read at every address that shows calls, and by every tool, prompt and resource of assistants."""
+    """Read every address that shows calls, and every tool, prompt and resource of assistants."""
     found = {}
     for row in OPERATOR_ADDRESSES:
         streams = any(EVENT_STREAM in content for content in row.gives.values())
@@ -172,7 +172,10 @@ def names_of(found: Mapping[tuple[str, str], Said], marks: Sequence[str]) -> set
 
 
 async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
-    """All calls, and no figure of a bill at any address or tool; who may see all types sees it at several."""
+    """
+    The person sees all calls, and no figure of a bill anywhere. A person with all cost types sees the bill
+    at several addresses.
+    """
     draft = replace(EVERYWHERE, cost_types=COUNTED_TYPES)
     async with place(tmp_path, draft) as there:
         found = await walk(there)
@@ -206,7 +209,10 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
 
 
 async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
-    """The whole bill, and no figure of calls anywhere: what is made of calls is refused with the reason."""
+    """
+    The person sees the whole bill, and no figure of calls anywhere. Answers that need calls are refused
+    with the reason.
+    """
     draft = replace(EVERYWHERE, cost_types=("billed_cost",))
     async with place(tmp_path, draft) as there:
         found = await walk(there)
@@ -227,7 +233,7 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
 
 
 async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
-    """Each money is cut by the roles that show it: counted money of one team, and the bill of all."""
+    """Each cost type follows the roles that show it: counted costs of one team, and billed costs of all."""
     filters = (RoleFilter(dimension="team", values=("ads",)),)
     of_team = replace(EVERYWHERE, name="Ads", data_access=LIMITED, filters=filters)
     of_bill = replace(EVERYWHERE, cost_types=("billed_cost",))
@@ -241,7 +247,7 @@ async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
 
 
 async def test_a_measure_is_of_its_cost_type(tmp_path: Path) -> None:
-    """Who is shown real_cost alone may ask for cost and for calls, and for no measure of another cost type."""
+    """A person with only real_cost may query cost and calls, but no measure of another cost type."""
     draft = replace(EVERYWHERE, cost_types=("real_cost",))
     async with place(tmp_path, draft) as there:
         status, said = await report(there, "show=cost,calls,input_tokens")

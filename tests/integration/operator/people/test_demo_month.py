@@ -1,4 +1,7 @@
-"""The demo month beside real data: apart, read with the rights of the real one, and gone without a trace."""
+"""
+The demo month next to real data: separate, readable with the rights for the real data, and removable
+without a trace.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 async def ask(app: App, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Ask on the operator socket."""
+    """Send a request over the operator socket."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
     headers = {"X-Tollhouse-As": quote("ada@example.com")}
     async with (
@@ -46,7 +49,10 @@ def state(answer: tuple[int, Any]) -> tuple[int, str]:
 
 
 async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
-    """It is read below /demo alone, outlives a restart, and its folder goes with it; real calls never met it."""
+    """
+    The demo month is readable only below /demo, survives a restart, and disappears with its folder. It never
+    mixes with real calls.
+    """
     data = app.config.data_dir
     assert (200, "none") == state(await ask(app, "GET", "/demo"))
     assert (201, "loaded") == state(await ask(app, "POST", "/demo", {}))
@@ -56,7 +62,7 @@ async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
     assert (403, "demo") == error(await ask(app, "POST", "/demo/views", {"name": "mine"}))
     await app.stop()
 
-    (data / "demo.unfinished").mkdir()  # as a kill leaves it
+    (data / "demo.unfinished").mkdir()  # a folder that a killed process would leave
     again = App(app.config, version="0")
     await again.start()
     try:
@@ -78,7 +84,7 @@ def error(answer: tuple[int, Any]) -> tuple[int, str]:
 async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer says so, and another try can be made."""
+    """The answer reports the failure, and another attempt is possible."""
     monkeypatch.setattr(demo_month, "RECORDS", "none")
     assert (503, "demo_failed") == error(await ask(app, "POST", "/demo", {}))
     assert [] == list(app.config.data_dir.glob("demo*"))
@@ -86,7 +92,9 @@ async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
 
 
 async def test_who_may_not_read_the_real_data_reads_no_demo(tmp_path: Path) -> None:
-    """The rights are those of the real data: a stranger, and somebody without a role, learn nothing."""
+    """
+    The demo needs the same rights as the real data, so strangers and people without a role see nothing of it.
+    """
     async with operator_server(tmp_path) as server:
         stranger = await server.over_http("GET", "/demo/report")
         assert (401, "signed_out") == stranger.error[:2]

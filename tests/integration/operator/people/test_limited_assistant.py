@@ -1,6 +1,5 @@
 """
-An assistant of a person who may see some calls alone answers as if there were no others: every tool and
-resource is walked.
+The assistant of a limited person answers as if no other calls existed; every tool and resource is tried.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from tests.integration.operator.people.test_limited_person import (
     quick_beat,
 )
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
 DIMENSIONS = [*FIELDS, "User:Defined:Part"]
 DATES = {"date_range": "last_30_days"}
-# What each tool is asked, with the names of both teams.
+# The arguments for each tool, with the names of both teams.
 QUESTIONS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "get_dimension_values": [
         *({"dimension": name, **DATES} for name in DIMENSIONS),
@@ -68,12 +67,12 @@ async def answered(there: Place, method: str, **params: Any) -> str:
 
 
 async def everything(there: Place) -> Mapping[str, str]:
-    """What each question to each tool, and each list and resource answers."""
+    """Return the answer to each query of each tool, and to each list and resource."""
     return await answers(partial(answered, there), (there.foreign, there.own))
 
 
 async def answers(ask: Callable[..., Awaitable[str]], worlds: Sequence[World]) -> Mapping[str, str]:
-    """What one assistant is answered: `ask` takes a method and its parameters."""
+    """Return all answers of one assistant; `ask` takes a method and its parameters."""
     found = {
         method: await ask(method) for method in ("tools/list", "resources/list", "resources/templates/list")
     }
@@ -98,14 +97,14 @@ def content(line: str) -> Any:
 @pytest.mark.parametrize("role", ROLES)
 async def test_what_is_hidden_changes_no_answer(tmp_path: Path, role: str) -> None:
     """
-    More calls, views, budgets, insights and savings of another team: each answer stays the same to the last
-    byte, and names nothing of it but what was asked.
+    After more calls, views, budgets, insights and savings of another team, every answer is the same to the
+    last byte. It names that team only if the query did.
     """
     async with place(tmp_path, ROLES[role]) as there:
         before = await everything(there)
         assert f"{OWN} view" in before["resources/list"] and f"{OWN} budget" in before["get_budgets {}"]
         await there.records_of(there.foreign)
-        if role == "is":  # the others show a team that no role named
+        if role == "is":  # the other roles would show a new team that no role names
             await fill(there.server, World(f"{FOREIGN}2"), 7)
         await there.server.services.money.ledger.catch_up(there.server.services.spool.log)
         after = await everything(there)
@@ -119,7 +118,9 @@ async def test_what_is_hidden_changes_no_answer(tmp_path: Path, role: str) -> No
 
 
 async def test_tools_that_are_not_cut_are_closed(tmp_path: Path) -> None:
-    """They are in no list, and a call of one says what the role lacks; nobody's sign-in is asked for again."""
+    """
+    Tools that cannot be limited are not listed. A call names the missing right and does not request a new sign-in.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         listed = json.loads(await answered(there, "tools/list"))["result"]["tools"]
         assert [name for name, tool in TOOLS.items() if tool.shows == SLICED] == [
@@ -132,7 +133,7 @@ async def test_tools_that_are_not_cut_are_closed(tmp_path: Path) -> None:
 
 
 async def test_notes_on_the_organization_are_of_all_calls(tmp_path: Path) -> None:
-    """As insights that a person wrote: nobody knows which calls they are about."""
+    """Notes and insights that people wrote may be about any call, so limited people do not see them."""
     async with place(tmp_path, ROLES["is"]) as there:
         await there.server.registry.org_context.set(f"{FOREIGN} pays", actor=ROOT)
         found = content(await answered(there, "tools/call", name="get_org_context", arguments={}))

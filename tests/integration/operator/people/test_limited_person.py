@@ -1,7 +1,7 @@
 """
-A person who may see some calls alone sees nothing of the others: every address of the operator API is walked.
+A limited person sees nothing of other people's calls; every address of the operator API is tried.
 
-Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each field.
+The installation has the data of two teams. Every text field of the foreign team's data contains MARK.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
-MARK = "zqx.q"  # no secret and no cursor has a dot
+MARK = "zqx.q"  # with a dot, because no secret and no cursor contains one
 OWN = "search"
 FOREIGN = f"{MARK}-team"
-EVA = "eva@example.com"  # sees some calls alone
+EVA = "eva@example.com"  # the limited person
 ROOT = Actor("root", "local")
 CHANNEL = "desk"  # of [[notify]]
 FLEET = Bearer("fleet", frozenset({ENROLL}))
@@ -72,7 +72,7 @@ FIELDS = (
     "tag:service",
     "region",
 )
-# A dimension of the organization's own, for a role that is limited by it.
+# A published dimension, for a role that is limited by it.
 DEFINITION = "Dimensions: {Part: {Rules: [{Type: GroupBy, Source: team}]}}"
 ROLES = {
     "is": RoleFilter(dimension="team", values=(OWN,), mode=IS),
@@ -88,23 +88,25 @@ def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class World:
-    """What is there of one team: names by which its things are asked for."""
+    """The objects of one team, with the ids to request them."""
 
     team: str
-    ids: dict[str, str] = field(default_factory=dict)  # by the first words of a path
+    ids: dict[str, str] = field(default_factory=dict)  # by the first part of a path
 
 
 @dataclass
 class Place:
     server: OperatorServer
-    session: aiohttp.ClientSession  # for all requests: one of its own costs as much as an answer
+    session: (
+        aiohttp.ClientSession
+    )  # shared by all requests, because opening a session costs as much as an answer
     eva: dict[str, str]
     own: World
     foreign: World
     records: int = 100
 
     async def send(self, method: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, str]:
-        """Status, and everything that was answered: headers and body."""
+        """Return the status, and everything in the answer: headers and body."""
         async with self.session.request(
             method,
             f"{self.server.url}{OPERATOR_API}{path}",
@@ -115,14 +117,14 @@ class Place:
             if answer.content_type == "text/event-stream":
                 return answer.status, await self._hear(answer)
             text = await answer.text()
-            if answer.content_type == "application/json":  # a list repeats what it was asked for
+            if answer.content_type == "application/json":  # a list repeats its filters, so they are left out
                 text = json.dumps(
                     {name: value for name, value in json.loads(text).items() if name != "filtering"}
                 )
             return answer.status, f"{dict(answer.headers)} {text}"
 
     async def _hear(self, answer: aiohttp.ClientResponse) -> str:
-        """What an event stream says of a call of each team, up to the last of them."""
+        """Add a call of each team; return the text of an event stream up to the last of them."""
         await self.records_of(self.foreign)
         await self.records_of(self.own)
         wanted = OWN if str(answer.url).partition("?")[0].endswith("/tail") else "records"
@@ -137,7 +139,7 @@ class Place:
 
 
 def calls(world: World, now: float, number: int) -> list[Any]:
-    """One of the running hour: everything that a call says names the team."""
+    """Return one call of the current hour; each of its fields names the team."""
     mark = world.team
     values = {
         name: f"{mark}-{name}" for name in FIELDS if name not in ("team", "source", "tag:service", "model")
@@ -150,13 +152,13 @@ def calls(world: World, now: float, number: int) -> list[Any]:
 
 
 def without_cookies() -> aiohttp.ClientSession:
-    """Connections that keep no cookie: each request says who asks."""
+    """Open a client without a cookie store, so that each request names its user."""
     return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
 
 
 @asynccontextmanager
 async def place(directory: Path, role: RoleFilter | None) -> AsyncIterator[Place]:
-    """`role` None: the person may see no call at all."""
+    """Start a filled server. If `role` is None, the person may see no call at all."""
     async with (
         operator_server(directory, clock=MovedClock()) as server,
         without_cookies() as session,
@@ -170,8 +172,8 @@ async def prepare(
     server: OperatorServer, roles: Sequence[Sequence[RoleFilter]], *teams: str
 ) -> tuple[World, World]:
     """
-    Fill an installation with what there is of two teams, and of `teams`, and give Eva a role of each of `roles`,
-    the filters of one; of none it shows no call.
+    Fill an installation with the data of two teams and of `teams`. Give Eva a role for each entry of `roles`,
+    its filters; a role without filters shows no call.
     """
     services, registry = server.services, server.registry
     adviser = Adviser(
@@ -242,7 +244,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         await made(server, "annotation", "/annotations", **{**words, "text": f"{name} word"})
     insight = next(each for each in await registry.insights.found() if each.title == f"{name} insight")
     await registry.insights.comment(insight.id, f"{name} remark", actor=ROOT)
-    if name == FOREIGN:  # nobody knows what calls it is about
+    if name == FOREIGN:  # nobody knows which calls it is about
         await registry.insights.create(Draft(title=f"{name} note"), actor=ROOT)
     work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
     saving = replace(SAVING, key=f"priority_tier:{name}", title=f"{name} saving", dimensions={"team": [name]},
@@ -258,7 +260,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
 
 
 async def schedule(registry: Registry, world: World, owner: str) -> None:
-    """Make a scheduled report of the team's view in the name of its owner."""
+    """Create a scheduled report of the team's view in its owner's name."""
     draft = ScheduledReportDraft(name=f"{world.team} report", view_id=world.ids["views"], channels=(CHANNEL,))
     report = await registry.table(ScheduledReportTable).create(draft, owner=owner, most=10, actor=ROOT)
     world.ids["scheduled-reports"] = report.id
@@ -271,9 +273,9 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
     return id
 
 
-# -- the walk ------------------------------------------------------------------------------------------------
+# -- all addresses ------------------------------------------------------------------------------------------
 
-# What is asked beside the plain call, by the name of a row: queries of reads, bodies of changes.
+# Further requests by the name of an address: queries of reads, bodies of changes.
 QUERIES: Mapping[str, Sequence[str]] = {
     "report": [f"by={name}&range=ytd" for name in FIELDS]
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
@@ -318,22 +320,21 @@ BODIES: Mapping[str, Any] = {
 }
 CONFIRM = {"remove_budget": "{team} budget"}
 ORDER = ("GET", "POST", "PATCH", "DELETE")
-# What a body asks for of another team is refused in the words of what is not there.
+# A body that names an object of another team is refused as if the object did not exist.
 REFUSED = {"add_view": 403, "add_budget": 400, "add_scheduled_report": 400, "add_annotation": 400}
-# What signs people in with a provider, and there is none: these answer a browser by sending it back to the
-# console.
+# Without an identity provider, these addresses redirect the browser to the console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
 
 
 def ordered(rows: Sequence[OperatorAddress]) -> list[OperatorAddress]:
-    """Reads first, what deletes last, and the end of the session at the very end."""
+    """Sort reads first, deletions last, and the sign-out at the very end."""
     return sorted(rows, key=lambda row: (row.name == "sign_out", ORDER.index(row.methods[0])))
 
 
 def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
-    """Paths with their queries, and the body."""
+    """Return paths with their queries, and the body."""
     path = row.path.removeprefix(OPERATOR_API)
-    kind = "spare" if row.name == "remove_view" else path.split("/")[1]  # no budget hangs on it
+    kind = "spare" if row.name == "remove_view" else path.split("/")[1]  # no budget uses this view
     values = {
         name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters
     }
@@ -350,7 +351,7 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     ]
 
 
-# After the name of a team: its calls, and what is about them; and what nobody sees who sees some calls alone.
+# Suffixes of a team's name: for its calls, for objects about them, and for objects that no limited person sees.
 WORDS = (
     *(f"-{name}" for name in (*FIELDS, "session", "service") if name not in ("team", "tag:service", "source")),
     " view", " budget", " insight", " saving", " remark", " annotation",
@@ -360,7 +361,9 @@ SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
-    """Every row answers with what is the person's own, or refuses; no answer has a word of the other team."""
+    """
+    Every address answers with the person's own data or refuses. No answer contains a text of the other team.
+    """
     async with place(tmp_path, ROLES[role]) as there:
         said = ""
         for row in ordered(OPERATOR_ADDRESSES):
@@ -382,7 +385,9 @@ async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, rol
 
 
 async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
-    """Every read of the table, so that the walk of a limited person can find what it looks for."""
+    """
+    An Owner sees both teams in all reads. This proves that the test of the limited person could find foreign data.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         root, said = await signed_in(there.server, "admin", "root@example.com"), ""
         for row in OPERATOR_ADDRESSES:
@@ -396,7 +401,9 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
 
 
 async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
-    """To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the team."""
+    """
+    A report, an export and a comparison equal those of an Owner who filters by the team, to the last digit.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         root, now = await signed_in(there.server, "admin", "root@example.com"), there.server.clock.now()
         for number in range(40):
@@ -426,7 +433,7 @@ async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
 
 
 def said(text: str) -> str:
-    """Without the headers, and the names of the organization's own dimensions: another test has them."""
+    """Return the body without published dimensions, which another test covers."""
     body = text.partition("} ")[2]
     if not body.startswith('{"'):
         return body
@@ -438,14 +445,17 @@ def said(text: str) -> str:
 
 
 async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
-    """Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by errors."""
+    """
+    A limited person cannot read definitions. Neither queries nor errors reveal a dimension, unless a role or
+    a view of theirs names it.
+    """
     part, paths = "User:Defined:Part", ("/report?by={}", "/comparison?by={}", "/report?where={}=x")
     async with place(tmp_path, ROLES["is"]) as there:
         for path in ("/report", "/comparison", *(each.format(part) for each in paths)):
             status, text = await there.send("GET", path, None, there.eva)
             expected = (
                 (400, 1) if part in path else (200, 0)
-            )  # a refusal names what was asked for, and no other
+            )  # a refusal names the requested dimension and no other
             assert expected == (status, text.count("Defined")), (path, text)
         for method, path, body in (
             ("POST", "/views", {"name": "x", "filter": {"team": [OWN]}, "principal_dimension": part}),
@@ -464,7 +474,7 @@ async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_i
 
 
 async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
-    """Questions and changes that name a view of another team are answered as for one that does not exist."""
+    """Reads and changes that name a view of another team are answered as if it did not exist."""
     async with place(tmp_path, ROLES["is"]) as there:
         foreign, own = there.foreign.ids["views"], there.own.ids["views"]
         for path in ("/report", "/comparison", "/records", "/tail"):
@@ -490,7 +500,7 @@ async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
-    """Those that fired when the view still passed calls of another team name its owners."""
+    """Alerts from a time when the view included other teams name their owners, so they are hidden."""
     async with place(tmp_path, ROLES["is"]) as there:
         server, own = there.server, there.own.ids
         alerts = f"/budgets/{own['budgets']}/alerts"
@@ -515,7 +525,7 @@ async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
 
 
 async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
-    """What they cost is what the person's report says; an Organizer's check is of all."""
+    """The check's spend equals the person's own report; an Owner's check covers all calls."""
     async with place(tmp_path, ROLES["is"]) as there:
         spent = {}
         for name, headers in (
@@ -530,7 +540,7 @@ async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
 
 
 async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
-    """The roles, their permission sets, and whether they show some calls alone."""
+    """The session states the roles, their permission sets and whether they limit the person."""
     async with place(tmp_path, ROLES["is"]) as there:
         answer = await there.server.over_http("GET", "/session", headers=there.eva)
         assert {
@@ -545,7 +555,10 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
 
 
 async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
-    """Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within."""
+    """
+    With data access `none`, lists are empty, sums are zero, and nothing can be created because no
+    filter is allowed.
+    """
     async with place(tmp_path, None) as there:
         for row in ordered(OPERATOR_ADDRESSES):
             for path, body in (

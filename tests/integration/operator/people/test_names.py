@@ -1,4 +1,4 @@
-"""Names behind hashed people: for who may see them, and in no record, audit row or export."""
+"""Names of hashed people: shown to those who may see them, and in no record, audit row or export."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_path: Path) -> None:
-    """The addresses of the file are kept nowhere, and the audit list has no name."""
+    """The e-mail addresses in the file are not stored, and the audit list contains no name."""
 
     async def run(*words: str) -> str:
         data = ["--data", str(tmp_path)]
@@ -63,7 +63,7 @@ async def test_names_come_by_csv_and_from_accounts(server: OperatorServer, tmp_p
 
 
 async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> None:
-    """Neither an operator, nor a person of a role that has the set and shows some calls alone."""
+    """An operator sees no names, nor does a limited person whose role has the permission set."""
     await server.ask("POST", "/people-names", {"names": [{"user": "ada@example.com", "name": "Ada"}]})
     operator = await signed_in(server, "operator", "op@example.com")
     assert 403 == (await server.over_http("GET", "/people-names", headers=operator)).status
@@ -85,7 +85,7 @@ async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> No
 
 
 async def test_what_is_no_person_is_refused(server: OperatorServer) -> None:
-    """And one name more than `privacy.max_names`."""
+    """One name more than `privacy.max_names` is refused as well."""
     wrong = await server.ask("POST", "/people-names", {"names": [{"user": "ada", "name": "Ada"}]})
     assert wrong.status == 400
     assert wrong.error[2] == "'ada' is not the hash of an e-mail address, such as email:0123456789abcdef"

@@ -1,4 +1,6 @@
-"""Signing in with an OpenID provider over real sockets: who gets a session, who does not, and how it ends."""
+"""
+Signing in with an OpenID provider over real sockets: who gets a session, who is refused, and how sessions end.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ EVE = "eve@example.com"
 
 
 class House:
-    """A Tollhouse and a provider; `sign_in` is a browser that goes to the one by way of the other."""
+    """A Tollhouse server and a provider. `sign_in` acts as a browser that visits both."""
 
     def __init__(self, server: OperatorServer, provider: OpenIdProvider) -> None:
         self.server = server
@@ -49,7 +51,7 @@ class House:
                 return answer
 
     async def begin(self) -> tuple[str, str]:
-        """Where the browser is sent, and its cookie."""
+        """Start a sign-in; return the redirect address and the cookie."""
         answer = await self.get("/oidc")
         cookie = answer.cookies.get("tollhouse-oidc")
         return answer.headers["Location"], f"tollhouse-oidc={cookie.value}" if cookie else ""
@@ -58,7 +60,7 @@ class House:
         return await self.get("/oidc-callback", query, cookie)
 
     async def sign_in(self) -> str:
-        """The session's cookie, or the word of the problem."""
+        """Return the session cookie, or the name of the problem."""
         location, cookie = await self.begin()
         if not location.startswith(self.provider.url):
             return location.removeprefix("../#problem=")
@@ -117,7 +119,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> None:
-    """Named by the verified e-mail address, with the role of the settings, and in the audit list."""
+    """
+    The operator is named by the verified e-mail address, has the role of the settings, and is in the audit list.
+    """
     cookie = await house.sign_in()
     session = await house.server.over_http("GET", "/session", headers={"Cookie": cookie})
     assert (ADA, "viewer") == tuple(session.payload["session"][name] for name in ("actor", "role"))
@@ -133,7 +137,7 @@ async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> Non
 
 
 async def test_cookies_are_for_the_browser_alone(house: House) -> None:
-    """That of the way there must come back from another site, that of the session must not."""
+    """The sign-in cookie must survive a redirect from another site; the session cookie must not."""
     begun = (await house.get("/oidc")).cookies["tollhouse-oidc"]
     assert begun["httponly"] is True
     assert begun["samesite"] == "Lax"
@@ -146,7 +150,9 @@ async def test_cookies_are_for_the_browser_alone(house: House) -> None:
 
 
 async def test_a_local_account_stays_its_own(house: House) -> None:
-    """Whoever has its e-mail address at the provider gets in only where the settings join the two."""
+    """
+    A person with a local account's e-mail address at the provider is refused unless the settings join both.
+    """
     await house.server.ask("POST", "/operators", {"email": ADA, "password": "x" * 12, "role": "admin"})
     assert "taken" == await house.sign_in()
     await house.reconfigure(link_accounts=True)
@@ -156,7 +162,9 @@ async def test_a_local_account_stays_its_own(house: House) -> None:
 
 
 async def test_a_disabled_operator_stays_out(house: House) -> None:
-    """The sessions end, and a new sign-in says whom to ask; enabled again it works."""
+    """
+    Sessions end at once, and a new sign-in says whom to contact. Enabling the operator allows sign-ins again.
+    """
     cookie = await house.sign_in()
     assert (
         200 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by=EVE)).status
@@ -169,7 +177,10 @@ async def test_a_disabled_operator_stays_out(house: House) -> None:
 
 
 async def test_groups_give_roles(house: House) -> None:
-    """The highest counts, at each sign-in: who left the group has less the next time, and his sessions end."""
+    """
+    The highest role counts at each sign-in. A person who left the group gets less at the next one, and
+    earlier sessions end.
+    """
     await house.reconfigure(roles={"finops": OPERATOR, "platform": ADMIN}, groups_claim="realm.groups")
     house.provider.claims = {"realm": {"groups": ["finops", "platform", 7]}}
     before = await house.sign_in()
@@ -199,7 +210,7 @@ async def test_groups_give_roles(house: House) -> None:
 async def test_who_may_not_sign_in_hears_why(
     house: House, settings: dict[str, Any], claims: dict[str, Any], word: str
 ) -> None:
-    """By groups, by domains and without a verified e-mail address."""
+    """The reason is a missing group, a wrong domain or an unverified e-mail address."""
     await house.reconfigure(**settings)
     house.provider.claims = claims
     assert word == await house.sign_in()
@@ -208,7 +219,7 @@ async def test_who_may_not_sign_in_hears_why(
 
 @pytest.mark.parametrize(("subject", "name"), [("ada.1", "ada.1@127.0.0.1"), ("A|d a", None)])
 async def test_people_can_be_named_by_their_id(house: House, subject: str, name: str | None) -> None:
-    """For providers without e-mail addresses; ids that differ are never one name."""
+    """This is for providers without e-mail addresses. Different ids never become one name."""
     await house.reconfigure(named_by="sub")
     house.provider.claims = {"sub": subject, "email": None}
     assert 200 == await house.status(await house.sign_in())
@@ -224,7 +235,7 @@ def set_claims(**claims: Any) -> Bend:
 
 
 def unsigned(provider: OpenIdProvider) -> None:
-    """An attacker's token without a signature that names the right nonce."""
+    """Let the provider send an unsigned token with the right nonce."""
     provider.header = {"alg": "none"}
 
 
@@ -233,7 +244,7 @@ def public_key_as_secret(provider: OpenIdProvider) -> None:
 
 
 def forged(forge: Callable[[OpenIdProvider, dict[str, Any]], str]) -> Bend:
-    """A token that somebody made of the right claims, nonce included."""
+    """Let the provider send a forged token with the right claims, including the nonce."""
     return lambda provider: setattr(provider, "forge", lambda claims: forge(provider, claims))
 
 
@@ -242,7 +253,7 @@ def without_signature(algorithm: str) -> Bend:
 
 
 def signed_with_secret(secret: Callable[[OpenIdProvider], bytes], **header: str) -> Bend:
-    """As HS256, with what everybody knows of the provider's key in place of a secret."""
+    """Forge an HS256 token whose secret is the provider's public key."""
 
     def forge(provider: OpenIdProvider, claims: dict[str, Any]) -> str:
         message = f"{part({'alg': 'HS256', 'kid': 'one', **header})}.{part(claims)}"
@@ -253,7 +264,7 @@ def signed_with_secret(secret: Callable[[OpenIdProvider], bytes], **header: str)
 
 
 def published(**fields: Any) -> Bend:
-    """The key that signs, published as one that may not or cannot."""
+    """Publish the signing key with fields that forbid or break its use."""
     return lambda provider: provider.key_fields.update(fields)
 
 
@@ -271,7 +282,7 @@ def signed_by(key: Callable[[], Key], **fields: Any) -> Bend:
 
 
 def changed_after(provider: OpenIdProvider) -> None:
-    """The signature is that of the provider, over other claims."""
+    """Sign one set of claims and send another."""
     head, _, signature = provider.key.token(provider.id_claims()).split(".")
     provider.forge = lambda claims: f"{head}.{part(claims)}.{signature}"
 
@@ -368,14 +379,14 @@ def mangled(provider: OpenIdProvider) -> None:
     ],
 )
 async def test_a_token_that_proves_nothing_is_refused(house: House, bend: Bend) -> None:
-    """Audience, issuer, nonce, times, algorithm and signature: one that is wrong is enough."""
+    """One wrong item is enough: audience, issuer, nonce, a time, the algorithm or the signature."""
     bend(house.provider)
     assert "token" == await house.sign_in()
     assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
 
 
 async def test_clocks_may_differ_a_little(house: House) -> None:
-    """By `clock_skew` in both directions, and not by more."""
+    """Clocks may differ by `clock_skew` in both directions, and not by more."""
     now = house.server.clock.now()
     for claims, word in (({"exp": now - 59, "iat": now - 300}, ""), ({"iat": now + 60, "nbf": now + 60}, ""),
                          ({"exp": now - 60}, "token"), ({"iat": now + 61}, "token")):  # fmt: skip
@@ -385,13 +396,16 @@ async def test_clocks_may_differ_a_little(house: House) -> None:
 
 
 async def test_an_audience_of_several_needs_the_party(house: House) -> None:
-    """Which must be this client."""
+    """With several audiences, `azp` must name this client."""
     house.provider.claims = {"aud": ["another", CLIENT], "azp": CLIENT}
     assert 200 == await house.status(await house.sign_in())
 
 
 async def test_keys_are_rotated(house: House) -> None:
-    """A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests."""
+    """
+    A token that names a new key fetches the keys again, also for another algorithm. Invented key ids cause
+    no further requests.
+    """
     assert 200 == await house.status(await house.sign_in())
     house.provider.key = Key("two", "ES256")
     house.provider.published = [house.provider.key]
@@ -405,7 +419,9 @@ async def test_keys_are_rotated(house: House) -> None:
 
 @pytest.mark.parametrize("kid", [None, "one"])
 async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None) -> None:
-    """Or without any: a key that did not sign is not a reason to believe that none has."""
+    """
+    If a signature does not match, the keys are fetched again later, even if the key id is the same or missing.
+    """
     house.provider.key = Key(kid)
     house.provider.published = [house.provider.key]
     assert 200 == await house.status(await house.sign_in())
@@ -417,7 +433,7 @@ async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None)
 
 
 async def test_a_code_works_once(house: House) -> None:
-    """What the browser brought back is used up, here and, under a new state, at the provider."""
+    """A used code is refused here, and under a new state also by the provider."""
     location, cookie = await house.begin()
     brought = house.provider.code_for(location)
     assert outcome(await house.finish(brought, cookie)).startswith("tollhouse=")
@@ -428,7 +444,10 @@ async def test_a_code_works_once(house: House) -> None:
 
 
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
-    """Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as well."""
+    """
+    Otherwise an attacker could sign somebody in under the attacker's name. Expired and unknown sign-ins are
+    refused as well.
+    """
     location, cookie = await house.begin()
     assert "state" == outcome(await house.finish(house.provider.code_for(location), "tollhouse-oidc=other"))
     assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
@@ -439,7 +458,9 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None
 
 
 async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
-    """The answer may name its issuer (RFC 9207); one without a code is a refusal."""
+    """
+    An answer may name its issuer (RFC 9207), which must match. An answer without a code counts as a refusal.
+    """
     location, cookie = await house.begin()
     brought = {**house.provider.code_for(location), "iss": "https://evil.example"}
     assert "token" == outcome(await house.finish(brought, cookie))
@@ -449,7 +470,7 @@ async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
 
 
 async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
-    """Neither of the two calls takes a place to go to: back is always the console."""
+    """No parameter can redirect the browser elsewhere; it always returns to the console."""
     answer = await house.get("/oidc", {"next": "https://evil.example"})
     assert 400 == answer.status
     location, cookie = await house.begin()
@@ -466,7 +487,7 @@ async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
 @pytest.mark.parametrize("name", ["discovery", "keys", "token"])
 @pytest.mark.parametrize("how", ["down", "giant"])
 async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, how: str) -> None:
-    """Whichever of its addresses it is; nobody is signed in, and a local account still works."""
+    """Whichever address of the provider fails, nobody is signed in, and local accounts still work."""
     getattr(house.provider, how).add(name)
     assert "down" == await house.sign_in()
     await house.server.ask("POST", "/operators", {"email": "b@example.com", "password": "x" * 12})
@@ -477,7 +498,7 @@ async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, 
 
 
 async def test_a_slow_provider_is_given_up(house: House) -> None:
-    """After `timeout`; other calls are answered meanwhile."""
+    """The provider gets `timeout` seconds; other requests are answered meanwhile."""
     await house.reconfigure(timeout=0.2)
     house.provider.hang["keys"] = asyncio.Event()
     signing_in = asyncio.create_task(house.sign_in())
@@ -495,25 +516,23 @@ async def test_a_slow_provider_is_given_up(house: House) -> None:
     ],
 )
 async def test_a_wrong_discovery_document_is_refused(house: House, document: dict[str, Any]) -> None:
-    """Another issuer, and addresses that are not safe."""
+    """The document names another issuer, or has unsafe addresses."""
     house.provider.document = document
     assert "down" == await house.sign_in()
 
 
 async def test_attempts_are_limited(house: House) -> None:
-    """Those that end in a session use nothing up."""
+    """Successful sign-ins do not count."""
     for _ in range(SIGN_IN_BURST + 2):
         assert 200 == await house.status(await house.sign_in())
-    # This machine's addresses are shared by all who are on it.
+    # use up most of the limit, which is high because many people may share this address
     house.server.services.people.shared_sign_ins.charge("provider 127.0.0.1", SHARED_BURST - 0.5)
     found = [(await house.begin())[0] for _ in range(SIGN_IN_BURST + 1)]
     assert "../#problem=attempts" == found[-1]
 
 
 async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
-    """
-    Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all.
-    """
+    """An abandoned sign-in costs a part of an attempt. A refused one costs a whole attempt."""
     buckets = house.server.services.people.shared_sign_ins
     buckets.charge("provider 127.0.0.1", SHARED_BURST - 4.55)
     begun = [await house.begin() for _ in range(15)]
@@ -521,13 +540,13 @@ async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     for location, cookie in begun[:3]:
         state = URL(location).query["state"]
         assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
-        # What was never begun uses nothing up: nobody overdraws the limit of others by it.
+        # An answer to an unknown sign-in costs nothing, so nobody can use up the limit of others.
         assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
     assert "../#problem=attempts" in [(await house.begin())[0] for _ in range(6)]
 
 
 async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of too many sign-ins that have begun the oldest of the address with the most goes."""
+    """If too many sign-ins have begun, the oldest one of the address with the most is dropped."""
     monkeypatch.setattr(sign_ins, "MAX_BEGUN", 3)
     location, browser = await house.oidc.begin(place="owner")
     for _ in range(5):
@@ -537,7 +556,7 @@ async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch
 
 
 async def test_the_provider_ends_sessions(house: House) -> None:
-    """By its id of the sign-in or by the person; a token works once."""
+    """The provider names the sign-in or the person. A logout token works only once."""
     first = await house.sign_in()
     house.provider.claims = {"sid": "s2"}
     second = await house.sign_in()
@@ -560,14 +579,16 @@ async def test_the_provider_ends_sessions(house: House) -> None:
 async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_session(
     house: House, named: dict[str, str]
 ) -> None:
-    """Nobody knows any more that it was used; sessions that began after it was issued go on."""
+    """
+    After a restart the token's earlier use is forgotten. Sessions that began after the token was issued still stay.
+    """
     before = await house.sign_in()
     token = house.provider.logout_token(**named)
     assert await house.log_out(token) == 200
     assert await house.status(before) == 401
     house.server.clock.move(house.oidc.settings.clock_skew + 1)
     after = await house.sign_in()
-    await house.reconfigure()  # what a process had in memory is gone
+    await house.reconfigure()  # simulates a restart, which loses the memory
     assert await house.log_out(token) == 200
     assert await house.status(after) == 200
     assert await house.log_out(house.provider.logout_token(**named)) == 200
@@ -589,7 +610,9 @@ NO_LOGOUTS: Sequence[dict[str, Any]] = [
 
 
 async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
-    """An ID token is none, nor one without the event, with a nonce, or that is over."""
+    """
+    An ID token is refused, and so is a token without the logout event, with a nonce, or that has expired.
+    """
     cookie = await house.sign_in()
     for changes in NO_LOGOUTS:
         assert 400 == await house.log_out(house.provider.logout_token(**changes)), changes
@@ -597,14 +620,17 @@ async def test_a_token_that_is_no_logout_ends_nothing(house: House) -> None:
 
 
 async def test_a_logout_needs_a_token(house: House) -> None:
-    """Bad input gets an answer."""
+    """An invalid token or media type is refused."""
     assert 400 == await house.log_out("x")
     assert 415 == (await house.server.over_http("POST", "/oidc-logout", {})).status
     assert 400 == await house.log_out(house.provider.key.token(house.provider.id_claims()))
 
 
 async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) -> None:
-    """Every `recheck`, with the token that it gave last; a session goes on while it is down."""
+    """
+    Each `recheck` interval uses the provider's last refresh token. A session continues while the
+    provider is down.
+    """
     house.provider.refresh_token = "r"
     cookie = await house.sign_in()
     asked = house.provider.asked.count("token")
@@ -623,7 +649,10 @@ async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) ->
 
 @pytest.mark.parametrize("what", ["gone", "group", "role", "restart"])
 async def test_what_changed_at_the_provider_ends_the_session(house: House, what: str) -> None:
-    """The account, its groups or role; and a restart forgets the token, which is never on disk."""
+    """
+    A deleted account, changed groups or a changed role ends the session. So does a restart, because the
+    refresh token is never on disk.
+    """
     await house.reconfigure(allowed_groups=("all",), roles={"boss": "admin"})
     house.provider.claims = {"groups": ["all", "boss"]}
     house.provider.refresh_token = "r"
@@ -642,7 +671,10 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
 
 
 async def test_a_session_of_another_gateway_is_checked_there(house: House) -> None:
-    """It has the token, and says until when it has checked; once it is silent, the others end the session."""
+    """
+    Only the gateway with the refresh token can check, and it notes until when the check is valid. If it goes
+    silent, the others end the session.
+    """
     house.provider.refresh_token = "r"
     cookie = await house.sign_in()
     holder = house.oidc
@@ -655,7 +687,7 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
         return await house.status(cookie)
 
     for _ in range(2):
-        assert 200 == await others_look(900)  # what is due is checked a moment later
+        assert 200 == await others_look(900)  # the check is due and runs a moment later
         await holder.check_due()
     assert 200 == await others_look(900 + GRACE_S)
     assert 401 == await others_look(1)
@@ -667,7 +699,7 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
 
 
 async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> None:
-    """With the next check of any other session."""
+    """Notes about checks of ended sessions are deleted with the next check of any session."""
     house.provider.refresh_token = "r"
     operators, noted = house.server.registry.operators, []
     for _ in range(2):
@@ -681,7 +713,7 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
 
 
 async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
-    """What the role gives and no more, at once; the provider is asked again without ending the session."""
+    """The person gets exactly the rights of the role, at once. A recheck does not end the session."""
     await house.reconfigure(roles={"boss": "admin"})
     draft = RoleDraft(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
     role = await house.server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
@@ -703,7 +735,9 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
 
 
 async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House) -> None:
-    """From the next request on: the session is of before the role. A role that a group gives stays."""
+    """
+    The change applies to the next request, even in a session from before the role. A role that a group gives stays.
+    """
     await house.reconfigure(roles={"boss": "admin"}, default_role="viewer")
     root, before = house.server, await house.sign_in()
     assert [200, 200] == [(await house.get(path, cookie=before)).status for path in ("/report", "/status")]
@@ -722,7 +756,9 @@ async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House)
 
 
 async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) -> None:
-    """Being named by a role takes the default role away, which was all that the person had."""
+    """
+    A role that names the person would replace the default role, their only right to administer. So it is refused.
+    """
     await house.reconfigure(roles={"boss": "admin"}, default_role="admin")
     cookie = await house.sign_in()
     session = await house.server.over_http("GET", "/session", headers={"Cookie": cookie})
@@ -735,7 +771,7 @@ async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) 
 
 
 async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None:
-    """To the second, however busy."""
+    """The session ends to the second, even if it is in use."""
     await house.reconfigure(session=1800.0)
     cookie = await house.sign_in()
     house.server.clock.move(1799)
@@ -745,7 +781,10 @@ async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None
 
 
 async def test_the_sign_in_page_learns_the_ways(house: House) -> None:
-    """The provider's name for its button and the sentence of each problem; without a provider, none."""
+    """
+    The answer has the provider's name for its button and a sentence for each problem. Without a provider
+    it has none.
+    """
     ways = await house.server.over_http("GET", "/sign-in-ways")
     assert {"provider": {"name": "OpenID"}, "problems": dict(PROBLEMS)} == ways.payload
     house.server.services.people.oidc = None

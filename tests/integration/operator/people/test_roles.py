@@ -1,4 +1,4 @@
-"""Roles for operators: the operator API, what a preview says, and who may change what."""
+"""Roles for operators: the operator API, previews, and who may change what."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def preview(server: OperatorServer, **given: Any) -> dict[str, Any]:
 
 
 async def test_the_life_of_a_role(server: OperatorServer) -> None:
-    """By its id or its name, with the rules and fields that keys meet."""
+    """A role is addressed by id or name. Rules and fields are those of the API for keys."""
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
     assert made == (await server.ask("GET", f"/roles/{made['id']}")).payload["role"]
     changed = await server.ask("PATCH", "/roles/SEARCH%20&%20co", {"description": "What search spends"})
@@ -96,7 +96,10 @@ async def test_the_life_of_a_role(server: OperatorServer) -> None:
 
 
 async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> None:
-    """Rights, calls that are open, values and costs of the last 30 days within the slice: recounted here."""
+    """
+    The preview shows rights, allowed addresses, values, and costs of the last 30 days within the filters. The
+    test recounts them.
+    """
     await server.ask("POST", "/roles", NEW)
     seen = await preview(server, person=BOB.upper())
     assert (BOB, "none", ["Search & co"], "limited") == tuple(
@@ -123,7 +126,10 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
 
 
 async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -> None:
-    """Alone, with a person beside what the person has, and in place of the role that it would change."""
+    """
+    A draft is previewed for nobody, for a person in addition to their roles, or in place of the role that
+    it would change.
+    """
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
     draft = {
         "name": "",
@@ -149,7 +155,10 @@ async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -
 
 
 async def test_a_group_is_previewed(server: OperatorServer) -> None:
-    """What everybody of an OpenID group has by roles; a person has the groups of the newest sign-in."""
+    """
+    A group's preview shows what its roles give to everybody. A person's preview uses the groups of
+    the latest sign-in.
+    """
     await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
     assert ["Search & co"] == (await preview(server, groups=["finance"]))["roles"]
     person = Person(
@@ -190,7 +199,9 @@ async def test_what_cannot_be_previewed(server: OperatorServer) -> None:
 
 
 async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> None:
-    """Twenty of each dimension, those that cost most; the answer says how many are left out."""
+    """
+    The preview has the twenty most expensive values of each dimension, and the number that it leaves out.
+    """
     calls = [
         call(
             100 + number,
@@ -211,7 +222,10 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
 
 
 async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
-    """Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is missing."""
+    """
+    A person who manages only keys can neither create nor take over a key that could give them more rights.
+    The 403 names the missing right.
+    """
     role = {
         "name": "Keys",
         "data_access": "full",
@@ -243,7 +257,7 @@ async def test_keys_that_change_roles_need_administration(server: OperatorServer
 
 
 async def test_a_preview_of_a_limited_person_lists_what_is_open(server: OperatorServer) -> None:
-    """Calls about all calls are closed, whatever the permission sets: the list is what the person gets."""
+    """Addresses about all calls are closed to a limited person, whatever the permission sets."""
     await server.ask("POST", "/roles", {**NEW, "permission_sets": ["view_costs", "view_operation"]})
     bobs = await signed_in(server, BOB, "none")
     seen = await preview(server, person=BOB)
@@ -257,7 +271,7 @@ async def test_a_preview_of_a_limited_person_lists_what_is_open(server: Operator
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command on a data directory that no server has open."""
+    """Run a command on a data directory that no server uses."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "store").mkdir()
 
@@ -270,7 +284,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) -> None:
-    """When it is made, changed, and when an account gets another role; a new account sees nothing more."""
+    """
+    A warning names accounts whose own role shows more. It comes when the role is created or changed, and when
+    an account gets another role. A new account shows no more.
+    """
 
     def told(*words: str) -> str:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=PASSWORD + "\n")
@@ -300,7 +317,7 @@ SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--w
 
 
 def test_roles_have_a_command(run: Run) -> None:
-    """Create, list, show, preview, update and delete; a filter is written as for views."""
+    """Filters are written as for views."""
     made = json.loads(
         run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json")
     )["role"]
@@ -360,13 +377,13 @@ WRONG_USE: Sequence[tuple[tuple[str, ...], str]] = [
 
 
 def test_wrong_use_of_the_command(run: Run) -> None:
-    """Exit 2 and the rule."""
+    """The exit code is 2, and the message states the rule."""
     for words, said in WRONG_USE:
         assert said in run("roles", *words, code=2), (words, said)
 
 
 def test_an_account_gets_another_role_by_command(run: Run) -> None:
-    """None of its own, too."""
+    """An account may also get no role of its own."""
     run("operators", "add", BOB, "--role", "none", input=PASSWORD + "\n")
     for role in ("viewer", "none"):
         assert role == json.loads(run("operators", "role", BOB, role, "--json"))["operator"]["role"]

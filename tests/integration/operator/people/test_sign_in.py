@@ -1,4 +1,6 @@
-"""Who may use the operator API: accounts, links, sessions, CSRF, Host, Origin and roles, as a browser meets them."""
+"""
+Access to the operator API as a browser meets it: accounts, links, sessions, CSRF, Host, Origin and roles.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ async def account(server: OperatorServer, role: str = "admin", email: str = ADA)
 
 
 async def signed_in(server: OperatorServer, role: str = "admin", email: str = ADA) -> dict[str, str]:
-    """The headers of a signed-in browser."""
+    """Sign in; return the headers of the browser."""
     await account(server, role, email)
     answer = await server.over_http("POST", "/sessions", {"email": email, "password": PASSWORD})
     assert 201 == answer.status, answer.payload
@@ -56,7 +58,9 @@ def headers_of(answer: Answer) -> dict[str, str]:
 
 
 async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorServer) -> None:
-    """A change carries the operator's name. The cookie is for the browser alone, and its path is the API's folder."""
+    """
+    A change carries the operator's name. The cookie is hidden from scripts, and its path is the API's folder.
+    """
     await account(server)
     answer = await server.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
     cookie, headers = answer.cookies["tollhouse"], headers_of(answer)
@@ -74,7 +78,7 @@ async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorSe
         ("/backup", {"directory": "/tmp/stolen"}),
         ("/statements", {"files": ["/etc/passwd"]}),
     ):
-        # They name files of the server's machine, so they need its socket, whatever the role is.
+        # These calls name files on the server's machine, so every role needs the socket for them.
         answer = await server.over_http("POST", path, body, headers=headers)
         assert (403, "socket_only") == answer.error[:2]
     assert 200 == (await server.over_http("DELETE", "/session", headers=headers)).status
@@ -82,7 +86,7 @@ async def test_a_session_opens_the_api_until_it_is_signed_out(server: OperatorSe
 
 
 async def test_nothing_opens_without_a_session(server: OperatorServer) -> None:
-    """Every call but the sign-in itself is 401 for a stranger, whatever is wrong with its body."""
+    """Without a session, every call except the sign-in answers 401, whatever is wrong with its body."""
     wrong = ({"Content-Type": "text/nonsense"}, {"Content-Encoding": "rot13"})
     async with aiohttp.ClientSession() as nobody:
         for row in OPERATOR_ADDRESSES:
@@ -97,7 +101,7 @@ async def test_nothing_opens_without_a_session(server: OperatorServer) -> None:
 
 
 async def test_a_made_up_cookie_opens_nothing(server: OperatorServer) -> None:
-    """Nor does the header of the socket over HTTP. No answer says which release runs here."""
+    """The socket's header over HTTP opens nothing either. No answer reveals the Tollhouse version."""
     for headers in (*({"Cookie": each} for each in ("tollhouse=guess", "tollhouse=", "other=1")),
                     {"X-Tollhouse-As": "root"}):  # fmt: skip
         answer = await server.over_http("GET", "/keys", headers=headers)
@@ -120,7 +124,10 @@ CHANGES_NOTHING: tuple[tuple[Mapping[str, str | None], int, str], ...] = (
 
 
 async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
-    """Token, Origin, Sec-Fetch-Site and media type are checked, for the sign-in too (login CSRF). Reading is open."""
+    """
+    Token, Origin, Sec-Fetch-Site and media type are checked, also for the sign-in (login CSRF). Reads do
+    not need them.
+    """
     signed, body = await signed_in(server), {"name": "abc", "scopes": [INGEST]}
     for foreign, status, type in CHANGES_NOTHING:
         headers = {name: value for name, value in {**signed, **foreign}.items() if value is not None}
@@ -137,7 +144,10 @@ async def test_a_page_elsewhere_changes_nothing(server: OperatorServer) -> None:
 
 
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer) -> None:
-    """DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn."""
+    """
+    Against DNS rebinding, only IP addresses, localhost and configured names are accepted as host. For these,
+    401 comes from the sign-in check.
+    """
     for host in ("127.0.0.1:4318", "[::1]:4318", "localhost", "gateway.example.com:4318"):
         assert 401 == (await server.over_http("GET", "/keys", headers={"Host": host})).status, host
     for host in ("evil.example.com", "localhost.evil.example.com", "127.0.0.1.evil.example.com", ""):
@@ -149,7 +159,10 @@ OPEN_TO_ALL_ROLES = ("/session", "/status", "/books", "/verify", "/ignored", "/c
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role: str) -> None:
-    """Viewers read, operators work on deliveries, admins manage keys and operators; a refusal says who can give it."""
+    """
+    Viewers read, operators work on deliveries, admins manage keys and operators. A refusal says who can
+    grant the right.
+    """
     headers, opened = await signed_in(server, role), Roles(()).of(ADA, base=role).permission_sets
     for call in OPERATOR_ADDRESSES:
         path = call.path.removeprefix(OPERATOR_API)
@@ -164,7 +177,7 @@ async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role:
 
 
 async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> None:
-    """A wrong password and an unknown account are answered alike."""
+    """A wrong password and an unknown account get the same answer."""
     await account(server)
     wrong = await server.over_http("POST", "/sessions", {"email": ADA, "password": "x" * 12})
     unknown = await server.over_http("POST", "/sessions", {"email": "eve@example.com", "password": PASSWORD})
@@ -172,7 +185,7 @@ async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> N
 
 
 async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
-    """After a burst the right password has to wait as well, then it opens; right ones use nothing up."""
+    """After a burst of wrong passwords, even the right one has to wait. Right passwords do not count."""
     await account(server)
     for _ in range(SIGN_IN_BURST + 5):
         assert 201 == (await tried(server, PASSWORD)).status
@@ -185,7 +198,7 @@ async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
 
 
 async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) -> None:
-    """Wrong passwords from one address stop that address; the account's owner signs in from another."""
+    """Wrong passwords block only their own address; the account's owner can sign in from another."""
     await account(server)
     statuses = {(await tried(server, "x" * 12)).status for _ in range(SIGN_IN_BURST + 1)}
     assert {401, 429} == statuses
@@ -193,13 +206,13 @@ async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) ->
 
 
 async def tried(server: OperatorServer, password: str, address: str = "198.51.100.7") -> Answer:
-    """An attempt from an address of its own, by way of a proxy that the configuration names."""
+    """Try to sign in from an address, through a configured proxy."""
     body = {"email": ADA, "password": password}
     return await server.over_http("POST", "/sessions", body, headers={"X-Forwarded-For": address})
 
 
 async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorServer) -> None:
-    """Many addresses together are limited, too."""
+    """An account also has a limit over all addresses."""
     await account(server)
     buckets = server.services.people.account_sign_ins
     for _ in range(ACCOUNT_BURST):
@@ -209,7 +222,7 @@ async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorSe
 
 
 async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
-    """Else links would go on for ever, whatever becomes of the account that made the first."""
+    """Otherwise links could create links forever, even after the first account was removed."""
     secret = link_of(await server.ask("POST", "/console-links", {}))
     headers = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
     answer = await server.over_http("POST", "/console-links", {}, headers=headers)
@@ -218,7 +231,7 @@ async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
 
 
 async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> None:
-    """A link that it made, used or not, opens nothing any more."""
+    """Links of a removed account are invalid, used or not."""
     headers = await signed_in(server)
     used, unused = [
         link_of(await server.over_http("POST", "/console-links", {}, headers=headers)) for _ in range(2)
@@ -232,7 +245,7 @@ async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> N
 
 
 async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
-    """Who is signed in, how and from where; an administrator ends any of them."""
+    """The list shows who is signed in, how and from where. An administrator can end any session."""
     headers = await signed_in(server)
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=headers))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
@@ -248,7 +261,7 @@ async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
 
 
 async def test_a_session_ends_after_rest_and_after_half_a_day(server: OperatorServer) -> None:
-    """Asking keeps it alive, resting ends it; after twelve hours it ends, however busy."""
+    """Requests keep a session alive and idleness ends it. After twelve hours it ends even if it is in use."""
     headers = await signed_in(server)
     for _ in range(int(SESSION_LIFE_S // 3000)):
         assert 200 == (await server.over_http("GET", "/keys", headers=headers)).status
@@ -261,7 +274,7 @@ async def test_a_session_ends_after_rest_and_after_half_a_day(server: OperatorSe
 
 
 async def test_a_changed_account_signs_out_everywhere(server: OperatorServer) -> None:
-    """Removal, a new role and a new password end every session of the account at once."""
+    """Removal, a new role and a new password end all sessions of the account at once."""
     await account(server, email="root@example.com")
     for number, body in enumerate((None, {"role": "viewer"}, {"password": "another long one"})):
         email = f"{number}@example.com"
@@ -271,7 +284,9 @@ async def test_a_changed_account_signs_out_everywhere(server: OperatorServer) ->
 
 
 async def test_nobody_removes_oneself(server: OperatorServer) -> None:
-    """Nobody locks himself out by a slip, however the address is written, also where another admin remains."""
+    """
+    Nobody can remove their own account by mistake, in any spelling of the address, even if another admin exists.
+    """
     headers, changes = await signed_in(server), ({"role": "viewer"}, {"status": "Disabled"})
     await account(server, email="root@example.com")
     for email in (ADA, ADA.upper()):
@@ -286,7 +301,8 @@ async def test_rights_are_those_of_when_the_body_is_here(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
 ) -> None:
     """
-    Who begins a change and holds its body back until the account is changed, or removed (None), changes nothing.
+    A person may send a change and hold its body back. If the account was changed or removed (None)
+    meanwhile, nothing changes.
     """
     headers = await signed_in(server)
     await account(server, email="root@example.com")
@@ -310,7 +326,7 @@ async def test_rights_are_those_of_when_the_body_is_here(
 
 
 async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServer) -> None:
-    """Removed, disabled or another role: 409 says who it is and what to do first."""
+    """Removing, disabling or demoting the last Owner answers 409 with the name and what to do first."""
     await account(server)
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
@@ -319,7 +335,10 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
 
 
 async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:
-    """What it gives, and what it takes; an account without a role of its own has nothing else."""
+    """
+    Rights that a role document gives or removes apply to the next request. An account without a role of its
+    own has no other rights.
+    """
     headers = await signed_in(server, "none")
     paths = ("/session", "/status", "/keys", "/report")
 
@@ -339,7 +358,10 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
 
 
 async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
-    """A link would outlast it; nor does a link carry the role documents of who made it."""
+    """
+    A link would outlive the role document, so it gives no right to create links. A link never carries its
+    creator's role documents.
+    """
     headers = await signed_in(server, "viewer")
     draft = RoleDraft(
         name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y")
@@ -366,7 +388,9 @@ def link_of(answer: Answer) -> str:
 
 
 async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
-    """Under the name of whoever made it; its secret stands in the fragment, which no log keeps."""
+    """
+    The session has the name of the link's creator. The secret is in the URL fragment, which no log contains.
+    """
     secret = link_of(await server.ask("POST", "/console-links", {}, by="root@example.com"))
     answer = await server.over_http("POST", "/sessions", {"link": secret})
     assert answer.payload["session"]["actor"] == "root@example.com"
@@ -380,8 +404,11 @@ async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
 
 
 async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServer) -> None:
-    """A sign-in has e-mail and password, or a link; a password twelve characters; an address one account."""
-    assert 0o600 == server.socket.stat().st_mode & 0o777  # the file mode is the sign-in of the socket
+    """
+    A sign-in needs e-mail and password, or a link. A password needs twelve characters, and each address
+    has one account.
+    """
+    assert 0o600 == server.socket.stat().st_mode & 0o777  # the file mode protects the socket
     shapes: tuple[Any, ...] = (
         {},
         {"email": ADA},
@@ -399,12 +426,12 @@ async def test_what_is_no_account_and_no_sign_in_is_refused(server: OperatorServ
         assert (status, type) == (await server.ask("POST", "/operators", given)).error[:2]
     assert (404, "not_found") == (await server.ask("GET", "/nothing")).error[:2]
     assert (405, "method_not_allowed") == (await server.ask("PUT", "/keys")).error[:2]
-    for actor in ("", "x" * 201, "a\nb"):  # every change has somebody who made it
+    for actor in ("", "x" * 201, "a\nb"):  # every change needs a valid actor
         assert 400 == (await server.ask("GET", "/keys", by=actor)).status
 
 
 async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None:
-    """Who, when, what, from where, before and after, and never a secret."""
+    """A row states who, when, what, from where, before and after, and never a secret."""
     headers = await signed_in(server)
     secret = (await server.create("search team", scopes=[INGEST]))["secret"]
     rotated = await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 0})
@@ -432,7 +459,7 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
 
 
 async def test_a_wrong_body_is_refused(server: OperatorServer) -> None:
-    """Bad input gets an answer, never a crash."""
+    """A malformed body gets an error answer, never a crash."""
     headers = {**await signed_in(server), "Content-Type": "application/json"}
     bodies = ("{", "[]", '{"name": 1}', '{"name": "abc", "scope": []}', '"' + "x" * 300_000 + '"')
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:

@@ -1,6 +1,6 @@
 """
-Somebody who signs an assistant in over HTTP sees what the console shows, and nothing else: every tool, prompt and
-resource, for every kind of role.
+An assistant over HTTP shows exactly what the console shows the same person: every tool, prompt and resource,
+for every kind of role.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
 THIRD = "chat"
 UNKNOWN = RoleFilter(dimension="team", values=("",), mode=IS)
 ALSO = RoleFilter(dimension="team", values=(THIRD,), mode=IS)
-# Of each kind: the filters of each role, and what the calls in them cost. A call of a team costs 3, that of nobody 5.
+# For each kind of role: the filters of each role, and the cost of the matching calls. A call of a team costs
+# 3; a call without a team costs 5.
 SLICES: Mapping[str, tuple[Sequence[Sequence[RoleFilter]], str]] = {
     "is": ([[ROLES["is"]]], "3"),
     "except": ([[ROLES["except"]]], "11"),
@@ -54,7 +55,7 @@ SLICES: Mapping[str, tuple[Sequence[Sequence[RoleFilter]], str]] = {
 
 @dataclass
 class Site:
-    """One installation with an assistant and a browser of the same person."""
+    """One installation, with an assistant and a browser of the same person."""
 
     door: Door
     server: OperatorServer
@@ -99,7 +100,7 @@ async def site(serve: Serve, place: Path, roles: Sequence[Sequence[RoleFilter]])
 
 
 def less_cursors(line: str) -> Any:
-    """An answer but for what stands for a place in it, which is for one asker alone."""
+    """Return an answer without cursors, which are valid for only one reader."""
     found = json.loads(line)
     inner = found.get("result", {}).get("structuredContent")
     if isinstance(inner, dict):
@@ -110,9 +111,8 @@ def less_cursors(line: str) -> Any:
 @pytest.mark.parametrize("kind", SLICES)
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """
-    The same rows, totals, lists, links and refusals, and their sum is that of the calls in the role. More
-    calls of others, which come between the two, change nothing; no word of another team is in an answer, but
-    where it was asked for.
+    Rows, totals, lists, links and refusals are the same, and add up to the calls of the role. New calls of
+    others in between change nothing. An answer names another team only if the query did.
     """
     roles, cost = SLICES[kind]
     async with site(serve, tmp_path, roles) as there:
@@ -132,12 +132,12 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
         assert (total["cost"], total["calls"]) == tuple(
             report.payload["total"][name] for name in ("cost", "calls")
         )
-        if kind == "is":  # to the last byte, with what stands for a place
+        if kind == "is":  # this comparison includes cursors, to the last byte
             assert found == await answers(there.over_token, there.worlds)
 
 
 async def test_a_role_that_goes_takes_its_calls_along(serve: Serve, tmp_path: Path) -> None:
-    """From the next question on, with the same token; what remains is that of the other role."""
+    """The change applies to the next query with the same token; only the other role's calls remain."""
     roles, cost = SLICES["union"]
     async with site(serve, tmp_path, roles) as there:
         asked = {"name": "get_cost_data", "arguments": {"group_by": ["team"]}}

@@ -1,7 +1,7 @@
 """
-Values that lists give for their filters: each of them finds rows that have it, and together they find every row.
+Filter values that lists offer: each one finds rows that have it, and together they find every row.
 
-What a limited person is given is walked with all other answers, in test_limited_person.
+Values for limited people are tested with all other answers in test_limited_person.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ from spool.listing import MOST_KNOWN
 from tests.integration.operator.people.test_limited_person import ROLES, place, quick_beat
 from tests.integration.operator.server import OperatorServer
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
 
 def plain_lists() -> list[tuple[OperatorAddress, List[Any]]]:
-    """Lists that can be asked for without anything more."""
+    """Return the lists that need no parameters."""
     rows = [row for row in OPERATOR_ADDRESSES if "GET" in row.methods and not row.path_parameters]
     return [(row, row.lists) for row in rows if row.lists is not None and not row.required]
 
 
 async def page(server: OperatorServer, path: str, most: int, query: str = "") -> Any:
-    """The answer; None where there is nothing to list in this installation."""
+    """Return the answer, or None if there is nothing to list in this installation."""
     answer = await server.ask("GET", f"{path}?limit={most}{query}")
     assert answer.status in (200, 503), (path, query, answer.payload)
     return answer.payload if answer.status == 200 else None
 
 
 def lacking(shown: Any, value: str) -> bool:
-    """True if a row shows its field as one text, and it is another one."""
+    """Return whether a row shows its field as a single text that differs from the value."""
     return isinstance(shown, str) and shown != value
 
 
 async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
-    """Of every list and filter; where a row has one value at most, the counts add up to no more than there are rows."""
+    """
+    The rule holds for every list and filter. If a row has at most one value, the counts do not exceed the
+    number of rows.
+    """
     told = 0
     async with place(tmp_path, ROLES["is"]) as there:
         for row, listed in plain_lists():

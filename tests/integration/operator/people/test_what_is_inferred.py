@@ -1,4 +1,4 @@
-"""A person who may see some calls alone cannot work out what others do from what is shown of the own calls."""
+"""A limited person cannot infer other people's activity from what they see of their own calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.integration.operator.streams import listening
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # fixtures for all tests here
 
 OWN_FILTER = {"filter": {"team": [OWN]}}
 
@@ -50,14 +50,14 @@ async def answered(there: Place, path: str) -> dict[str, Any]:
 
 
 def cursors(page: dict[str, Any]) -> Iterator[str]:
-    """What the cursors of a list carry: they are signed, and everybody can read them."""
+    """Yield the content of a list's cursors; they are signed, but anybody can read them."""
     for name in ("next_cursor", "previous_cursor"):
         cursor = page["pagination"]["cursor"][name] or ""
         yield urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("utf-8", "replace")
 
 
 async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: Path) -> None:
-    """Numbers of the log rise by one with each call of anybody: they are in no row and in no cursor."""
+    """Log numbers rise by one with every call of anybody, so no row and no cursor shows them."""
     async with place(tmp_path, ROLES["is"]) as there:
         for world in (there.foreign, there.foreign, there.own):
             await there.records_of(world)
@@ -83,7 +83,7 @@ async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: 
 
 
 async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More comes of others than is looked through: rates are of the same time as without them."""
+    """Even if others send more records than a list searches, rates cover the same time as without them."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     async with place(tmp_path, ROLES["is"]) as there:
         told = []
@@ -97,19 +97,19 @@ async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch:
         assert [(36.0, 60.0, 2, 0.033), (28.0, 60.0, 2, 0.033)] == told
 
 
-LOOKED_THROUGH = 2000  # by a list, more than are read in a step
-FOREIGN_CALLS = 2500  # more than any list looks through
+LOOKED_THROUGH = 2000  # limit of records that a list searches, more than one step
+FOREIGN_CALLS = 2500  # more than any list searches
 
 
 @pytest.fixture
 def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists look through fewer records than those of a server, so that fewer are behind them."""
+    """Lower the search limit, so that fewer foreign calls exceed it."""
     assert max(STEP, STEP_OF_OWN) < LOOKED_THROUGH < records.LOOKED_THROUGH
     monkeypatch.setattr(records, "LOOKED_THROUGH", LOOKED_THROUGH)
 
 
 async def foreign_calls(there: Place) -> None:
-    """As many of the other team, at one moment."""
+    """Add FOREIGN_CALLS calls of the other team at the same time."""
     now = there.server.clock.now()
     [(example, _)] = calls(there.foreign, now, 0)
     for begin in range(10_000, 10_000 + FOREIGN_CALLS, 500):
@@ -120,7 +120,7 @@ async def foreign_calls(there: Place) -> None:
 
 @pytest.mark.usefixtures("short_looks")
 async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
-    """Every read, of own and of foreign things, says the same to the last byte after 2,500 calls of others."""
+    """Every read of own and foreign objects is equal to the last byte after 2,500 calls of others."""
 
     async def answers(there: Place) -> dict[str, tuple[int, str]]:
         found = {}
@@ -138,7 +138,7 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
     async with place(tmp_path, ROLES["is"]) as there:
         for _ in range(3):
             await there.records_of(there.own)
-        await answered(there, "/report?by=team&range=ytd")  # the first one has the ledger catch up
+        await answered(there, "/report?by=team&range=ytd")  # the first report updates the totals
         before = await answers(there)
         await foreign_calls(there)
         after = await answers(there)
@@ -150,7 +150,10 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("short_looks")
 async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
-    """A tail shows an own call behind 2,500 others and says nothing of these; `/changes` is silent until it comes."""
+    """
+    `/tail` shows an own call after 2,500 calls of others and nothing about these. `/changes` stays silent
+    until the own call arrives.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         cookie = there.eva["Cookie"]
         async with (
@@ -172,7 +175,10 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
 
 
 async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
-    """Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known."""
+    """
+    A budget's view changes from another team's calls to the own ones. Until the next evaluation, the budget
+    shows no figure.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         id, root = there.foreign.ids["budgets"], there.server
         for _ in range(3):
@@ -188,7 +194,10 @@ async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: P
 
 
 async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, list[int], list[int]]:
-    """Percents in the list and of one, and the percents of alerts by owner and in the list of alerts."""
+    """
+    Return the budget's percentage in the list and on its page, and the alerts' percentages by owner and in
+    the alert list.
+    """
     [listed] = [each for each in (await answered(there, "/budgets"))["budgets"] if each["id"] == budget]
     shown = (await answered(there, f"/budgets/{budget}"))["budget"]
     [owner] = (await answered(there, f"/budgets/{budget}/owners"))["owners"]
@@ -199,7 +208,11 @@ async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, li
 async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first report names no team, and the role shows all but one; the second one names that team."""
+    """
+    The first report names no team, and the role shows all teams but one. The second report names that team.
+
+    So an open call is hidden until no later report can change its team.
+    """
     async with operator_server(tmp_path, clock=MovedClock(), hold=10) as server:
         log, now = server.services.spool.log, server.clock.now()
         draft = RoleDraft(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
@@ -230,7 +243,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
         await add(
             log, *(call(number, at=now) for number in (3, 4, 5))
-        )  # as many as are looked through, and all open
+        )  # as many open records as a list searches
         assert [None] == await shown()
         rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
         assert rates["seconds"] == 60
@@ -239,8 +252,8 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
 
 async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
     """
-    Views, budgets and scheduled reports: under a name that somebody else's has, the answer is that of a free name,
-    and the name means the own one. Own names are taken once; whoever sees both is told so.
+    A name that a hidden view, budget or report has is answered like a free name, and then means the own
+    object. An own name can be used only once. People who see both objects are told of the conflict.
     """
     async with place(tmp_path, ROLES["is"]) as there:
         view = there.own.ids["views"]
@@ -276,7 +289,7 @@ async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) ->
 
 
 async def test_what_hangs_on_a_view_is_named_only_to_who_sees_it(tmp_path: Path) -> None:
-    """A plan is shown to whoever sees all calls; so its name is in no refusal for others."""
+    """Only people who see all calls may see plans, so a refusal to others does not name the plan."""
     async with place(tmp_path, ROLES["is"]) as there:
         view = there.own.ids["views"]
         body = {"name": "the secret plan", "view": view, "fee": "10"}

@@ -1,4 +1,4 @@
-"""What statements tell of plans: it replaces what a plan comes to by itself, and what is apart has a cause."""
+"""Bills for plans: they replace the computed sums of a plan, and each difference has a cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREDITS = {"product": "Copilot", "sku": "Copilot AI Credits", "model": "GPT-5", 
 
 
 async def bill(server: OperatorServer, file: Path, *items: dict[str, Any], **period: int) -> None:
-    """Import a report of GitHub, of August unless told otherwise."""
+    """Import a GitHub bill, for August by default."""
     page = {"timePeriod": {"year": 2026, "month": 8, **period}, "organization": "acme", "usageItems": items}
     file.write_text(json.dumps(page))
     answer = await server.ask("POST", "/statements", {"files": [str(file)], "source": "github_copilot"})
@@ -30,7 +30,7 @@ async def bill(server: OperatorServer, file: Path, *items: dict[str, Any], **per
 
 
 async def use(server: OperatorServer) -> None:
-    """Two seats with a pool of 38 dollars, of which 45 are used; one seat is of 22 days."""
+    """Add two seats with a pool of 38 dollars, of which 45 are used; one seat has 22 days."""
     await made(server, "/plans", **COPILOT | {"billed_by": "GitHub"})
     spent = (("ann", "30"), ("dan", "15"))
     calls = [
@@ -43,7 +43,7 @@ async def use(server: OperatorServer) -> None:
 async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     server: OperatorServer, tmp_path: Path
 ) -> None:
-    """Fees and what is beyond are those of the bill, spread over the seats; nothing is added to it."""
+    """Fees and extra usage are those of the bill, spread over the seats; nothing is added."""
     await use(server)
     by_plan = await costs_of(server)
     # 700 credits at 0.02
@@ -60,7 +60,7 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     for name in ("fees", "overage", "paid"):
         assert Fraction(total[name]) == sum(Fraction(row[name]) for row in found["rows"])
     shares = [Fraction(row["overage"]) for row in found["rows"]]
-    assert abs(shares[0] - 2 * shares[1]) < Fraction(1, 10**20)  # as much as they used
+    assert abs(shares[0] - 2 * shares[1]) < Fraction(1, 10**20)  # in proportion to their usage
     apart = {each["cause"]: each for each in found["differences"]}
     assert {"seat_count", "included_differs", "overage_differs"} == set(apart)
     count = apart["seat_count"]
@@ -76,7 +76,7 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
 
 
 async def test_a_bill_that_is_not_whole_replaces_nothing(server: OperatorServer, tmp_path: Path) -> None:
-    """A bill of some days, or one that is still open, is not used."""
+    """A bill for only some days, or one that is not final, is not used."""
     await use(server)
     before = await costs_of(server)
     await bill(server, tmp_path / "day.json", CREDITS, day=3)
@@ -86,7 +86,7 @@ async def test_a_bill_that_is_not_whole_replaces_nothing(server: OperatorServer,
 
 
 async def test_a_bill_without_seats_leaves_the_fees(server: OperatorServer, tmp_path: Path) -> None:
-    """What agrees to the cent has no cause."""
+    """Amounts that agree to the cent have no cause."""
     await use(server)
     agreeing = {**CREDITS, "grossAmount": 52.004, "netAmount": 14.004}
     await bill(server, tmp_path / "month.json", agreeing)
@@ -97,7 +97,7 @@ async def test_a_bill_without_seats_leaves_the_fees(server: OperatorServer, tmp_
 
 
 async def test_a_fee_without_a_rate_is_named_and_in_no_sum(server: OperatorServer) -> None:
-    """Until the rate is known; such a seat is not named as idle."""
+    """This holds until the rate is known. Such a seat is not listed as idle."""
     seats = [{"user": "ann", "since": "2026-07-01"}]
     await made(server, "/plans", name="Euro", view="claude", fee="31", currency="EUR", seats=seats)
     await add(server.services.spool.log, a_call(1, "2026-08-09T09:00", None, "otel"))

@@ -1,4 +1,7 @@
-"""FOCUS rows of plans: fees are purchases, covered calls are not billed, and both costs add up to what was paid."""
+"""
+FOCUS rows of plans: fees are purchases, covered calls are not billed, and billed and effective cost both add
+up to the paid sum.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ AUGUST = ("export", "focus", "--from", "2026-08-01", "--to", "2026-08-31")
 
 
 def made(directory: Path) -> list[dict[str, str]]:
-    """A month of two seats: one is used on two hours and goes beyond, one is idle; and a call of nobody's plan."""
+    """
+    Export a month with two seats, one used in two hours and with extra usage, one idle; and a call
+    without a plan.
+    """
     calls = [
         a_call(1, "2026-08-03T09:10", "ann", estimated_cost="8"),
         a_call(2, "2026-08-03T09:40", "ann", estimated_cost="4"),
@@ -44,7 +50,7 @@ def summed(rows: list[dict[str, str]], name: str) -> Fraction:
 
 
 def test_purchases_and_covered_calls(tmp_path: Path) -> None:
-    """Billed and effective cost are both what was paid; list cost of covered calls is their value."""
+    """Billed and effective cost both equal the paid sum. The list cost of covered calls is their value."""
     rows = made(tmp_path)
     assert Fraction("31") + 15 + Fraction("7.5") + Fraction("2.5") == summed(rows, "BilledCost")
     assert summed(rows, "BilledCost") == summed(rows, "EffectiveCost")
@@ -70,13 +76,13 @@ def test_purchases_and_covered_calls(tmp_path: Path) -> None:
         beyond[name] for name in ("BilledCost", "EffectiveCost", "ConsumedQuantity", "ConsumedUnit")
     )
     plain = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST))))
-    assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, calls are what they cost
+    assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, calls show their own cost
     later = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST, "--plans", "--focus-version", "1.4"))))
     assert [row["EffectiveCost"] for row in rows] == [row["EffectiveCost"] for row in later]
 
 
 def test_fees_as_a_drop(tmp_path: Path) -> None:
-    """A drop that every connection takes, with the fees of the month to the last digit, and nothing else."""
+    """The drop has exactly the fees of the month and is accepted by every connection."""
     made(tmp_path)
     body = run(tmp_path, "export", "seat-fees", "--month", "2026-08").encode()
     drop = read(body)
@@ -101,7 +107,7 @@ def test_fees_as_a_drop(tmp_path: Path) -> None:
 
 
 def test_plans_are_of_whole_months(tmp_path: Path) -> None:
-    """A fee is that of a month: a part of one is refused in words."""
+    """Fees are monthly, so a part of a month is refused with an explanation."""
     asked = ("export", "focus", "--from", "2026-08-02", "--to", "2026-08-31", "--plans")
     done = CliRunner().invoke(main, [*asked, "--data", str(tmp_path)])
     assert done.exit_code == 2
@@ -109,7 +115,7 @@ def test_plans_are_of_whole_months(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_fee_are_the_fee() -> None:
-    """Whatever calls there are, in whatever order, also where an hour has less than nothing."""
+    """This holds for any calls in any order, even if an hour has negative usage."""
     chance = random.Random(36)
     for _ in range(100):
         values = [chance.choice((1, 7, 10**27, -3, 0)) * chance.randrange(1, 99) for _ in range(20)]

@@ -1,7 +1,8 @@
 """
-Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of its own.
+Plans of assistants: how people maintain seats, and a month of a made-up company compared with independent
+arithmetic.
 
-Paid, the value of what is included and what was used beyond are three sums, and no call is in two of them.
+Paid, included and extra usage are three sums; no call is in two of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SMALLEST = Fraction(1, 10**27)
 USERS = ("ann", "Bob", "cid", "dan", "eve", None)
 TEAMS = {"ann": "search", "Bob": "checkout", "cid": "search", "dan": "checkout"}
 
-# What a seat costs and includes, and who has one: name, view, fields.
+# The cost and included usage of a seat, and the people who have one: name, view, fields.
 CLAUDE: dict[str, Any] = {
     "name": "Claude", "view": "claude", "fee": "20", "included": "30", "overage_price": "1.1",
     "seats": [
@@ -96,7 +97,7 @@ async def made(server: OperatorServer, path: str, **body: Any) -> Any:
 
 
 async def keep_plans(server: OperatorServer) -> None:
-    """Make all plans, one after the other: of two that cover a call, the first does."""
+    """Create all plans in order. If two plans cover a call, the first one does."""
     for plan in PLANS:
         await made(server, "/plans", **plan)
         server.clock.move(1)
@@ -109,7 +110,7 @@ async def costs_of(server: OperatorServer, month: str = "2026-08") -> Any:
 
 
 def a_call(number: int, at: str, user: str | None, source: str = "claude_code", **fields: Any) -> Any:
-    """A call whose estimate is 1 unless another one is given."""
+    """Return a call whose estimate is 1 by default."""
     when = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
     priced = {"estimated_cost": "1", "cost_source": "estimated", "request_model": "ours", "provider": "us"}
     team = TEAMS.get(user or "")
@@ -120,7 +121,10 @@ def a_call(number: int, at: str, user: str | None, source: str = "claude_code", 
 
 
 def august(chance: random.Random) -> list[tuple[Inference, Identity]]:
-    """Calls of all people in three sources: estimated, reported, failed, answered by a cache, of unknown price."""
+    """
+    Return calls of all people in three sources: estimated, reported, failed, answered by a cache, and
+    without a price.
+    """
     calls = []
     for number in range(400):
         at = f"2026-08-{chance.randint(1, 31):02}T{chance.choice((0, 9, 23)):02}:30"
@@ -148,7 +152,7 @@ def august(chance: random.Random) -> list[tuple[Inference, Identity]]:
 
 @dataclass
 class OwnSeat:
-    """A seat by the arithmetic of this test."""
+    """A seat in the test's own arithmetic."""
 
     plan: dict[str, Any]
     seat: dict[str, str]
@@ -174,7 +178,7 @@ def has(seat: dict[str, str], day: date) -> bool:
 
 
 def worked_out(records: list[Inference]) -> tuple[list[OwnSeat], Fraction]:
-    """The seats of August in plain fractions, and what no plan covers."""
+    """Compute the seats of August in fractions; return them and the cost that no plan covers."""
     days = [date(2026, 8, day) for day in range(1, 32)]
     seats = [
         OwnSeat(plan, seat, Fraction(plan["fee"]) * sum(has(seat, day) for day in days) / 31)
@@ -205,7 +209,7 @@ def worked_out(records: list[Inference]) -> tuple[list[OwnSeat], Fraction]:
 
 
 def use_up(together: list[OwnSeat], included: Fraction) -> None:
-    """What is beyond is divided by what each seat used in the month."""
+    """Divide extra usage by what each seat used in the month."""
     used = sum((each.used for each in together), Fraction(0))
     beyond = max(Fraction(0), used - included)
     for each in together if beyond else ():
@@ -215,7 +219,9 @@ def use_up(together: list[OwnSeat], included: Fraction) -> None:
 
 
 def is_near(expected: Fraction, actual: str, parts: int = 1) -> bool:
-    """True if a sum of so many parts, each cut at the last digit that is kept, is the amount."""
+    """
+    Return whether a sum of `parts` amounts, each cut at the last stored digit, equals the expected amount.
+    """
     return abs(expected - Fraction(actual)) <= parts * SMALLEST
 
 
@@ -238,7 +244,7 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
     assert is_near(fees, total["fees"], 200) and is_near(overage, total["overage"], 200)
     assert is_near(included, total["included_value"], 200)
     paid = [Fraction(total[name]) for name in ("fees", "overage", "metered")]
-    assert sum(paid) == Fraction(total["paid"])  # what is included is no part of it
+    assert sum(paid) == Fraction(total["paid"])  # included usage is not part of the paid sum
     for name in ("paid", "fees", "overage", "included_value", "beyond"):
         by_plan = sum(Fraction(plan[name]) for plan in found["plans"])
         assert by_plan == sum(Fraction(row.get(name, "0")) for row in found["rows"])
@@ -248,8 +254,8 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
 @on_every_engine
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
     """
-    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars, two plans
-    of one person, calls before a seat, of nobody and of a cache; then a late correction of a covered call.
+    Seats begin, end and return within the month. There are a credit pool, dollars, two plans of one person,
+    and calls before a seat, without a user and from a cache. Then a late correction changes a covered call.
     """
     await keep_plans(server)
     calls = august(random.Random(36))
@@ -264,7 +270,7 @@ async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: Oper
     [report] = (await server.ask("GET", "/report?from=2026-08-01&to=2026-08-31")).payload["rows"]
     assert Fraction(report["cost"]) > Fraction(
         before["total"]["metered"]
-    )  # what counts is no money that was paid
+    )  # usage in credits or calls is not paid money
 
     [covered] = [
         place for place, record in enumerate(records)
@@ -286,7 +292,7 @@ async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: Oper
 
 
 async def test_days_of_a_running_month(server: OperatorServer) -> None:
-    """Fees are those of the days until today; what is included is that of the whole month."""
+    """Fees count the days until today; included usage is that of the whole month."""
     await made(server, "/plans", **CLAUDE | {"fee": "30"})
     await add(server.services.spool.log, a_call(1, "2026-09-02T09:00", "Bob", estimated_cost="31"))
     rows = {row["user"]: row for row in (await costs_of(server, "2026-09"))["rows"]}
@@ -298,8 +304,8 @@ async def test_days_of_a_running_month(server: OperatorServer) -> None:
 
 async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> None:
     """
-    A seat without a call for all of a cycle, with its fee. Not a seat of a part of the month, nor one of a pool
-    that went beyond, because others used what it includes.
+    A seat without a call for a whole cycle is listed with its fee. A seat for a part of the month is not, nor
+    is one in a pool with extra usage, because others used its share.
     """
     since = {"since": "2026-07-01"}
     small = [{"user": user, **since} for user in ("ann", "eve", "idle")]
@@ -322,7 +328,7 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
     assert idle[0]["last_day"] == "2026-08-31"
     await add(server.services.spool.log, a_call(10, "2026-08-21T09:00", "dan", "copilot_cli"))
     assert ["Large", "Small"] == [row["plan"] for row in (await costs_of(server))["idle_seats"]]
-    assert [] == (await costs_of(server, "2026-09"))["idle_seats"]  # it is not over
+    assert [] == (await costs_of(server, "2026-09"))["idle_seats"]  # the month is not over
     sources = Sources(
         ledger=server.services.money.ledger,
         log=server.services.spool.log,
@@ -337,11 +343,11 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
         ("1 seat of Small without use", "20", "idle $20 of fee"),
     ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
     await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
-    assert 1 == (await adviser.look()).merged.gone  # who was idle works again
+    assert 1 == (await adviser.look()).merged.gone  # the idle person works again
 
 
 async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorServer) -> None:
-    """Records carry the hash of the address. The fee is all that is paid, and the seat is not idle."""
+    """Records carry the hash of the address. The fee is the whole paid sum, and the seat is not idle."""
     seat = {"user": "Ann@example.com", "since": "2026-07-01"}
     await made(server, "/plans", name="Claude", view="claude", fee="25", seats=[seat])
     user = server.registry.people.carried("ann@example.com")
@@ -360,7 +366,7 @@ async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorS
 
 
 async def test_a_seat_whose_calls_are_not_known_is_not_idle(server: OperatorServer) -> None:
-    """Where addresses are dropped, no record says who uses a seat that was given by address."""
+    """If addresses are dropped, no record shows who uses a seat that was given by address."""
     seats = [{"user": name, "since": "2026-07-01"} for name in ("ann@example.com", "idle")]
     await made(server, "/plans", name="Claude", view="claude", fee="25", seats=seats)
     assert {"ann@example.com", "idle"} == {each["user"] for each in (await costs_of(server))["idle_seats"]}
@@ -369,7 +375,10 @@ async def test_a_seat_whose_calls_are_not_known_is_not_idle(server: OperatorServ
 
 
 async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
-    """A fee that no day divides: the seat of who left and that of who came are the fee to the last digit."""
+    """
+    Half a month of a former and half a month of a new member add up to exactly one fee, even if the fee is
+    not divisible by days.
+    """
     seats = [
         {"user": "ann", "since": "2026-08-01", "until": "2026-08-12"},
         {"user": "dan", "since": "2026-08-12"},
@@ -381,7 +390,9 @@ async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
 
 
 async def test_a_plan_without_a_bound_has_nothing_beyond(server: OperatorServer) -> None:
-    """Everything is included; a call of the day before the seat is metered, and so are those when the plan is gone."""
+    """
+    Everything is included. A call before the seat is pay-as-you-go, and so are all calls once the plan is deleted.
+    """
     seats = [{"user": "ann", "since": "2026-08-10"}]
     plan = await made(server, "/plans", name="All", view="claude", overage_price="5", seats=seats)
     calls = [a_call(n, at, "ann") for n, at in enumerate(("2026-08-09T23:59", "2026-08-10T00:00"))]
@@ -395,7 +406,9 @@ async def test_a_plan_without_a_bound_has_nothing_beyond(server: OperatorServer)
 
 
 async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(server: OperatorServer) -> None:
-    """Nothing of other teams: no seat, no plan, no money. The plans themselves are closed to who sees a part."""
+    """
+    A limited person sees no seat, plan or cost of other teams. Plans themselves are closed to limited people.
+    """
     await keep_plans(server)
     calls = august(random.Random(7))
     await add(server.services.spool.log, *calls)
@@ -423,7 +436,7 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
     bob = [next(row for row in rows if row["user"] == "BOB") for rows in (whole["rows"], seen["rows"])]
     assert {**bob[0], "also_in": []} == {**bob[1], "also_in": []}
     cid = next(row for row in seen["rows"] if row["user"] == "cid")
-    # his calls are those of another team
+    # his calls belong to another team
     assert cid["calls"] == 0
     assert cid["included_value"] == "0"
     refused = await server.over_http("GET", "/plans", headers=eva)
@@ -460,7 +473,7 @@ WRONG_PLANS: Sequence[tuple[Any, str]] = [
 
 
 async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
-    """400 with the field and its rule; nothing is kept."""
+    """The 400 names the field and its rule; nothing is stored."""
     for body, words in WRONG_PLANS:
         answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
         assert 400 == answer.status and words in answer.error[2], answer.payload
@@ -469,7 +482,9 @@ async def test_what_is_wrong_is_named(server: OperatorServer) -> None:
 
 
 async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorServer) -> None:
-    """Changed by who read it last, kept over a restart; a view goes when no plan hangs on it."""
+    """
+    A change needs the last version and survives a restart. A view can be deleted only when no plan uses it.
+    """
     plan = await made(server, "/plans", **CLAUDE)
     assert 409 == (await server.ask("POST", "/plans", CLAUDE | {"name": "claude"})).status
     changed = await server.ask("PATCH", "/plans/claude", {"fee": "25", "version": plan["version"]})
@@ -490,7 +505,7 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
 
 
 async def test_by_command(tmp_path: Path) -> None:
-    """Made, listed, changed from a file of seats, summed up, deleted, without a server."""
+    """Plans are created, listed, changed from a seat file, summed and deleted without a server."""
 
     async def run(*words: str, code: int = 0) -> str:
         result = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--data", str(tmp_path)])
@@ -509,7 +524,7 @@ async def test_by_command(tmp_path: Path) -> None:
     by_seat = await run("plans", "costs", "--month", "2025-08", "--by-seat")
     assert "$31.00" in by_seat and "$1.00" in by_seat and "$32.00" in by_seat
     idle = await run("plans", "costs", "--month", "2025-07", "--idle")
-    assert "FEE" in idle and "ann" not in idle  # nobody had a seat then
+    assert "FEE" in idle and "ann" not in idle  # nobody had a seat in that month
     assert "ann" in await run("plans", "costs", "--month", "2025-08", "--idle")
     spend = tmp_path / "spend.json"
     spend.write_text('{"teamMemberSpend": [{"email": "ann"}], "subscriptionCycleStart": 1708992000000}')
@@ -531,7 +546,7 @@ async def test_by_command(tmp_path: Path) -> None:
 def metered_by(
     records: list[Inference], place: Callable[[Inference], tuple[str, ...]]
 ) -> dict[tuple[str, ...], Fraction]:
-    """What calls cost that no plan covers, by the arithmetic of this test."""
+    """Return the cost that no plan covers, by the test's own arithmetic."""
     found: dict[tuple[str, ...], Fraction] = {}
     for record in records:
         _, metered = worked_out([record])
@@ -545,7 +560,7 @@ def day_of(record: Inference) -> str:
 
 @on_every_engine
 async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> None:
-    """By day and team, of the largest groups, in the days of another zone, and beside the month before."""
+    """This holds by day and team, for the largest groups, in another time zone and in the previous month."""
     await keep_plans(server)
     calls = august(random.Random(3))
     await add(server.services.spool.log, *calls)
@@ -570,7 +585,7 @@ async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> N
     most = {*sorted(by_user, key=lambda user: -by_user[user])[:2], ("",)}
     largest = await shown("by=user&top=2&per=monthly")
     assert all(largest["2026-08-01", *user] == by_user[user] for user in most)
-    assert len(most) + 1 == len(largest)  # and all others
+    assert len(most) + 1 == len(largest)  # plus one group for the rest
     tokyo = await shown("by=team&per=daily&tz=Asia/Tokyo")
     assert tokyo.keys() != by_day.keys()
     plain = (await server.ask("GET", asked.replace("metered", "real"))).payload["total"]
@@ -582,7 +597,9 @@ async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> N
 
 
 async def test_a_budget_leaves_out_what_plans_cover(server: OperatorServer) -> None:
-    """A call of a seat is no money that a budget of metered cost counts; before the seat, and of others, it is."""
+    """
+    A budget of pay-as-you-go costs leaves out calls of a seat. It counts calls before the seat and of other people.
+    """
     view = next(each for each in server.registry.views.all() if each.name == "claude")
     seats = [{"user": "ann", "since": "2026-09-02"}]
     days = ("2026-09-01T23:00", "2026-09-02T01:00", "2026-09-03T09:00")
