@@ -200,12 +200,12 @@ class App:
         """
         async with self._reloading:
             reload = self.services.reload
-            self._running, told = await reload(self._running, self._reread, self._certificate, actor)
+            self._running, outcome = await reload(self._running, self._reread, self._certificate, actor)
             if self._origins and self._given is not None:
                 with suppress(ConfigError):  # the file was deleted after it was applied
-                    before = {name: self._given.get(name, DEFAULT) for name in told.needs_restart}
+                    before = {name: self._given.get(name, DEFAULT) for name in outcome.needs_restart}
                     self._given = {**self._origins(), **before}
-        return told
+        return outcome
 
     def _settings(self) -> Sequence[SettingInEffect]:
         return tuple(in_effect(self._running, self._given))

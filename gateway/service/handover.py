@@ -125,10 +125,12 @@ class Predecessor:
         except BaseException:
             connection.close()
             raise
-        told = json.loads(message)
+        description = json.loads(message)
         sockets = [socket.socket(fileno=number) for number in descriptors]
         return cls(
-            connection, ListeningSockets(dict(zip(told["sockets"], sockets, strict=True))), told["grpc"]
+            connection,
+            ListeningSockets(dict(zip(description["sockets"], sockets, strict=True))),
+            description["grpc"],
         )
 
     def go(self) -> None:

@@ -78,10 +78,10 @@ def no_credential(oauth: McpOAuthSettings) -> Refusal:
     return Refusal(401, "missing_token", message, challenge=challenge(oauth))
 
 
-def bad_token(oauth: McpOAuthSettings, words: str) -> Refusal:
+def bad_token(oauth: McpOAuthSettings, reason: str) -> Refusal:
     """Return a 401 that names the failed check, and nothing of the token."""
-    sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {words}")
-    return Refusal(401, "invalid_token", f"the token is refused: {words}", challenge=sent)
+    sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {reason}")
+    return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 
 
 def no_scope(oauth: McpOAuthSettings) -> Refusal:

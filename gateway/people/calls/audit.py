@@ -107,8 +107,8 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
     return {id: name for id, name in found.items() if name is not None}
 
 
-def describe_audit(told: NamedRow) -> dict[str, object]:
-    row = told.row
+def describe_audit(named: NamedRow) -> dict[str, object]:
+    row = named.row
     return {
         "id": row.id,
         "at": moment(row.at),
@@ -116,8 +116,8 @@ def describe_audit(told: NamedRow) -> dict[str, object]:
         "address": row.address,
         "action": row.action,
         "target": row.target,
-        "target_name": told.name,
-        "target_exists": told.exists,
+        "target_name": named.name,
+        "target_exists": named.exists,
         "before": row.before,
         "after": row.after,
     }

@@ -112,8 +112,8 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
     access = request.services.access
     answer = await request.list(KEYS, MemoryRows(access.keys()))
-    told = {"not_open": access.not_open} if access.not_open else {}
-    return {**answer, **told}
+    problem = {"not_open": access.not_open} if access.not_open else {}
+    return {**answer, **problem}
 
 
 @call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)

@@ -65,7 +65,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
         DELETE: f"delete_{noun}",
         **by.names,
     }
-    said = {**words_of(noun), SHOW: with_article(noun).capitalize(), **by.words}
+    summaries = {**words_of(noun), SHOW: with_article(noun).capitalize(), **by.words}
 
     async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
         asking = asking_key(request)
@@ -99,7 +99,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
             methods=("GET", "HEAD") if method == "GET" else (method,),
             path=f"{by.path}/{{{by.id}}}" if is_one else by.path,
             name=names[verb],
-            summary=said[verb],
+            summary=summaries[verb],
             handler=handler,
             endpoint=by.one_endpoint or by.endpoint if is_one else by.endpoint,
             scope=f"{by.group}:{by.scopes.get(verb) or names[verb]}",
@@ -163,7 +163,7 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
         DELETE: f"remove_{noun}",
         **by.names,
     }
-    said = {**words_of(noun), **by.words}
+    summaries = {**words_of(noun), **by.words}
 
     async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
         asking = asking_person(request)
@@ -190,7 +190,7 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
             path=OPERATOR_API + (f"{by.path}/{{id}}" if verb in (SHOW, CHANGE, DELETE) else by.path),
             needs=needs,
             name=names[verb],
-            summary=said[verb],
+            summary=summaries[verb],
             handler=handler,
             body=takes,
             takes={JSON: takes} if takes else {},

@@ -254,7 +254,11 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
         if session.operator
     }
     groups = {account: holder_of(session).groups for account, session in newest.items()}
-    by_group = {account for account, told in groups.items() if not set(role.groups).isdisjoint(told)}
+    by_group = {
+        account
+        for account, account_groups in groups.items()
+        if not set(role.groups).isdisjoint(account_groups)
+    }
     given = by_group.union(role.members)
     wider = [each for each in operators if each.role != NO_ROLE and each.email in given]
     return await request.list(OPERATORS, MemoryRows(wider))

@@ -90,13 +90,13 @@ class RecordRows:
             page = await of_span.page(listed, wanted)
             self.beside = of_span.beside
             return page
-        asked = wanted.filters.get(DATE)
-        if asked:
-            start = min(map(filters.start_of, asked)) - AHEAD_S
+        dates = wanted.filters.get(DATE)
+        if dates:
+            start = min(map(filters.start_of, dates)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from
             found = await look(
-                start, topics, lambda kept: passes(listed, wanted.filters, kept), days_of(asked)
+                start, topics, lambda kept: passes(listed, wanted.filters, kept), days_of(dates)
             )
         else:
             found = list(await newest.newest(self._request, self._request.services))
@@ -323,9 +323,9 @@ class _Ranked:
     kept: KeptRecord
 
     def __lt__(self, other: _Ranked) -> bool:
-        mine = rank_of(self.value)
-        others = rank_of(other.value)
-        if mine == others:
-            mine = (self.kept.place,)
-            others = (other.kept.place,)
-        return bool(mine < others if self.falls else mine > others)
+        own_rank = rank_of(self.value)
+        other_rank = rank_of(other.value)
+        if own_rank == other_rank:
+            own_rank = (self.kept.place,)
+            other_rank = (other.kept.place,)
+        return bool(own_rank < other_rank if self.falls else own_rank > other_rank)

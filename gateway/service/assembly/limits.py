@@ -67,13 +67,13 @@ async def shares(
     Return the keys that use nearly all of their share of a common limit. `waiting` is by the kind of limit;
     `senders` is the number of known senders per key.
     """
-    brought = Counter(storage.clusters.brought())
-    brought[""] = len(storage.clusters) - brought.total()
+    clusters_by_key = Counter(storage.clusters.brought())
+    clusters_by_key[""] = len(storage.clusters) - clusters_by_key.total()
     limits = [
         *nearly_full(
             "devices.max", Counter(each.enrolled_by for each in devices if each.last_seen), config.devices.max
         ),
-        *nearly_full("clusters.max", brought, config.clusters.max),
+        *nearly_full("clusters.max", clusters_by_key, config.clusters.max),
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
         *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
         *nearly_gives_way(MAX_SENDERS, senders, config.spool.max_senders),
@@ -91,8 +91,8 @@ async def shares(
     if storage.registry is not None:
         held = await storage.registry.held()
         fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
-        for limit, made in held.items():
-            limits += nearly_full(limit, made, fixed.get(limit) or config.most(limit))
+        for limit, counts_by_key in held.items():
+            limits += nearly_full(limit, counts_by_key, fixed.get(limit) or config.most(limit))
     return limits
 
 

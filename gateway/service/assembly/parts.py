@@ -293,8 +293,8 @@ class Assembler:
 
     def tell_settings(self, prices: PriceBook) -> None:
         """Tell the other gateways on this storage which settings are in effect here."""
-        told = digests(self.config, prices=prices.version, secret=self.storage.secret)
-        self.storage.leases.tell(told)
+        setting_digests = digests(self.config, prices=prices.version, secret=self.storage.secret)
+        self.storage.leases.tell(setting_digests)
 
     def receiver_services(
         self,

@@ -83,8 +83,8 @@ class Reload:
             raise
         changed = [*wanted.changed, *self._renewed(prepared)]
         if changed or wanted.needs_restart:
-            told = {"changed": changed, "needs_restart": list(wanted.needs_restart)}
-            await self._audit(actor, "configuration.reload", told)
+            details = {"changed": changed, "needs_restart": list(wanted.needs_restart)}
+            await self._audit(actor, "configuration.reload", details)
         try:
             await self._exchange(running, wanted.config, prepared)
         except SpoolError:
@@ -193,11 +193,13 @@ class Reload:
             await registry.note(actor, action, "configuration", after=after)
 
     def _told(self, wanted: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
-        told = Reloaded(changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems))
-        extra = {"action": "reloaded", "changed": told.changed, "needs_restart": told.needs_restart}
+        outcome = Reloaded(
+            changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems)
+        )
+        extra = {"action": "reloaded", "changed": outcome.changed, "needs_restart": outcome.needs_restart}
         if problems:
             _log.warning(
                 "a receiver's secret cannot be used", extra={"action": "reloaded", "problems": problems}
             )
         _log.info("the new configuration is in effect", extra=extra)
-        return told
+        return outcome

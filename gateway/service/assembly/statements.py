@@ -63,8 +63,8 @@ def statement_puller(
                     secrets=_written(key, headers(key)),
                 )
         except TimeoutError as error:
-            words = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
-            raise PullFailed(words, retry_after_s=WAIT_S) from error
+            message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
+            raise PullFailed(message, retry_after_s=WAIT_S) from error
         except SendError as error:
             waits_s = _waits_s(error)
             if waits_s is not None:
@@ -74,18 +74,18 @@ def statement_puller(
                 f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND
             ) from error
         if len(answer.body) > settings.max_page_bytes:
-            words = (
+            message = (
                 f"a page has more than {settings.max_page_bytes} bytes; raise reconciliation.max_page_bytes"
             )
-            raise PullFailed(words, retry_after_s=None)
+            raise PullFailed(message, retry_after_s=None)
         return answer.body
 
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("this server stores no plans")
         seat_lists = await imported("gateway.bills.plans.seat_lists")
-        told: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
-        return told
+        summary: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
+        return summary
 
     return StatementPuller(
         table, clock, lambda: config().reconciliation, fetch, keep_seats=keep_seats, sleep=sleep

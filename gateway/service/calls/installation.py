@@ -54,10 +54,10 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
     try:
         done = await request.services.reload(request.actor)
     except ConfigError as error:
-        told = "\n".join(
+        message = "\n".join(
             ("the configuration is invalid, so the earlier one stays in effect:", *error.problems)
         )
-        raise Refusal(422, "bad_configuration", told) from error
+        raise Refusal(422, "bad_configuration", message) from error
     return {
         "reload": {
             "changed": done.changed,

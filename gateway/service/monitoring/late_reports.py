@@ -55,12 +55,12 @@ class LateReportCounter:
 
     def take(self) -> Mapping[int, Counts]:
         """Return the counts by day and reset them."""
-        taken, self._days = self._days, {}
-        return taken
+        counts_by_day, self._days = self._days, {}
+        return counts_by_day
 
-    def put_back(self, taken: Mapping[int, Counts]) -> None:
+    def put_back(self, counts_by_day: Mapping[int, Counts]) -> None:
         """Add counts that could not be stored."""
-        for day, counts in taken.items():
+        for day, counts in counts_by_day.items():
             self._days.setdefault(day, Counter()).update(counts)
 
 
@@ -81,11 +81,11 @@ class KeptLateReports:
         return [LateReports(each, sums[AMENDED_LATE, each], sums[UNCOMPARED, each]) for each in sources]
 
     async def keep(self) -> None:
-        if taken := self._counter.take():
+        if counts_by_day := self._counter.take():
             try:
-                await self._table.add(taken, oldest=self._oldest)
+                await self._table.add(counts_by_day, oldest=self._oldest)
             except SpoolError:
-                self._counter.put_back(taken)
+                self._counter.put_back(counts_by_day)
                 raise
 
     async def run(self) -> None:

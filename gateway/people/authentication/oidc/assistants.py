@@ -201,6 +201,6 @@ class AssistantSignIns:
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 
-    def _not_let(self, words: str) -> Refusal:
+    def _not_let(self, message: str) -> Refusal:
         self.told(NOT_LET)
-        return Refusal(403, "not_let", words)
+        return Refusal(403, "not_let", message)
