@@ -1,4 +1,4 @@
-"""The operator API over a storage of either engine, asked over loopback and over the socket."""
+"""The operator API on either storage engine, reached over loopback and over the socket."""
 
 from __future__ import annotations
 
@@ -61,8 +61,6 @@ INGEST = "ai-telemetry-ingest:ingest-ai-telemetry"
 
 
 class Answer:
-    """Status, headers, cookies and JSON of one answer."""
-
     def __init__(self, response: aiohttp.ClientResponse, payload: Any) -> None:
         self.status = response.status
         self.headers = response.headers
@@ -75,8 +73,6 @@ class Answer:
 
 
 class OperatorServer:
-    """One installation whose operator side is up."""
-
     def __init__(
         self, services: OperatorServices, storage: Storage, clock: MovedClock, url: str, socket: Path
     ) -> None:
@@ -93,7 +89,7 @@ class OperatorServer:
     async def ask(
         self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
     ) -> Answer:
-        """A call on the socket, as the command line makes it."""
+        """Send a request over the socket, as the command line does."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
             url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
             headers = {"X-Tollhouse-As": quote(by)}
@@ -103,7 +99,7 @@ class OperatorServer:
     async def over_http(
         self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """A call as a stranger's browser makes it; cookies are given as headers."""
+        """Send a request as a browser without a session; cookies are given as headers."""
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(
@@ -113,7 +109,7 @@ class OperatorServer:
             return await _read(response)
 
     async def create(self, name: str = "search team", **given: Any) -> dict[str, Any]:
-        """A key, as its creation answers it."""
+        """Create a key; return the creation's answer."""
         given = given or {"scopes": [INGEST]}
         answer = await self.ask("POST", "/keys", {"name": name, **given})
         assert 201 == answer.status, answer.payload
@@ -122,7 +118,7 @@ class OperatorServer:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    """To its end, but of an event stream only that it began."""
+    """Read the whole answer. For an event stream, read only the headers."""
     return Answer(response, None if response.content_type == "text/event-stream" else await response.json())
 
 
@@ -163,7 +159,7 @@ async def operator_server(
     registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
 
     def chosen(holder: type) -> dict[str, Any]:
-        """What the test gives of a holder."""
+        """Return the values that the test sets for a holder of services."""
         return {each.name: services[each.name] for each in fields(holder) if each.name in services}
 
     given = OperatorServices(

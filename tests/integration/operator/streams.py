@@ -15,18 +15,15 @@ from tests.integration.operator.server import OperatorServer
 
 
 class Stream:
-    """An open event stream."""
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
 
     async def line(self) -> bytes:
-        """The next line; b"" at the end."""
+        """Return the next line, or b"" at the end."""
         async with asyncio.timeout(60):
             return await self.response.content.readline()
 
     async def event(self) -> tuple[str, Any]:
-        """The next event and its data."""
         name = ""
         while line := await self.line():
             field, _, value = line.decode().rstrip("\n").partition(": ")
@@ -42,7 +39,7 @@ class Stream:
         return True
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Each line to the end, without what ends it."""
+        """Yield each line to the end, without its line break."""
         while line := await self.line():
             yield line.rstrip(b"\n")
 
@@ -60,7 +57,7 @@ async def listening(url: str, cookie: str, path: str = "/changes") -> AsyncItera
 
 
 async def signed_in(server: OperatorServer) -> str:
-    """The cookie of a viewer who followed a link."""
+    """Sign in a viewer by link; return the cookie."""
     link = (await server.ask("POST", "/console-links", {"role": "viewer"})).payload["link"]
     answer = await server.over_http("POST", "/sessions", {"link": link.partition("#link=")[2]})
     return f"tollhouse={answer.cookies['tollhouse'].value}"

@@ -1,4 +1,4 @@
-"""Assistants of people on the operator side: what they may write hangs on the role and on the setting."""
+"""Assistants of people on the operator API: writing needs both the role and the setting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTES = line("tools/call", name="set_org_context", arguments={"text": "Search ow
 
 
 async def answered(server: OperatorServer, body: object, headers: dict[str, str] | None = None) -> Any:
-    """On the socket, or as a browser that is signed in."""
+    """Send a message over the socket, or as a signed-in browser."""
     if headers is None:
         answer = await server.ask("POST", "/mcp", body)
     else:
@@ -33,7 +33,10 @@ async def answered(server: OperatorServer, body: object, headers: dict[str, str]
 
 @pytest.mark.parametrize(("role", "may_write"), [("viewer", False), ("operator", True)])
 async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_write: bool) -> None:
-    """A viewer is neither offered what writes nor let, though the setting allows it; the name stands in the audit."""
+    """
+    Even if the setting allows writing, a viewer neither sees nor may use the writing tools. Writes are
+    audited under the person's name.
+    """
     async with operator_server(tmp_path, mcp=lambda: McpSettings(writes=True)) as server:
         headers = await signed_in(server, role)
         listed = await answered(server, line("tools/list"), headers)
@@ -48,7 +51,7 @@ async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_wr
 
 
 async def test_nobody_writes_by_default(tmp_path: Path) -> None:
-    """Nor does the command line on the machine itself; the error names the setting."""
+    """The command line on the machine itself cannot write either. The error names the setting."""
     async with operator_server(tmp_path) as server:
         found = await answered(server, NOTES)
         assert "mcp.writes" in found["error"]["message"]

@@ -1,5 +1,3 @@
-"""Every change that an operator makes is in the audit list."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
@@ -42,14 +40,14 @@ from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-# Their bodies are questions; what assistants may write is held in test_assistants.py.
+# Their bodies are queries. Writes of assistants are tested in test_assistants.py.
 READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
-OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under its name: test_openid_sign_in.py
+OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under the provider's name: test_openid_sign_in.py
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
 
 class Operators:
-    """Asks a running server in the name of ADA, and counts what its audit list has gained."""
+    """A client that sends requests as ADA and counts new rows in the audit list."""
 
     def __init__(self, app: App, client: aiohttp.ClientSession) -> None:
         self.services: OperatorServices = app.services.operators
@@ -77,7 +75,7 @@ class Operators:
         return {"Cookie": cookie, "X-CSRF-Token": signed_in["session"]["csrf_token"]}
 
     async def audited(self, name: str, answer: Any = None) -> None:
-        """The call of this name has just been made, and left a row in the name of ADA."""
+        """Check that the request of this name, which was just sent, left an audit row under ADA's name."""
         listed = await self.ask("GET", "/audit")
         count = listed["pagination"]["total_count"]
         assert self.seen < count, (name, answer)
@@ -91,7 +89,7 @@ class Operators:
 
 @pytest_asyncio.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    """A server whose configuration has changed since it started."""
+    """Start a server whose configuration file has changed since its start."""
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     config = Config(data_dir=tmp_path / "data", server=server, spool=SpoolSettings(hold=0))
     changed = replace(config, privacy=PrivacySettings(keep_attributes=("region",)))
@@ -102,7 +100,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each address of the operator API that is no GET leaves a row in the name of who asked."""
+    """Each operator address with a method other than GET leaves an audit row under the actor's name."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
     async with aiohttp.ClientSession(connector=socket) as client:
         operators = Operators(app, client)
@@ -233,7 +231,7 @@ async def recommendations(operators: Operators) -> None:
 
 
 async def channels_and_reports(operators: Operators) -> None:
-    """A channel that is made here, a report that goes through one, and names of people."""
+    """Create a channel, a report that uses it, and names of people."""
     channel = {"name": "desk", "type": "webhook", "url": "http://127.0.0.1:9/", "secret": SIGNING_SECRET}
     await operators.change("add_channel", "POST", "/notification-channels", channel)
     await operators.change("edit_channel", "PATCH", "/notification-channels/desk", {"digest": "08:00"})
@@ -262,7 +260,7 @@ async def channels_and_reports(operators: Operators) -> None:
 
 
 async def definitions(operators: Operators) -> None:
-    """Namespaces, what is published, and a job that is cancelled before it is begun."""
+    """Change namespaces, publish a definition, and cancel a job that has not begun."""
     await operators.change("add_namespace", "POST", "/allocation/namespaces", {"id": "ml"})
     await operators.change("edit_namespace", "PATCH", "/allocation/namespaces/ml", {"name": "Models"})
     await operators.change("remove_namespace", "DELETE", "/allocation/namespaces/ml")
@@ -343,7 +341,10 @@ async def _repaired(destination: str, *, dry_run: bool) -> LakeRepairs:
 
 
 async def test_a_row_names_what_its_id_means(app: App) -> None:
-    """As it is called now; what is gone by the name that the row itself states, and else by its last one."""
+    """
+    A row shows the target's current name. If the target is deleted, the row shows its own recorded name, or
+    else the last known name.
+    """
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
     async with aiohttp.ClientSession(connector=socket) as client:
         ask = Operators(app, client).ask
@@ -380,4 +381,4 @@ async def test_a_row_names_what_its_id_means(app: App) -> None:
         gone = await named()
         assert [("Finding", False)] == gone["view.delete"]
         assert [("Search", False)] == gone["view.create"]
-        assert [("Finding", False)] * 2 == gone["view.change"]  # that of a range states no name
+        assert [("Finding", False)] * 2 == gone["view.change"]  # the row of the range change records no name

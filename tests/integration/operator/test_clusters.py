@@ -1,4 +1,4 @@
-"""Clusters over the operator API: silence, changes and who made them."""
+"""Clusters over the operator API: silence, changes and their actors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def listed(server: OperatorServer, **query: str) -> list[str]:
 
 
 async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer) -> None:
-    """Until it is heard again."""
+    """The cluster is silent until its next report."""
     server.clock.move(SILENT_AFTER_S)
     assert await listed(server, silent="false") == ["mill"]
     assert await listed(server, silent="true") == []
@@ -48,7 +48,7 @@ async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer)
 
 
 async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
-    """Not while it is heard, and not while it is disabled."""
+    """The insight exists only while the cluster is silent and enabled."""
     clusters = server.services.senders.require_clusters()
     assert clusters.counts() == {"heard": 1, "silent": 0, "disabled": 0}
     assert await insights(server) == []
@@ -62,13 +62,13 @@ async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
 
 
 async def insights(server: OperatorServer) -> list[str]:
-    """The titles after a look."""
+    """Return the titles of insights after an inspection."""
     await server.ask("POST", "/insights/run", {})
     return [row["title"] for row in (await server.ask("GET", "/insights")).payload["insights"]]
 
 
 async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: OperatorServer) -> None:
-    """While the device is heard; a revoked one says nothing of it."""
+    """Heartbeats of a device keep its cluster from being silent. Those of a revoked device do not count."""
     clusters, lifecycle = (
         server.services.senders.require_clusters(),
         server.services.senders.require_devices(),
@@ -88,7 +88,7 @@ async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: Operato
 
 
 async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
-    """Changed, then deleted under its exact id, by whom."""
+    """A cluster is changed, then deleted by its exact id. Each audit row names the actor."""
     answer = await server.ask("PATCH", ONE, {"display_name": "Mill", "enabled": False})
     assert answer.payload["cluster"]["display_name"] == "Mill"
     assert answer.payload["cluster"]["enabled"] is False
@@ -106,7 +106,7 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
 
 
 async def test_the_limit_follows_the_configuration(server: OperatorServer) -> None:
-    """As a reload does it."""
+    """The limit changes as after a reload."""
     clusters = server.services.senders.require_clusters()
     clusters.configure(ClusterSettings(max=7, report_interval=1))
     server.clock.move(4)

@@ -1,4 +1,4 @@
-"""The operator's commands: with a server, without one, in between, and used wrongly."""
+"""The operator commands: with a server, without one, during a start or stop, and with usage errors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
 SOME = (["one", "two"], ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"])
-BY_WHERE = {("report",)}  # list commands that filter in a way of their own
+BY_WHERE = {("report",)}  # list commands with a filter syntax of their own
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command on a data directory that no server has open."""
+    """Run a command on a data directory that no server uses."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "store").mkdir()
     return run_on(tmp_path / "store")
@@ -61,7 +61,7 @@ def run_on(directory: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def with_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with one key, for commands that change nothing."""
+    """Create a data directory with one key, for commands that change nothing."""
     directory = tmp_path_factory.mktemp("with-key")
     run_on(directory)(*CREATE)
     return directory
@@ -69,7 +69,7 @@ def with_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def look(with_key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command that changes nothing."""
+    """Run a command that changes nothing."""
     monkeypatch.chdir(tmp_path)
     return run_on(with_key)
 
@@ -79,7 +79,9 @@ def answer(result: Result) -> Any:
 
 
 def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -> None:
-    """Create, list, show, edit, disable, enable, rotate and delete on a directory that was empty."""
+    """
+    A key is created, listed, shown, edited, disabled, enabled, rotated and deleted in a directory that was empty.
+    """
     created = answer(run(*CREATE, "--label", "team=search", "--description", "d", "--json"))
     assert {"key", "secret"} == set(created)
     assert created["secret"].startswith("th_")
@@ -116,7 +118,7 @@ def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -
 
 
 def reported(directory: Path) -> ReportedCluster:
-    """A cluster that has reported to the installation in a directory."""
+    """Add a cluster that has reported to the installation in a directory."""
     mill = ReportedCluster(account="1", region="eu", name="mill")
 
     async def report() -> None:
@@ -129,7 +131,7 @@ def reported(directory: Path) -> ReportedCluster:
 
 
 def test_a_configuration_is_taken_back(run: Run, tmp_path: Path) -> None:
-    """The versions that were set are listed with who set them, and each can be set again."""
+    """The versions are listed with their authors, and each can be applied again."""
     mill = reported(tmp_path)
     configs = [{"scrape_interval": "60s"}, {"scrape_interval": "90s"}]
     for config in configs:
@@ -150,7 +152,7 @@ def test_a_configuration_is_taken_back(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> None:
-    """List, show, edit and delete under its exact id."""
+    """A cluster is listed, shown, edited, and deleted by its exact id."""
     mill = reported(tmp_path)
     assert ["mill"] == [row["name"] for row in answer(run("clusters", "list", "--json"))["clusters"]]
     (tmp_path / "config.json").write_text('{"scrape_interval": "60s"}')
@@ -187,13 +189,16 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
 
 
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
-    """Books that balance over nothing are no answer to a mistyped directory."""
+    """A mistyped directory must not look like an empty, balanced installation."""
     assert "is a new data directory without any data" in run("spool", "verify").stderr
     assert "" == run("spool", "verify").stderr
 
 
 def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
-    """In one line, as another user's directory would be; a name that no system takes stands for it."""
+    """
+    The message is one line, as for the directory of another user. A name that is too long for the system
+    stands for such a directory.
+    """
     result = CliRunner().invoke(main, ["keys", "list", "--data", str(tmp_path / ("long" * 100))])
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
@@ -201,7 +206,7 @@ def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
 
 
 def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The commands that page a list, of those that need no argument."""
+    """Yield the commands that page a list and need no argument."""
     group: click.Command = main
     for word in words:
         assert isinstance(group, click.Group)
@@ -221,14 +226,12 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("words", list(list_commands()), ids=" ".join)
 def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[str, ...]) -> None:
-    """What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`."""
+    """Each filter in `filtering.available` is an option. Repeated options appear in `filtering.current`."""
     available = answer(look(*words, "--json"))["filtering"]["available"]
     asked = {
         each["field"]: (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
         for each in available
-        if not each["field"].startswith(
-            "tag:"
-        )  # which tags there are is a setting: no option can be made for it
+        if not each["field"].startswith("tag:")  # tags are a setting, so no fixed option can exist for them
     }
     options = [
         word
@@ -280,14 +283,20 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
 def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
     look: Run, words: tuple[str, ...], sentence: str
 ) -> None:
-    """An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said."""
+    """
+    An invalid, unknown or existing name, a wrong --confirm, and scopes with use cases are usage errors. The
+    message states the rule.
+    """
     result = look(*words, code=2)
     assert sentence in result.stderr
     assert "" == result.stdout
 
 
 def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
-    """Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name."""
+    """
+    A budget is created on a named view, silenced, shown and evaluated; its owners and alerts are listed; it
+    is deleted by name.
+    """
     run("views", "create", "--name", "All", "--principal", "model")
     plan = ("--amount", "10", "--plan", "2026-11-01=12.50", "--alert", "80", "--forecast-alert", "100")
     made = answer(
@@ -323,7 +332,10 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
 
 
 def test_operators_are_kept_by_command(run: Run) -> None:
-    """Add, list, password, remove; the password comes from standard input, never from an argument."""
+    """
+    Operators are added, listed, given a password and removed. The password comes from standard input, never
+    from an argument.
+    """
     run("operators", "add", "ada@example.com", "--role", "Organizer", input="correct horse battery\n")
     assert "Admin" in run("operators", "list", "--role", "organizer").output
     [row] = answer(run("operators", "list", "--json"))["operators"]
@@ -340,12 +352,11 @@ def test_operators_are_kept_by_command(run: Run) -> None:
 
 
 def test_a_console_link_is_printed(run: Run) -> None:
-    """One line to click on."""
     assert run("console", "link").stdout.startswith("http://127.0.0.1:4318/console/#link=")
 
 
 def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--as EMAIL is who made a key; without it TOLLHOUSE_AS, else the user of the system at this machine."""
+    """--as EMAIL names the actor. Without it, TOLLHOUSE_AS does, or else the system user at this machine."""
     assert (
         "grace@example.com"
         == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
@@ -363,7 +374,7 @@ def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
-    """A missing data directory is created, and an empty spool balances."""
+    """A missing data directory is created, and an empty queue balances."""
     status = answer(run("spool", "status", "--json"))
     assert {"topics", "routes", "space", "duplicate_window_s", "nodes", "native", "lakes"} == set(status)
     assert answer(run("spool", "verify", "--json"))["balanced"]
@@ -383,7 +394,7 @@ def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
 
 
 def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: Path) -> None:
-    """In the status and in a list of their own; nothing is said of them where there are no usage events."""
+    """The status names them, and they have a list. Without usage events, the status does not mention them."""
     assert "usage events" not in run("spool", "status").stdout
 
     async def work() -> None:
@@ -408,7 +419,10 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
 
 
 def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its id, without a server; one that is not there, and no word of what is asked, are wrong use."""
+    """
+    A record is explained by its id without a server. An unknown record and a call without a subject
+    are usage errors.
+    """
     record, known_as = call(1)
 
     async def work() -> None:
@@ -431,7 +445,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
 
 
 def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
-    """Have `spool verify` find these books."""
+    """Make `spool verify` return this accounting."""
 
     async def verify(self: object) -> Books:
         books = {"topics": {"ai-telemetry": {"received": 2}}, "routes": {}, "imbalances": [], **found}
@@ -441,7 +455,7 @@ def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
 
 
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spool verify` prints them all the same."""
+    """`spool verify` prints the accounting even then."""
     verified_as(monkeypatch, imbalances=["ai-telemetry: 2 is not 1"])
     result = run("spool", "verify", "--json", code=1)
     assert not answer(result)["balanced"]
@@ -449,7 +463,10 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
 
 
 def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`spool verify` says which and where to read on, `doctor` too; JSON has how many and the first numbers."""
+    """
+    `spool verify` and `doctor` state which records count twice and where to read more. The JSON has their
+    number and the first record numbers.
+    """
     twice = {"ai-telemetry": AcceptedTwice(records=12, numbers=[101, 102])}
     verified_as(monkeypatch, accepted_twice=twice)
     result = run("spool", "verify", "--json", code=1)
@@ -463,7 +480,7 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
 
 
 def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are a term in JSON and a sentence beneath the sums: they are no records."""
+    """Tags are no records, so they are a term in JSON and a sentence below the sums."""
     verified_as(monkeypatch, topics={"ai-telemetry": {"received": 2, "left_out": 3}})
     assert 3 == answer(run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["left_out"]
     lines = run("spool", "verify").stdout.splitlines()
@@ -473,7 +490,7 @@ def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest
 
 
 def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> None:
-    """A lock file, a socket and a pointer without a process behind them."""
+    """A lock file, a socket and a path file of a killed process do not stop a command."""
     run("spool", "status")
     gateway = tmp_path / "store"
     left = socket.socket(socket.AF_UNIX)
@@ -497,7 +514,7 @@ def test_a_held_lock_without_a_socket_is_exit_1(
 
 
 def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
-    """A command that comes while a server stops waits for it, as long as that may take."""
+    """While a server stops, a command waits at least as long as a stop may take."""
     import threading
 
     assert operator_client.TURN_S > STOP_WITHIN_S
@@ -509,7 +526,6 @@ def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
 
 
 def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
-    """Neither fails because the other has the directory."""
     run("spool", "status")
     program, number = copying_command()
     commands = [
@@ -527,7 +543,7 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Path) -> None:
-    """Exit 1 with what to do; the spool can still be looked at."""
+    """The exit code is 1 and the message says what to do. Commands for the queue still work."""
     run(*CREATE)
     for file in (tmp_path / "store").glob("registry.sqlite*"):
         file.unlink()
@@ -540,7 +556,7 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
 
 
 def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
-    """A file stands where the directory should be."""
+    """A file exists where the directory should be."""
     config = _configured(tmp_path)
     (tmp_path / "store").rmdir()
     (tmp_path / "store").write_text("")
@@ -550,7 +566,7 @@ def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
 
 
 def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
-    """All problems, in the user's key names."""
+    """All problems are listed with the user's key names."""
     result = CliRunner().invoke(
         main, ["keys", "list", "--config", _configured(tmp_path, "spool.hold = 'long'")]
     )
@@ -559,7 +575,7 @@ def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
 
 
 def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
-    """--config FILE knows server.api_key_file."""
+    """--config FILE reads server.api_key_file."""
     (tmp_path / "key").write_text("a-deployed-key")
     config = _configured(tmp_path, "server.api_key_file = 'key'")
     result = CliRunner().invoke(main, ["keys", "list", "--json", "--config", config])
@@ -569,7 +585,7 @@ def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
 def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(
     run: Run, tmp_path: Path
 ) -> None:
-    """--config FILE names the routes; --data DIR alone does not."""
+    """--config FILE names the routes, so the command can drop the others. With only --data DIR it cannot."""
     run("spool", "status")
     gone, stays = (RouteSpec(name=f"{name}/{AI_TELEMETRY}", topic=AI_TELEMETRY) for name in ("gone", "stays"))
     asyncio.run(_declared(tmp_path / "store", gone, stays))
@@ -599,7 +615,7 @@ async def _declared(directory: Path, *specs: RouteSpec) -> None:
 
 
 def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: Path) -> None:
-    """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
+    """If `listen` is public, the operator API is on 127.0.0.1:4319 without TLS by default."""
     config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
     result = CliRunner().invoke(main, ["console", "link", "--config", config])
     assert "http://127.0.0.1:4319/console/" in result.output
@@ -617,7 +633,10 @@ def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: 
     ],
 )
 def test_a_link_names_the_address_of_the_browser(run: Run, public: str, expected: str | None) -> None:
-    """That of a published port or of a proxy, in place of the server's own; what is not an address is wrong use."""
+    """
+    --public replaces the server's own address, for example by a published port or a proxy. An invalid address
+    is a usage error.
+    """
     result = run("console", "link", "--public", public, code=0 if expected else 2)
     if expected is None:
         assert "is not an address" in result.stderr
@@ -634,7 +653,10 @@ def _configured(tmp_path: Path, *lines: str) -> str:
 
 @pytest.mark.parametrize("depth", [1, 30])
 def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
-    """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
+    """
+    Commands use the server's socket, even if the directory's path is too long for a socket. The change takes
+    effect in the server.
+    """
     gateway = tmp_path.joinpath(*(["store"] * depth))
     words = ("serve", "--data", str(gateway), "--listen", "127.0.0.1:0", "--grpc-listen", "")
     server = start_process([str(COMMAND), *words], cwd=tmp_path, is_read=True)
@@ -660,7 +682,7 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
 
 
 async def _delivered(directory: Path) -> None:
-    """A spool whose upstream has taken three records."""
+    """Create a queue whose upstream has accepted three records."""
     spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, *[call(number) for number in range(3)])
@@ -671,7 +693,9 @@ async def _delivered(directory: Path) -> None:
 
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
-    """It says that the service may count them twice; nothing is sent unless somebody agrees or --yes stands there."""
+    """
+    The command warns that the service may count the records twice. It sends them only after a yes or with --yes.
+    """
     asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
@@ -680,13 +704,13 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
     assert "" == refused.stdout
     assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
     assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
-    assert "0 records will be sent again" in run(*words[:-1]).stdout  # they wait to be sent already
+    assert "0 records will be sent again" in run(*words[:-1]).stdout  # they are already waiting to be sent
 
 
 def test_a_server_that_accepts_nobody_ends_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process without a free descriptor listens and takes no connection: the command does not wait for ever."""
+    """A server without a free descriptor listens but accepts no connection. The command gives up."""
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
@@ -700,7 +724,7 @@ def test_a_server_that_accepts_nobody_ends_the_command(
 
 
 def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
-    """By name; who decided stands beside it."""
+    """A tool is changed by name, and the list shows who decided."""
     assert "get_budgets is disabled" in run("mcp", "tools", "disable", "get_budgets").stdout
     listed = answer(run("mcp", "tools", "list", "--enabled", "false", "--json"))["assistant_tools"]
     assert {"get_budgets", "log_insight", "set_org_context"} == {each["name"] for each in listed}
@@ -710,7 +734,7 @@ def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
 
 
 def test_a_key_expires_when_a_command_says(run: Run) -> None:
-    """A day, a time or a duration from now; shown where there is one, moved and taken away."""
+    """The expiry is a day, a time or a duration from now. It is shown, and can be moved and removed."""
     key = answer(run(*CREATE, "--expires-at", "2100-01-31", "--json"))["key"]
     assert "2100-02-01T00:00:00.000Z" == key["expires_at"]
     assert "2100-02-01" in run("keys", "show", "search team").stdout

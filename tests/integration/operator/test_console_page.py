@@ -1,4 +1,4 @@
-"""The console's page and files: strict headers, relative addresses, nothing from elsewhere, and small."""
+"""The console's page and files: strict headers, relative addresses, no foreign sources, and small size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:
 
 
 async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
-    """Nothing inline, nothing from elsewhere, in no frame; the page itself is never kept."""
+    """The policy forbids inline code, foreign sources and frames. The page itself is never cached."""
     serving = await serve()
     answer = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
     policy = answer.headers["Content-Security-Policy"]
@@ -38,7 +38,8 @@ async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
 
 async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
     """
-    From the page on, over relative addresses alone; each is kept for ever, as its path changes with its content.
+    Every file is reached from the page by relative addresses. Each is cached forever, because its path
+    changes with its content.
     """
     serving = await serve()
     page = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
@@ -77,7 +78,7 @@ def normal(path: str) -> str:
     "path", ["/files/0000000000000000/app.mjs", "/files/VERSION/vendor.py", "/files/VERSION/../assets.py"]
 )
 async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
-    """Neither those of another release, nor what lies beside the page."""
+    """Files of another release, and files next to the page, are not served."""
     serving = await serve()
     answer = await serving.send(
         CONSOLE + path.replace("VERSION", console().version), b"", method="GET", key=None
@@ -86,14 +87,14 @@ async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
 
 
 async def test_the_address_without_its_slash_leads_there(serve: Serve) -> None:
-    """By a relative address, so a proxy may put a path before it."""
+    """The redirect is relative, so a proxy may add a path prefix."""
     answer = await (await serve()).send(CONSOLE, b"", method="GET", key=None)
     assert answer.status == 308
     assert answer.headers["Location"] == "console/"
 
 
 async def test_senders_do_not_see_it(serve: Serve) -> None:
-    """On a public address the console is on the operators' listener alone."""
+    """With a public address, the console is served only on the operators' listener."""
     serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
     path = CONSOLE + "/"
     async with serving.client.get(f"http://127.0.0.1:{serving.port}{path}") as public:
@@ -103,7 +104,10 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
 
 
 async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
-    """On a listener of its own it is told the address for senders; on theirs, the reader's own address is right."""
+    """
+    On its own listener, the console is told the address for senders. On the senders' listener, the browser's
+    own address is right.
+    """
     apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()
     assert [apart.app.url, None] == [await telemetry_url(apart), await telemetry_url(shared)]
 
@@ -119,7 +123,7 @@ async def telemetry_url(serving: Serving) -> object:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
-    """What the policy would block is not written."""
+    """The files contain nothing that the policy would block."""
     text = path.read_text()
     assert not re.findall(
         r"""(?:\bfrom|\bimport|\bfetch|\bEventSource|\bsrc=|\burl)[\s("'`]*https?://(?!127\.0\.0\.1)""", text
@@ -130,7 +134,10 @@ def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
 
 
 def test_every_page_is_in_the_list() -> None:
-    """Once, with a letter of its own after g; what one page alone loads stands beside it and begins with its name."""
+    """
+    Each page is listed once, with its own letter after g. Files for only one page are next to it and begin
+    with its name.
+    """
     listed = (STATIC / "pages/list.mjs").read_text()
     letters, names = re.findall(r'shortcut: "(.)"', listed), re.findall(r'import\("\./(\w+)\.mjs"\)', listed)
     assert len(names) == len(letters) == len(set(letters))
@@ -141,10 +148,10 @@ def test_every_page_is_in_the_list() -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_comments_stay_at_home(path: Path) -> None:
-    """They and the indentation are for readers: the browser gets all else of each line, at its own place."""
+    """Comments and indentation are removed before serving. All other text keeps its line and order."""
     asset = console().assets.get(path.relative_to(STATIC).as_posix())
     if asset is None:
-        return  # the page itself, which has none
+        return  # the page itself has no comments
     source = [line.lstrip(" ").partition(" // ")[0] for line in path.read_text().splitlines()]
     served = asset.body.decode().splitlines()
     assert len(source) == len(served)
@@ -157,7 +164,6 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 def test_the_console_is_small() -> None:
     """
-    All its files together are packed under 136 KB; tests/browser/test_traffic.py measures what one page
-    needs of them.
+    All files together are compressed under 136 KB. tests/browser/test_traffic.py measures what one page needs.
     """
     assert sum(len(asset.packed) for asset in console().assets.values()) < 136_000

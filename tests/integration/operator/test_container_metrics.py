@@ -1,4 +1,4 @@
-"""Container metrics as operators see them: the books, each file, and giving one up."""
+"""Container metrics as operators see them: the accounting, each file, and discarding a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spool.kept import audit_rows
 
 
 async def command(server: Serving, *words: str, code: int = 0) -> str:
-    """What a command prints, beside the server that runs."""
+    """Run a command next to the running server; return its output."""
     where = ["--data", str(server.app.config.data_dir)]
     done = await asyncio.to_thread(CliRunner().invoke, main, [*words, *where])
     assert code == done.exit_code, done.output
@@ -29,7 +29,7 @@ async def said(server: Serving, *words: str) -> Any:
 
 
 async def test_operators_see_and_discard_files(serve: Serve) -> None:
-    """A discarded file is gone with its bytes, in the books and in the audit list."""
+    """The bytes of a discarded file are deleted. The accounting and the audit list record it."""
     server = await serve(config=Config(spool=SpoolSettings(hold=0)))
     key = await server.make_key("agent", scopes=agent.SCOPES)
     await agent.ship(server, {"one": b"metrics", "two": b"more metrics"}, key)

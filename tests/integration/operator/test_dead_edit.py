@@ -1,4 +1,4 @@
-"""Dead letters that are sent again with other values."""
+"""Rejected records that are sent again with changed values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ async def letter(server: OperatorServer) -> dict[str, Any]:
 
 
 async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
-    """With the changed fields, at once; the audit row has who, which fields, and a hash of either record."""
+    """
+    The record is sent at once with the changed fields. The audit row has the actor, the fields, and a hash
+    of both versions.
+    """
     dead = await letter(server)
     answer = await server.ask(
         "PATCH", f"/dead/{dead['id']}", {"record": {**dead["record"], "request_model": "gpt-5"}}
@@ -84,7 +87,7 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
 
 
 async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
-    """It is 400 with the field, and the letter stays; one that is not there is 404."""
+    """The answer is 400 with the field, and the rejected record stays. An unknown one is 404."""
     dead = await letter(server)
     answer = await server.ask("PATCH", f"/dead/{dead['id']}", {"record": {"input_tokens": -1}})
     assert (400, "invalid") == answer.error[:2] and "input_tokens" in answer.error[2]
@@ -95,7 +98,8 @@ async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
 
 async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
     """
-    From a file: the record as `spool dead show` prints it, or its changed fields; what is not JSON is wrong use.
+    The file has the record as `spool dead show` prints it, or only its changed fields. Invalid JSON is
+    a usage error.
     """
     dead = await letter(server)
     file = tmp_path / "record.json"
@@ -144,7 +148,7 @@ ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
     ],
 )
 def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Under the rules of records that come in; what follows from a field follows."""
+    """Edits follow the rules for received records, and dependent fields change as well."""
     found, names = edited(record, {**as_json(record), **given}, PEOPLE)
     assert set(given) == set(names)
     assert {name: getattr(found, name) for name in expected} == expected
@@ -183,7 +187,7 @@ def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: s
 
 
 def test_corrections_are_not_edited() -> None:
-    """A difference of two states has nothing that could be changed alone."""
+    """A correction is the difference of two states, so no field can change independently."""
     correction = Correction(
         id=b"c" * 16, source="kong", corrects=INFERENCE.id, reason="late_usage", known_at=1, start_time=1,
         before=INFERENCE, after=INFERENCE,
@@ -193,14 +197,14 @@ def test_corrections_are_not_edited() -> None:
 
 
 def test_totals_of_streams_are_not_edited() -> None:
-    """A unit-cost record is already in the totals of its stream."""
+    """A unit-cost record is already in its stream's totals."""
     operation = UnitCostOperation(id=b"u" * 16, stream="s", stream_type="metric", operation="sum", value="1")
     with pytest.raises(NotAllowed, match="send a correction"):
         edited(operation, {"value": "2"}, PEOPLE)
 
 
 def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
-    """In a field that names somebody, and among tags."""
+    """This includes fields that name somebody, and tags."""
     given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
     found, _ = edited(INFERENCE, {**as_json(INFERENCE), **given}, PEOPLE)
     assert isinstance(found, Inference)

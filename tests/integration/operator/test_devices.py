@@ -1,4 +1,4 @@
-"""Devices over the operator API: lists, states, changes and who made them."""
+"""Devices over the operator API: lists, states, changes and their actors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def listed(server: OperatorServer, **query: str) -> list[str]:
 
 
 async def test_the_list(server: OperatorServer) -> None:
-    """The service's envelope, filters and sorts; states are those of now."""
+    """The list has the usual envelope, filters and sorts; states are current."""
     assert ["d0", "d1", "d2"] == await listed(server)
     assert ["d2", "d1"] == await listed(server, sort_key="hostname", sort_order="desc", limit="2")
     assert ["d0", "d2"] == await listed(server, user="ada")
@@ -59,7 +59,7 @@ def _device(server: OperatorServer, id: str) -> Any:
 
 
 async def test_one_device(server: OperatorServer) -> None:
-    """Everything that is known of it but for its fingerprint."""
+    """The answer has all fields except the fingerprint."""
     await lifecycle(server).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
     answer = await server.ask("GET", "/devices/d0")
     device = answer.payload["device"]
@@ -71,7 +71,9 @@ async def test_one_device(server: OperatorServer) -> None:
 
 
 async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
-    """Approve, revoke, reset and label: by whom, on what, from what to what."""
+    """
+    Approve, revoke, reset and label are audited with the actor, the device, and the values before and after.
+    """
     for method, path, body in (
         ("POST", "/devices/d0/revoke", None),
         ("POST", "/devices/d0/approve", None),
@@ -89,7 +91,7 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
 
 
 async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
-    """By its exact id, by whom."""
+    """A device is deleted by its exact id, and the audit names the actor."""
     answer = await server.ask("POST", "/devices", {"id": "d9"})
     assert answer.status == 201
     assert answer.payload["device"]["id"] == "d9"
@@ -116,7 +118,7 @@ REFUSED: Sequence[tuple[str, str, Any, int]] = [
 
 
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """With a reason, and nothing is changed."""
+    """The refusal gives a reason, and nothing changes."""
     before = _device(server, "d0")
     for method, path, body, status in REFUSED:
         assert status == (await server.ask(method, path, body)).status, (method, path, body)
@@ -124,7 +126,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
 
 
 async def test_names_that_nobody_enrolled(server: OperatorServer) -> None:
-    """Listed with the key that brought them, newest first."""
+    """Unenrolled names are listed with the key that reported them, newest first."""
     for n, name in enumerate(("x", "y", "x")):
         lifecycle(server).table.note_unenrolled(name, key="sender", now=float(n))
     rows = (await server.ask("GET", "/unenrolled")).payload["unenrolled"]

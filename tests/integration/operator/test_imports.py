@@ -1,4 +1,4 @@
-"""What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for yet."""
+"""Imports of a process: a start and a command load only what they use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.records.calls.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")
-# A server that says what it has imported when it is ready, and stops.
+# A server that prints its imported modules when it is ready, and stops.
 READY = """
 import os, signal, sys
 from gateway.cli import main, serve
@@ -30,7 +30,7 @@ def announce(*_):
 serve._announce = announce
 main()
 """
-# A process that runs one command after the other, and says so at its end.
+# A process that runs commands one after the other, and prints its imported modules at the end.
 COMMANDS = """
 import json, sys
 from gateway.cli import main
@@ -41,7 +41,7 @@ print()
 print("LOADED", *sys.modules)
 """
 
-# What the table of all addresses is imported by, for the first key and for the preview of a role.
+# The first key and the preview of a role import the table of all addresses this way.
 ASKED = """
 import asyncio, importlib.abc, sys, threading
 from gateway.service.addresses import application
@@ -62,12 +62,12 @@ on_loop = []
 asyncio.run(ask())
 """
 
-# Those with words that handlers know, too.
+# Commands whose options use words that handlers define.
 WITH_WORDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
 
 async def loaded(script: str, *words: str) -> set[str]:
-    """The modules that a process of our command had imported."""
+    """Run a script in a new process; return the modules that it imported."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, *words, stdout=PIPE, stderr=PIPE
     )
@@ -94,8 +94,8 @@ async def test_a_start_imports_what_a_server_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: str
 ) -> None:
     """
-    A start imports no handler, tool, detector, reader of statements, format or product. The first request
-    that needs one imports it. The compiled module changes nothing about that.
+    A start imports no handler, tool, detector, bill reader, format or product. The first request that needs
+    one imports it, with or without the compiled module.
     """
     monkeypatch.setenv("TOLLHOUSE_SERVER__NATIVE", native)
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
@@ -123,7 +123,9 @@ async def test_a_start_imports_what_a_server_needs(
 
 
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
-    """An address whose handlers were not imported answers as if they were, by any method and below its path."""
+    """
+    An address whose handlers are not imported yet answers correctly, with any method and below its path.
+    """
     serving = await serve()
     answers = [
         (await serving.send(path, b"", None, method=method, key=None)).status
@@ -136,7 +138,9 @@ async def test_a_first_request_imports_its_area(serve: Serve) -> None:
 
 
 async def test_commands_import_what_they_say(serve: Serve) -> None:
-    """Who asks a running server loads a client: no server, no storage, no encoder of telemetry."""
+    """
+    A command that queries a running server loads only a client: no server, no storage, no telemetry encoder.
+    """
     serving = await serve()
     given = ("--json", "--data", str(serving.app.config.data_dir))
     asked = (("keys", "list"), ("budgets", "list"), ("report",), ("spool", "status"))
@@ -154,19 +158,22 @@ async def test_commands_import_what_they_say(serve: Serve) -> None:
 
 
 async def test_the_words_of_commands_cost_what_they_say() -> None:
-    """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
+    """The options of a command load no handler and no registry storage."""
     modules = await loaded(COMMANDS, json.dumps([[*words, "--help"] for words in WITH_WORDS]))
     asked = ("gateway.http.services", "gateway.http.operator.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
 
 
 def test_tail_knows_the_filters_of_the_list() -> None:
-    """They stand in a module of their own, which costs a command little."""
+    """The filters are defined in a small module, so that the command starts fast."""
     assert FILTERS == tuple(RECORDS.filters)
 
 
 async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
-    """Half a second of processor, for which nobody waits but who made the first key or previewed a role."""
+    """
+    The import costs half a second of processor time. Only the request that needs it waits, because it runs
+    off the event loop.
+    """
     assert {"LOADED", "True"} == await loaded(ASKED)
 
 
@@ -197,8 +204,8 @@ sys.exit(str(failed) if failed else 0)
 
 def test_a_first_commit_and_a_first_request_import_one_after_the_other() -> None:
     """
-    The names of sources are read for the first commit, whatever topic it is of, and a thread imports the readers of
-    calls for the first request: neither sees unfinished modules of the other.
+    The first commit, of any topic, imports the names of sources. At the same time a thread imports the
+    receivers for the first request. Neither may see an unfinished module of the other.
     """
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Event streams of the operator API: what they tell, whom, and when they end."""
+"""Event streams of the operator API: their content, their readers, and their end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> None:
-    """A record, a route, a dead letter, a key: each names the lists that show it."""
+    """A new record, a route, a rejected record and a key each name the lists that show them."""
     async with listening(server.url, await signed_in(server)) as stream:
         assert "text/event-stream" == stream.response.content_type
         assert stream.response.headers["Cache-Control"] == "no-store"
@@ -73,7 +73,8 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
 
 async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -> None:
     """
-    `server.max_event_streams` are open, each of another; the next is told which setting it was, until one closes.
+    `server.max_event_streams` streams of different people are open. The next one is refused with the name of
+    the setting, until one closes.
     """
     cookie = await signed_in(server)
     async with listening(server.url, await signed_in(server)):
@@ -88,7 +89,10 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
 
 
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
-    """However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens."""
+    """
+    If one person opens too many pages, their oldest stream ends and is told to reconnect late. An
+    administrator can still connect.
+    """
     server.services.installation.event_streams = EventStreams(4, 3)
     viewer, administrator = await signed_in(server), await signed_in(server)
     async with AsyncExitStack() as stack:
@@ -99,14 +103,14 @@ async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> No
         heard = [await stack.enter_async_context(listening(server.url, administrator)) for _ in range(2)]
         assert [200, 200] == [
             stream.response.status for stream in heard
-        ]  # in place of the viewer's that is oldest
+        ]  # the viewer's oldest streams ended for them
         await add(server.services.spool.log, call(1))
         for stream in (*heard, *streams[-2:]):
             assert "changed" == (await stream.event())[0]
 
 
 async def test_it_ends_with_the_session(server: OperatorServer) -> None:
-    """Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive."""
+    """The stream ends with a sign-out or idle timeout. Listening does not keep a session alive."""
     cookie = await signed_in(server)
     async with listening(server.url, cookie) as stream:
         [session] = (await server.ask("GET", "/sessions")).payload["sessions"]
@@ -118,7 +122,7 @@ async def test_it_ends_with_the_session(server: OperatorServer) -> None:
 
 
 async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
-    """What a role takes away is not heard of any more; a role of others ends nothing."""
+    """The stream ends when a role takes rights away. Other people's roles do not end it."""
     roles, actor = server.registry.roles, Actor("root", "here")
     account = {"email": "ada@example.com", "password": "correct horse battery", "role": "none"}
     await server.ask("POST", "/operators", account)
@@ -138,14 +142,14 @@ async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
 
 
 async def test_a_silent_stream_is_kept_open(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A comment now and then, because proxies close what is silent."""
+    """A comment is sent from time to time, because proxies close silent connections."""
     monkeypatch.setattr(event_streams, "COMMENT_S", 0.05)
     async with listening(server.url, await signed_in(server)) as stream:
         assert [b"\n", b":\n", b"\n", b":\n"] == [await stream.line() for _ in range(4)]
 
 
 async def test_a_stop_ends_every_stream(serve: Serve) -> None:
-    """At once, and not by being cut off after the time that a stop gives to requests."""
+    """Streams end at once, instead of being cut off after the drain time."""
     serving = await serve()
     operators = serving.app.services.operators
     link = await operators.installation.require_registry().operators.link(role="viewer", actor=ACTOR)
@@ -154,11 +158,11 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     async with listening(serving.url, cookie) as stream:
         assert 1 == operators.installation.event_streams.count
         await serving.app.stop()
-        assert await stream.ends()  # properly: one that was cut off raises
+        assert await stream.ends()  # a stream that was cut off would raise
 
 
 async def test_a_reader_who_is_gone_before_the_answer_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """A closed page is none of the server's errors, in its log neither."""
+    """A page that closes before its answer causes no server error and no log line."""
     streams, ended = EventStreams(2), asyncio.Event()
 
     async def nothing() -> list[bytes]:

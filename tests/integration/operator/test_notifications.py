@@ -1,4 +1,6 @@
-"""Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload."""
+"""
+Notifications from an insight to the receiver, as operators see them: API, commands, metrics and a reload.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ ADA = "ada@example.com"
 
 
 class Console:
-    """Asks a running server as the console and the command line do."""
+    """A client that calls a running server like the console and the command line."""
 
     def __init__(self, app: App, receiver: FakeUpstream, config: Config) -> None:
         self.app = app
         self.receiver = receiver
-        self.config = config  # what a reload reads
+        self.config = config  # the configuration that a reload reads
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
         socket = aiohttp.UnixConnector(str(self.app.config.data_dir / "operator.sock"))
@@ -51,7 +53,7 @@ class Console:
         return result
 
     async def parked(self) -> dict[str, Any]:
-        """The channel, once it is parked."""
+        """Wait until the channel is parked; return it."""
         async with asyncio.timeout(120):
             while True:
                 found = (await self.ask("GET", "/notification-channels", state="parked"))[
@@ -73,7 +75,7 @@ class Console:
 
 @pytest_asyncio.fixture
 async def console(tmp_path: Path) -> AsyncIterator[Console]:
-    """A server with one channel, which takes insights of every severity."""
+    """Start a server with one channel that accepts insights of every severity."""
     (tmp_path / "secret").write_text(SECRET)
     async with FakeUpstream() as receiver:
         channel = settings(url=f"{receiver.url}/hook", secret_file=tmp_path / "secret", insights="info")
@@ -87,7 +89,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
 
 
 async def test_an_insight_reaches_the_receiver(console: Console) -> None:
-    """What a detector finds is told once, signed, and is in the list and in the metrics as sent."""
+    """An insight is sent once and signed. The list and the metrics show it as sent."""
     registry = console.app.services.operators.installation.require_registry()
     finding = Finding(key="x:1", draft=Draft(title="a route is parked", category="delivery"))
     for _ in range(2):
@@ -112,7 +114,9 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
 
 
 async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
-    """The channel is parked with the receiver's words, and with another address the test arrives."""
+    """
+    The channel is parked with the receiver's answer. With a corrected address, the test message arrives.
+    """
     console.receiver.judge = lambda request: (
         Reply(404, b"gone", "text/plain") if request.path == "/hook" else None
     )
@@ -138,7 +142,7 @@ async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console
 
 
 async def test_failed_ones_are_listed_retried_and_discarded(console: Console) -> None:
-    """By id, by channel and all at once; a wrong choice changes nothing."""
+    """Failed notifications are chosen by id, by channel, or all. An invalid choice changes nothing."""
     registry = console.app.services.operators.installation.require_registry()
     console.receiver.judge = lambda request: Reply(422, b"no", "text/plain")
     await registry.notices.add([notice(id) for id in "abc"], ["one"])
@@ -159,7 +163,7 @@ async def test_failed_ones_are_listed_retried_and_discarded(console: Console) ->
 
 
 async def test_the_command_says_the_same(console: Console) -> None:
-    """Every call has its command; tables name the receiver's words."""
+    """Every API call has a command. Tables show the receiver's answer."""
     console.receiver.judge = lambda request: Reply(422, b"not_today", "text/plain")
     made = json.loads((await console.run("test", "one", "--json")).stdout)["notification"]
     await console.until(made["id"], "failed")
@@ -176,7 +180,7 @@ async def test_the_command_says_the_same(console: Console) -> None:
 
 
 def test_without_a_server_a_test_waits_for_it(tmp_path: Path) -> None:
-    """Commands work on the directory alone: what they add is sent when a server runs."""
+    """Commands also work without a server. A message that they add is sent when a server runs."""
     (tmp_path / "tollhouse-data").mkdir()
     (tmp_path / "tollhouse.toml").write_text(
         '[[notify]]\nname = "am"\ntype = "alertmanager"\nurl = "http://127.0.0.1:1"\n'

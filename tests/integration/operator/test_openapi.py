@@ -1,4 +1,4 @@
-"""The operator side of the OpenAPI document; what is sent to it is tried in `test_openapi`."""
+"""The operator side of the OpenAPI document. `test_openapi` of the API sends requests to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DOCUMENT = document(OPERATOR_ADDRESSES, version="0")
 
 
 async def test_it_is_served_without_a_key(serving: Serving) -> None:
-    """/openapi.json, on the operator's side."""
+    """The operator listener serves /openapi.json without a key."""
     answer = await serving.send("/openapi.json", b"", method="GET", key=None)
     assert answer.status == 200
     assert answer.headers["Content-Type"].partition(";")[0] == "application/json"
@@ -19,7 +19,7 @@ async def test_it_is_served_without_a_key(serving: Serving) -> None:
 
 
 def test_a_call_names_the_permission_set_that_it_needs() -> None:
-    """Beside the session; only signing in needs neither."""
+    """Each call names its permission set in addition to the session. Only the sign-in needs neither."""
     for row in OPERATOR_ADDRESSES:
         found = DOCUMENT["paths"][row.documented_path][row.methods[0].lower()]["security"]
         needed = [words for way in found for words in way.values() if words]
@@ -28,7 +28,7 @@ def test_a_call_names_the_permission_set_that_it_needs() -> None:
 
 
 def test_what_may_be_left_out_is_not_required() -> None:
-    """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
+    """A report has no required parameter, and some may repeat; a deletion requires its confirmation."""
     report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}
     once = {
         "from",
@@ -62,7 +62,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
 
 
 def test_a_list_shows_its_parameters() -> None:
-    """Filters that repeat, with their valid values, and the sort keys."""
+    """The document lists repeated filters with their valid values, and the sort keys."""
     parameters = {
         each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys"]["get"]["parameters"]
     }
@@ -72,7 +72,7 @@ def test_a_list_shows_its_parameters() -> None:
 
 
 def test_a_call_says_to_whom_it_is_closed() -> None:
-    """Who may see some calls alone reads which addresses are cut, and which are refused."""
+    """The document says which addresses are limited or refused for limited people."""
     paths = DOCUMENT["paths"]
     assert (
         "Limited to the calls that the person may see."

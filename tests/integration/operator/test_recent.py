@@ -1,4 +1,4 @@
-"""The newest records over the operator API: a list of them, and as they come."""
+"""The newest records over the operator API: as a list, and live."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def numbers(server: OperatorServer, **query: str) -> list[int]:
 
 
 async def test_the_newest_come_first_and_open_ones_are_among_them(server: OperatorServer) -> None:
-    """Each with its place, its state, and every field of its record."""
+    """Each entry has its number, its state and every field of its record."""
     await add(server.services.spool.log, call(1, cost="0.25", cost_source="reported"))
     server.clock.move(11)
     await add(server.services.spool.log, call(2))
@@ -51,7 +51,7 @@ async def test_the_newest_come_first_and_open_ones_are_among_them(server: Operat
 
 
 async def test_records_are_filtered(server: OperatorServer) -> None:
-    """By what costs are grouped by and under the same names; an empty value is what is unknown."""
+    """Filters have the names of cost dimensions. An empty value means unknown."""
     await add(
         server.services.spool.log,
         call(1, request_model="gpt-5", response_model="gpt-5-2026", team="search", status="error"),
@@ -67,7 +67,10 @@ async def test_records_are_filtered(server: OperatorServer) -> None:
 
 
 async def test_records_of_a_view(server: OperatorServer) -> None:
-    """As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused."""
+    """
+    The view's filter applies to the list, its pages and the stream, including tags and unknown values. An
+    unknown view is refused.
+    """
     server.services.money.ledger.tags = ("service",)
     tests = call(2, team="search", tags={"service": "tests"})
     await add(server.services.spool.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
@@ -92,7 +95,7 @@ async def test_records_of_a_view(server: OperatorServer) -> None:
 
 
 async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest `LOOKED_THROUGH` of all topics, and no more."""
+    """A list searches the newest `LOOKED_THROUGH` records of all topics, and no more."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 2)
     await add(server.services.spool.log, call(1))
     server.clock.move(1)
@@ -105,17 +108,18 @@ async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: py
 
 async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     """
-    By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it came.
+    The call's start in UTC decides, not the time of the report. A record without a start belongs to the day
+    on which it arrived.
     """
     log, clock = server.services.spool.log, server.clock
-    clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # an hour into a day
+    clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # one hour after midnight
     today = clock.now() - 3600
     at = {
         name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))
     }
     await add(log, call(1, start_time=at["late"] - 40 * DAY_S * NS))
     await add(log, call(2, start_time=at["late"]), call(3, start_time=at["early"]), call(4, start_time=None))
-    await add(log, call(5, start_time=at["ahead"]))  # no clock is believed so far ahead
+    await add(log, call(5, start_time=at["ahead"]))  # a start this far in the future is not believed
     clock.move(2 * DAY_S)
     await add(log, call(6, start_time=at["early"], region="eu"), call(7, start_time=int(clock.now()) * NS))
     day, before = filters.day_and_month(None, today)[0], filters.day_and_month(None, today - DAY_S)
@@ -146,7 +150,7 @@ NO_DATES: Sequence[str] = [
 
 
 async def test_what_is_no_date_is_refused(server: OperatorServer) -> None:
-    """The answer says how one is written."""
+    """The error shows the format of a date."""
     for wrong in NO_DATES:
         for path in ("/records", "/tail"):
             refused = await server.ask("GET", path, date=wrong)
@@ -157,7 +161,9 @@ async def test_what_is_no_date_is_refused(server: OperatorServer) -> None:
 async def test_records_of_a_day_are_found_behind_newer_ones(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many came since; and where more came than are looked through, the answer says up to when was looked."""
+    """
+    Newer records do not hide a day. If more arrived than a list searches, the answer states until when it searched.
+    """
     monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     monkeypatch.setattr(listing, "STEP", 2)
     log, clock = server.services.spool.log, server.clock
@@ -186,7 +192,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
 
 
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
-    """It may be as large as a request."""
+    """The body may be as large as a request."""
     drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
     await server.services.spool.log.append(
         Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])
@@ -198,7 +204,9 @@ async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) 
 
 
 async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one, the newest first, with what each amounts to; other records are not looked through for them."""
+    """
+    Each event is listed with its amount, newest first. Records of other topics do not use up the search limit.
+    """
     monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
     server.services.spool.event_amount = lambda event: (
         Decimal(event.data["gb"]) if "gb" in event.data else None
@@ -227,7 +235,7 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
 
 
 async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) -> None:
-    """Those that pass the filters, from now on; the same row as in the list."""
+    """The stream has records that match the filters, from now on, as the same rows as in the list."""
     await add(server.services.spool.log, call(1, team="search"))
     async with listening(server.url, await signed_in(server), "/tail?team=search&team=ads") as stream:
         await add(
@@ -239,7 +247,7 @@ async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) 
 
 
 async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that come faster than they are read are not kept in memory for it."""
+    """Records that arrive faster than the reader reads are skipped, not kept in memory."""
     monkeypatch.setattr(tail, "MOST_AT_ONCE", 2)
     async with listening(server.url, await signed_in(server), "/tail") as stream:
         await add(server.services.spool.log, *[call(number) for number in range(5)])
@@ -248,7 +256,7 @@ async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: py
 
 
 async def test_tail_refuses_a_filter_that_does_not_exist(server: OperatorServer) -> None:
-    """Before it begins, with those that do."""
+    """The refusal comes before the stream starts, and names the valid filters."""
     answer = await server.ask("GET", "/tail", prompt="x")
     assert (400, "invalid_parameter") == answer.error[:2]
     assert "model" in answer.error[2]

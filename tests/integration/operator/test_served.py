@@ -1,4 +1,6 @@
-"""What servers of models served, beside the calls that were told of the same models, over the operator API."""
+"""
+Tokens that model servers served, next to the calls that were reported for the same models, over the operator API.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,16 @@ def told(number: int, at: float, **fields: Any) -> Any:
 
 
 async def test_served_less_told(server: OperatorServer) -> None:
-    """By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and models."""
+    """
+    Rows are by model, whatever suffix its name has. Calls from a cache, calls kept for reference, and calls
+    of other days and models do not count.
+    """
     now = server.clock.now()
     await add(
         server.services.spool.log,
         counter(1, "input", 1000, at=now),
         counter(2, "output", 90, at=now),
-        counter(3, "cache_read", 700, at=now),  # among the input
+        counter(3, "cache_read", 700, at=now),  # a part of the input
         counter(4, "input", 50, at=now, source="sglang"),
         counter(5, "input", 5, at=now - 2 * DAY_S),
         told(10, now),
@@ -68,7 +73,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
         told(14, now, request_model="gpt-5"),
         told(15, now - 2 * DAY_S),
         counter(16, "input", 30, at=now, source="otel", shadow=False, model="qwen3-32b"),
-        counter(17, "input", "12.5", at=now, source="otel", shadow=False, unit="EUR"),  # money
+        counter(17, "input", "12.5", at=now, source="otel", shadow=False, unit="EUR"),  # an amount of money
     )
     answer = await server.ask("GET", "/served")
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
@@ -93,7 +98,10 @@ async def test_served_less_told(server: OperatorServer) -> None:
 
 
 async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServer) -> None:
-    """What counts itself is told; of a server that names no model nothing says which calls are its own."""
+    """
+    Counters that count as usage themselves are reported. A server that names no model cannot be
+    compared with calls.
+    """
     now = server.clock.now()
     await add(
         server.services.spool.log,
@@ -108,7 +116,7 @@ async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServ
 
 
 async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first that came are."""
+    """Only the models that came first are summed."""
     monkeypatch.setattr(served, "MOST_MODELS", 1)
     now = server.clock.now()
     await add(
@@ -120,5 +128,8 @@ async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch
 
 
 async def test_servers_of_models() -> None:
-    """Those whose counters hold whatever was served, and no product that counts its own calls."""
+    """
+    These servers' counters include everything that they served. Products that count only their own calls
+    are not listed.
+    """
     assert {"vllm", "sglang", "tgi", "nim", "ollama", "llama_cpp"} == SERVERS

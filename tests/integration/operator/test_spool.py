@@ -1,4 +1,4 @@
-"""The operator API over a spool with records, dead letters and findings in it."""
+"""The operator API with records, rejected records and insights in the queue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def due(server: OperatorServer) -> Delivery:
 
 
 async def bury(server: OperatorServer, count: int) -> None:
-    """Records that the upstream refused for good."""
+    """Add records that the upstream has rejected for good."""
     await add(server.services.spool.log, *[call(number) for number in range(count)])
     for _ in range(count):
         await server.services.spool.deliveries.set_aside(
@@ -50,19 +50,19 @@ async def bury(server: OperatorServer, count: int) -> None:
 
 
 async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
-    """{topics, routes, space, duplicate_window_s, native}, the routes with state and reason."""
+    """The status has topics, routes with state and reason, space, duplicate_window_s and native."""
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
     words = {"on": False, "version": None, "words": "off: no server runs", "spans": None, "known_spans": None}
     assert words == status["native"]
-    assert [] == status["nodes"]  # one gateway has the storage for itself
+    assert [] == status["nodes"]  # only one gateway uses the storage
     [topic] = status["topics"]
     assert topic["topic"] == AI_TELEMETRY
     assert topic["received"] == 2
     assert topic["accepted"] == 2
-    # a script finds them when there are none, too
+    # the field exists even if there are no duplicates, so scripts can rely on it
     assert topic["duplicates"] == 0
     assert topic["pending"] == 0
     [route] = status["routes"]
@@ -87,14 +87,14 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
 
 
 async def test_routes_are_a_list(server: OperatorServer) -> None:
-    """The same rows under the envelope, filtered by state."""
+    """The list has the rows of the status in the usual envelope, and filters by state."""
     assert [ROUTE] == [row["route"] for row in (await server.ask("GET", "/routes")).payload["routes"]]
     assert [] == (await server.ask("GET", "/routes", state="parked")).payload["routes"]
     assert 400 == (await server.ask("GET", "/routes", state="asleep")).status
 
 
 async def test_deliveries_are_a_list(server: OperatorServer) -> None:
-    """What is not settled, by route and state; an unconfirmed delivery is counted on its route."""
+    """The list has open deliveries by route and state. Each route counts its unconfirmed deliveries."""
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
@@ -114,7 +114,10 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
 
 
 async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
-    """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
+    """
+    Only a route without a configured destination is dropped. Its queue is counted as discarded, and the
+    change is audited.
+    """
     await add(server.services.spool.log, call(1), call(2))
     assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
     await server.services.spool.deliveries.declare([])
@@ -125,7 +128,7 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
 
 
 async def test_a_route_tries_now(server: OperatorServer) -> None:
-    """The one that is named, and the audit says who asked; one without a destination has nobody to try."""
+    """Only the named route tries, and the audit names the actor. A route without a destination cannot try."""
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
     answer = (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
     assert {"route": ROUTE, "next": 1} == answer
@@ -140,7 +143,7 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
 
 
 async def test_dead_letters_are_listed_with_the_upstreams_words(server: OperatorServer) -> None:
-    """{id, route, number, record_id, error, status, at}."""
+    """An entry has id, route, number, record_id, error, status and at."""
     await bury(server, 1)
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert {"id", "route", "number", "record_id", "error", "status", "at"} == set(row)
@@ -156,7 +159,7 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(server: Operator
 
 
 async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
-    """The named ones leave the list and their route is woken."""
+    """The chosen records leave the list, and their route wakes up."""
     await bury(server, 3)
     ids = [row["id"] for row in (await server.ask("GET", "/dead")).payload["dead"]]
     assert {"retried": 2} == (await server.ask("POST", "/dead/retry", {"ids": ids[:2]})).payload
@@ -166,7 +169,7 @@ async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
 
 
 async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> None:
-    """All of one route, counted as discarded."""
+    """All rejected records of a route are discarded and counted."""
     await bury(server, 3)
     assert {"discarded": 0} == (
         await server.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})
@@ -179,13 +182,16 @@ UNNAMED: Sequence[object] = [{}, {"ids": [1], "all": True}, {"route": ROUTE, "al
 
 
 async def test_dead_letters_are_named_in_one_way(server: OperatorServer) -> None:
-    """By ids, by route, or all: nothing is discarded by a slip."""
+    """
+    Rejected records are chosen by ids, by route, or all. Combinations are refused, so that nothing is
+    discarded by mistake.
+    """
     for body in UNNAMED:
         assert (400, "invalid") == (await server.ask("POST", "/dead/discard", body)).error[:2], body
 
 
 async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) -> None:
-    """One wrong id and none of the others is touched."""
+    """If one id is wrong, no other record is changed."""
     await bury(server, 1)
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert 404 == (await server.ask("POST", "/dead/discard", {"ids": [row["id"], 999]})).status
@@ -193,7 +199,7 @@ async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) ->
 
 
 async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> None:
-    """A dry run changes nothing; the real one makes new deliveries and is audited."""
+    """A dry run changes nothing. A real run creates new deliveries and is audited."""
     await add(server.services.spool.log, call(1), call(2))
     for _ in range(2):
         await server.services.spool.deliveries.settle(await due(server), Settlement(delivered=1))
@@ -219,7 +225,7 @@ NO_RANGES: Sequence[tuple[str, str | None]] = [
 
 
 async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
-    """RFC 3339 with a zone and inside of the calendar, since before until."""
+    """The range needs RFC 3339 times with a zone and valid dates, and `since` before `until`."""
     for since, until in NO_RANGES:
         assert (
             400
@@ -228,7 +234,7 @@ async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
 
 
 async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
-    """What the sender is never told: how many were new."""
+    """The operator sees how many records of a receipt were new. Senders do not."""
     receipt = await add(server.services.spool.log, call(1), call(2))
     again = await add(server.services.spool.log, call(2), call(3))
     first = (await server.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
@@ -242,7 +248,7 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
 
 
 async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
-    """Names, count and when last seen, newest first."""
+    """Entries have the names, a count and the last time, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
     await server.services.spool.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
@@ -253,7 +259,10 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
 
 
 async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) -> None:
-    """The oldest first, with what the call costs by all of them; a correction can be looked at by its own id."""
+    """
+    Corrections are listed oldest first, with the total cost of the call. A correction can also be shown by
+    its own id.
+    """
     log = server.services.spool.log
     await add(log, call(1, estimated_cost="0.2", cost_source="estimated", output_tokens=None))
     await add(log, call(1))
@@ -269,7 +278,10 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
 
 
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
-    """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
+    """
+    The answer says what is stored, why, where it waits and what is not stored. It covers only this record; an
+    unknown id is an error.
+    """
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
@@ -302,7 +314,8 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The duplicate window knows its number, or about when it came; what it does not know is looked for in one day.
+    The duplicate window knows the record's number or its approximate time. An id outside the window is
+    searched in one day.
     """
     log = server.services.spool.log
     for hour in range(40):
@@ -331,7 +344,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
 
 
 async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> None:
-    """By topic, with a sentence among those that say what does not balance."""
+    """They are listed by topic, with a sentence next to other imbalances."""
     async with operator_server(tmp_path) as server:
         log = server.services.spool.log
         await add(log, call(1), call(2))
@@ -346,7 +359,7 @@ async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> Non
 
 
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
-    """With counts, when last seen, and how they leave; those that do not can be asked for."""
+    """Each type has its count, its last time and how it is sent. Unsent types can be filtered."""
     mapped = {"api_call": "unit-cost stream calls"}
 
     def is_unmapped(type: str) -> bool:
@@ -380,7 +393,7 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
 
 
 async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> None:
-    """Reports of one call that disagreed, by pair of sources."""
+    """Reports of one call that disagree are listed by pair of sources."""
     await add(server.services.spool.log, call(1, source="gateway"))
     await add(server.services.spool.log, call(1, source="sdk", input_tokens=999))
     [row] = (await server.ask("GET", "/conflicts")).payload["conflicts"]
@@ -392,7 +405,7 @@ async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> No
 
 
 async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
-    """Range and words of what an accepting answer refused."""
+    """The list has the record range and the message of each refusal in an accepting answer."""
     await add(server.services.spool.log, call(1))
     await server.services.spool.deliveries.settle(
         await due(server), Settlement(delivered=0, refused=1, words="too old")
@@ -406,7 +419,7 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
 
 
 async def test_the_books_balance(server: OperatorServer) -> None:
-    """Running and recounted, per topic and route."""
+    """The running and the recounted accounting balance for each topic and route."""
     await bury(server, 2)
     for path in ("/books", "/verify"):
         books = (await server.ask("GET", path)).payload
@@ -418,7 +431,7 @@ async def test_the_books_balance(server: OperatorServer) -> None:
 async def test_books_are_recounted_one_at_a_time(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks; the person who asked for it has other questions answered meanwhile."""
+    """Recounts run one at a time. Meanwhile the same person's other requests are answered."""
     await bury(server, 1)
     log, verify = server.services.spool.log, server.services.spool.log.verify
     at_work, most = 0, 0

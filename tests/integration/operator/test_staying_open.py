@@ -1,4 +1,4 @@
-"""Many calls of one command, where no server runs."""
+"""Many API calls of one command, without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.service.configuration.sections import Config
 def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it is closed, so that the next command has it."""
+    """The data directory is opened once and closed at the end, so that the next command can use it."""
     opened: list[Path] = []
     open_offline = offline.open_offline
 

@@ -1,4 +1,4 @@
-"""`tollhouse tail` and `tollhouse top` beside a running server."""
+"""`tollhouse tail` and `tollhouse top` next to a running server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from tests.spool.contract.examples import add, call
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one before."""
+    """
+    Restore the default SIGINT. A shell makes background processes ignore it, and their children inherit that.
+    """
     before = signal.signal(SIGINT, signal.default_int_handler)
     yield
     signal.signal(SIGINT, before)
@@ -54,7 +56,7 @@ async def line(process: Process) -> str:
 
 
 async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
-    """Those that pass the filter, each once, in the order of commits; Ctrl-C is its usual end."""
+    """Matching records appear once each, in commit order. Ctrl-C ends the command normally."""
     serving = await serve()
     log = serving.app.services.storage.log
     await add(log, call(1, team="search"), call(2, team="ads"))
@@ -69,7 +71,10 @@ async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
 
 
 async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
-    """Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out."""
+    """
+    The line has model, team, user, tokens and cost. Unknown values are a dash, and terminal control
+    characters are removed.
+    """
     serving = await serve()
     known: dict[str, Any] = {
         "response_model": "gpt-5",
@@ -85,7 +90,7 @@ async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
 
 
 async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
-    """And what to do; it does not wait for ever."""
+    """The command says what to do, and does not wait forever."""
     serving = await serve()
     await add(serving.app.services.storage.log, call(1))
     async with command(serving, "tail") as process:
@@ -97,14 +102,14 @@ async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
 
 
 async def test_tail_without_a_server_says_so(tmp_path: Path) -> None:
-    """Nothing would ever come."""
+    """Without a server, no record would ever arrive."""
     done = await asyncio.to_thread(CliRunner().invoke, main, ["tail", "--data", str(tmp_path)])
     assert done.exit_code == 1
     assert "tollhouse serve" in done.stderr
 
 
 async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
-    """Exit 2 with the values that there are."""
+    """The exit code is 2, with the valid values."""
     serving = await serve()
     async with command(serving, "tail", "--state", "asleep") as process:
         _, errors = await process.communicate()
@@ -113,7 +118,9 @@ async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
 
 
 async def test_top_shows_rates_and_routes(serve: Serve) -> None:
-    """The records of the last minute by source, how far behind the ledger is, and every route with its reason."""
+    """
+    The output has last minute's records by source, how far the totals are behind, and every route with its reason.
+    """
     serving = await serve()
     storage = serving.app.services.storage
     await storage.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])

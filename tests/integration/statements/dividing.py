@@ -1,6 +1,8 @@
 """
-`python -m tests.integration.statements.dividing DATA STAGE [PLACE]`: divides made-up bills in a process that kills
-itself before the statement of that number which changes billed money.
+A program that divides bills over calls and kills itself: `python -m tests.integration.statements.dividing
+DATA STAGE [PLACE]`.
+
+PLACE is the number of the SQL statement that changes billed costs; the process dies before it.
 """
 
 from __future__ import annotations
@@ -32,13 +34,16 @@ from tests.spool.ledger_log import FakeClock, FakeLog, call
 MONTH = CalendarMonth.of("2026-03")
 SELLERS = {"openai": "gpt-4o-2024-08-06", "anthropic": "claude-haiku-4-5-20251001"}
 CLOSED = "closed.json"
-# One after the other; each is a change of what bills, calls or people say.
+# The stages run in this order. Each is a change in bills, calls or decisions.
 STAGES = ("first", "newer", "closed", "restated", "reopened")
 Kept = dict[tuple[int, str], tuple[BilledDay, Sequence[BilledSum]]]
 
 
 class Rows:
-    """The bills of a stage: tokens, money, a discount of each day and a tax; a newer one is dearer on a day."""
+    """
+    The bills of a stage: tokens, costs, a discount on each day and a tax. Later stages raise the cost
+    of some days.
+    """
 
     def __init__(self, stage: str) -> None:
         at = STAGES.index(stage)
@@ -78,7 +83,7 @@ def _row(provider: str, day: int, unit: str, kind: str, amount: Decimal, **more:
 
 
 def log_of(stage: str) -> FakeLog:
-    """The calls of the first days; once the month was closed, some came late."""
+    """Return the calls of the first days. Later stages add calls that arrive after the month was closed."""
     log = FakeLog()
     teams = [("search", 60)] + [("ads", 20)] * (stage in ("restated", "reopened"))
     for team, tokens in teams:
@@ -97,7 +102,7 @@ def log_of(stage: str) -> FakeLog:
 
 
 async def divide(data: Path, stage: str) -> Kept:
-    """Make the month as it is in a stage; what is kept of it."""
+    """Bring the month to a stage; return the stored days."""
     at = STAGES.index(stage)
     clock, prices, file = FakeClock(MONTH.end + (2 + at) * DAY_S), book(), data / CLOSED
     closed: dict[str, Mapping[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
@@ -128,7 +133,7 @@ async def divide(data: Path, stage: str) -> Kept:
 
 
 async def kept_in(data: Path) -> Kept:
-    """Return what is kept of the month."""
+    """Return the stored days of the month."""
     ledger = await open_ledger(data, clock=FakeClock(MONTH.end))
     found = await _kept(ledger)
     await ledger.close()
@@ -136,7 +141,7 @@ async def kept_in(data: Path) -> Kept:
 
 
 async def _kept(ledger: Ledger) -> Kept:
-    """Return the billed money of every day; of a day not how often and when it was made."""
+    """Return the billed sums of each day, without its revision and time."""
     found: Kept = {}
     for day in await ledger.billed_days(0, 2**40):
         sums = await ledger.billed_sums(day.day, day.provider)
@@ -145,7 +150,9 @@ async def _kept(ledger: Ledger) -> Kept:
 
 
 class Killing:
-    """Counts the statements that change billed money, and kills the process before the one of a number."""
+    """
+    Counts the statements that change billed costs, and kills the process before statement number `place`.
+    """
 
     def __init__(self, place: int) -> None:
         self._left = place

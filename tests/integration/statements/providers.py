@@ -1,8 +1,8 @@
 """
-Made-up providers behind real sockets: each answers for its reports as the published shapes have it, page by page.
+Fake providers on real sockets. Each returns its reports page by page in the published format.
 
-A day comes to `VALUE` tokens or dollars, unless `amounts` says otherwise. What a provider would refuse is a
-400 that says so: wrong parameters are found here.
+A day has `VALUE` tokens or dollars unless `amounts` overrides it. A provider answers 400 to wrong parameters,
+as the real one would, so tests find them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KEY = "sk-admin-0123456789abcdef"
 VALUE = 120
 PAGE_DAYS = 2
 ACCOUNT = "acme"
-WRITTEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # a time as LiteLLM takes it
+WRITTEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # the time format of LiteLLM
 
 
 class Refused(Exception):
-    """What a provider answers with a 400."""
+    """A 400 answer of a provider."""
 
 
 def needs(held: bool, words: str) -> None:
@@ -42,8 +42,8 @@ def day_at(text: str) -> int:
 
 class Provider:
     """
-    One report. `faults` are answered in place of pages, by the number of the request; the request `hang_at`
-    waits for ever, and all of them while it `is_silent`.
+    A provider with one report. `faults` replaces the answers of numbered requests. Request number `hang_at`
+    never gets an answer, and with `is_silent` no request does.
     """
 
     source: ClassVar[str]
@@ -51,8 +51,8 @@ class Provider:
     paths: ClassVar[Sequence[str]]
     settle_s: ClassVar[int]
     method: ClassVar[str] = "GET"
-    requests_a_day: ClassVar[int] = 0  # where days are asked one by one
-    answers_days: ClassVar[int] = 0  # as many, whatever is asked
+    requests_a_day: ClassVar[int] = 0  # for reports that are requested day by day
+    answers_days: ClassVar[int] = 0  # the number of days in every answer, whatever was requested
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -89,7 +89,7 @@ class Provider:
             return web.json_response({"error": {"message": str(error)}}, status=400)
 
     async def until_asked(self, times: int) -> None:
-        """Wait until so many requests came in all."""
+        """Wait until `times` requests have arrived in total."""
         while len(self.asked) < times:
             self._asked_more.clear()
             await self._asked_more.wait()
@@ -98,11 +98,11 @@ class Provider:
         return self.amounts.get(day, VALUE)
 
     def authorised(self, headers: Mapping[str, str]) -> str:
-        """The key that came along."""
+        """Return the key of a request."""
         return headers.get("Authorization", "").removeprefix("Bearer ")
 
     async def read(self, request: web.Request) -> Mapping[str, Any]:
-        """The page that a request asks for."""
+        """Return the page for a request."""
         return self.page(request)
 
     def page(self, request: web.Request) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ class Provider:
 
 
 class _Buckets(Provider):
-    """Whole days in pages, with a cursor that belongs to its query."""
+    """Whole days in pages. A cursor is valid only for its own query."""
 
     edges: ClassVar[tuple[str, str]]
     groups: ClassVar[frozenset[str]]
@@ -236,7 +236,7 @@ class AnthropicCosts(_Anthropic):
 
 
 class _Analytics(_Anthropic):
-    """Rows in pages that know nothing of days: three rows a day, two a page."""
+    """Pages of two rows, independent of days; each day has three rows."""
 
     requests_a_day = 2
     more_groups: ClassVar[frozenset[str]] = frozenset()
@@ -252,7 +252,7 @@ class _Analytics(_Anthropic):
             {"starting_at": self.shown(day), "ending_at": self.shown(day + DAY_S),
              "group": {"model": f"claude-{place}"}, **self.measured(share)}
             for day in range(start, end, DAY_S) if self.value(day)
-            # a row for each group: no two are equal
+            # three groups with different amounts
             for place, share in enumerate((40, 41, self.value(day) - 81))
         ]  # fmt: skip
         first = int(query.get("page", "0"))
@@ -282,7 +282,10 @@ class AnalyticsCosts(_Analytics):
 
 
 class OpenRouter(Provider):
-    """All completed days of the last thirty in one page; what others were paid is not billed here."""
+    """
+    All completed days of the last thirty in one page. The usage paid to other providers (`byok`) is
+    not billed here.
+    """
 
     source, unit, paths = "openrouter_activity", USD, ("/api/v1/activity",)
     settle_s, answers_days = DAY_S, 30
@@ -300,7 +303,7 @@ class OpenRouter(Provider):
 
 
 class GitHubCopilot(Provider):
-    """A day in two reports: AI credits, and premium requests. `gone` is not there."""
+    """A day has two reports, AI credits and premium requests. Reports named in `gone` answer 404."""
 
     source, unit, settle_s, requests_a_day = "github_copilot", USD, 2 * DAY_S, 2
     paths = tuple(
@@ -334,8 +337,9 @@ class GitHubCopilot(Provider):
 
 class CursorEvents(Provider):
     """
-    Events in pages of two, the newest first, the end of the time counted in; the key is a user without a
-    password. What is charged holds the token fee; what is included, or was not charged, costs nothing.
+    Events in pages of two, newest first; the end time is inclusive. The key is a user name without a password.
+
+    Charges include the token fee. Events that are included or were not charged cost nothing.
     """
 
     source, unit, paths = "cursor_usage_events", USD, ("/teams/filtered-usage-events",)
@@ -381,8 +385,8 @@ class CursorEvents(Provider):
 
 class LiteLLM(Provider):
     """
-    Calls in pages of two. The end of the time that is asked is counted in; a call that its own cache answered
-    costs nothing; one that failed early names no provider; the total is a lie.
+    Calls in pages of two; the end time is inclusive. A call from LiteLLM's own cache costs nothing, and an
+    early failure names no provider. The reported total is wrong on purpose.
     """
 
     source, unit, paths = "litellm_spend_logs", USD, ("/spend/logs/v2",)
@@ -433,6 +437,6 @@ PROVIDERS: Mapping[str, type[Provider]] = {
 
 
 def expected(days: int, today: float, amounts: Mapping[int, int] = {}) -> Mapping[int, Decimal]:
-    """What each of the days that have passed comes to."""
+    """Return the expected sum of each past day."""
     end = day_of(int(today))
     return {day: Decimal(amounts.get(day, VALUE)) for day in range(end - days * DAY_S, end, DAY_S)}

@@ -1,4 +1,4 @@
-"""Billed money wherever cost is asked: comparisons, budgets, scheduled reports and commands."""
+"""Billed costs in comparisons, budgets, scheduled reports and commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
-    """With the same bill two days ago and a week before, where a credit made it less."""
+    """Start a server with the same bill two days ago and a week earlier, where a credit lowered it."""
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
         await keep_bill(server, days_ago=2)
         await keep_bill(server, billed_sum("", "credit", EVERY, -3), days_ago=9)
@@ -40,11 +40,12 @@ async def compared(server: OperatorServer, status: int = 200, **asked: str) -> A
 
 
 async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: OperatorServer) -> None:
-    """What is of nobody's calls changes by prices alone; rows add up to the total, in each cost type."""
+    """Amounts without calls change only by prices. In each cost type, rows add up to the total."""
     for cost_type in BILLED_TYPES:
         found = await compared(server, cost_type=cost_type, by="team")
         total = found["total"]
-        whole = ("8", "5") if "amortized" not in cost_type else ("9", "6")  # where the discount stands
+        # the discount is on another date in amortized costs
+        whole = ("8", "5") if "amortized" not in cost_type else ("9", "6")
         assert (*whole, "3") == (total["cost"], total["against"]["cost"], total["change"])
         assert Decimal(3) == sum(Decimal(row["change"]) for row in found["rows"])
         credit = next(row for row in found["rows"] if row["team"] is None)
@@ -65,7 +66,7 @@ async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: Oper
 
 
 async def test_what_cannot_be_compared_is_refused_in_words(server: OperatorServer) -> None:
-    """A cost type that is none, a day that is not over, and a filter of bills without their money."""
+    """An unknown cost type, an unfinished day, and a bill filter on counted costs are refused."""
     refused = await compared(server, status=400, cost_type="metered_cost")
     assert "cost_type must be one of real_cost, billed_cost" in refused["error"]["message"]
     today = {"from": "2026-09-21", "to": "2026-09-21", "cost_type": "billed_cost"}
@@ -84,7 +85,9 @@ async def budget(server: OperatorServer, status: int = 201, **given: Any) -> Any
 
 
 async def test_a_budget_of_billed_money(server: OperatorServer) -> None:
-    """It judges days that have a bill, says through when, and tells thresholds that are past."""
+    """
+    The budget covers days with a bill, states the last billed day, and reports thresholds that are already passed.
+    """
     for cost_type, spent in (("real_cost", "9"), ("billed_cost", "13"), ("discounted_amortized_cost", "15")):
         made = await budget(server, cost_type=cost_type, alerts={"80": "Y", "100": "Y"})
         assert ([80] if cost_type == "real_cost" else [80, 100]) == made["already_past"]
@@ -101,7 +104,9 @@ NOT_DAYS: Sequence[dict[str, str]] = [{"measure": "calls"}, {"time_zone": "Europ
 
 
 async def test_a_bill_tells_money_by_days_of_utc(server: OperatorServer) -> None:
-    """Another budget of billed money is refused in words."""
+    """
+    Bills have UTC days and no call counts. A budget of billed costs with another time zone or measure is refused.
+    """
     for given in NOT_DAYS:
         refused = await budget(server, status=400, cost_type="billed_cost", **given)
         assert "measure cost and the time_zone UTC" in refused["error"]["message"], given
@@ -125,7 +130,10 @@ async def previewed(server: OperatorServer, **given: Any) -> Any:
 
 
 async def test_a_scheduled_report_of_a_view_of_billed_money(server: OperatorServer) -> None:
-    """It has the bills of the span, how final its days are, and a link to the same money; another zone is refused."""
+    """
+    The report has the bills of its period, their finality, and a link to the same costs. Another time
+    zone is refused.
+    """
     found = (await previewed(server)).payload["preview"]
     assert (
         "Billed AI costs (billed_cost) of billed {}, 14 to 20 September 2026: $8.00 (+60 %)" == found["title"]
@@ -138,7 +146,10 @@ async def test_a_scheduled_report_of_a_view_of_billed_money(server: OperatorServ
 
 
 async def test_limited_people_see_no_budget_of_billed_money(server: OperatorServer) -> None:
-    """It has money of nobody's calls: it is not listed, not found, and cannot be made."""
+    """
+    A budget of billed costs includes amounts without calls. So a limited person can neither list, find
+    nor create one.
+    """
     made = await budget(server, cost_type="billed_cost")
     plain = await budget(server, name="plain")
     drafts = (

@@ -1,4 +1,4 @@
-"""Reports of billed money over the operator API: a choice of the bill's arrangement, by what its rows tell."""
+"""Reports of billed costs over the operator API, with every grouping that the bill's rows allow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def billed_sum(team: str, charge: str, arranged: int, amount: int) -> BilledSum:
 
 
 async def keep_bill(server: OperatorServer, *more: BilledSum, days_ago: int = 2) -> None:
-    """Keep one billed day, and a call of a team on it."""
+    """Store one billed day, with a call of a team on it."""
     day = TODAY - days_ago * DAY_S
     await add(server.services.spool.log, call(1, at=day + 5, team="search", cost="9", cost_source="reported"))
     made = BilledDay(
@@ -56,7 +56,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer) -> None:
-    """Both arrangements have one total; without a choice it is what was counted, and tells nothing of bills."""
+    """Both cost types have the same total. The default is counted costs, without any data of bills."""
     for cost_type, search in (("billed_cost", "4"), ("discounted_cost", "3")):
         found = await report(server, *SPAN, ("cost_type", cost_type), ("by", "team"))
         assert found["total"]["cost"] == "8"
@@ -87,7 +87,7 @@ async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer)
 
 
 async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:
-    """As counted money, with cost as the one column."""
+    """All these options work as for counted costs; cost is the only column."""
     asked = (*SPAN, ("cost_type", "billed_cost"), ("by", "team"), ("top", "1"), ("compare", "previous"))
     found = await report(server, *asked)
     assert [(None, "1", "0"), ("search", "4", "0"), ("(other)", "3", "0")] == [
@@ -108,7 +108,7 @@ NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
 
 
 async def test_what_a_bill_does_not_tell_is_refused(server: OperatorServer) -> None:
-    """With what to ask for instead."""
+    """The refusal names what to query instead."""
     for asked, words in NOT_TOLD:
         kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)
         refused = await report(server, *SPAN, *kind, asked, status=400)
@@ -116,7 +116,10 @@ async def test_what_a_bill_does_not_tell_is_refused(server: OperatorServer) -> N
 
 
 async def test_a_limited_person_has_the_same_answer_whatever_others_are_billed(tmp_path: Path) -> None:
-    """Of two worlds that differ in the bills of others; the other one's answers for all calls differ."""
+    """
+    Two installations differ only in other teams' bills. A limited person gets equal answers, while answers
+    about all calls differ.
+    """
     of_others = (
         billed_sum("ads", "usage", EVERY, 50),
         billed_sum("", "credit", EVERY, -7),

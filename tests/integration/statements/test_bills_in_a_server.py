@@ -1,6 +1,4 @@
-"""
-What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay away.
-"""
+"""Bills in a running server: the ratios in `/metrics`, and insights about overdue reports."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ ADA = Actor("ada@example.com", "command")
 
 @pytest_asyncio.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    """With a pull whose key the provider refuses."""
+    """Start a server with a pull whose key the provider refuses."""
     key = tmp_path / "key"
     key.write_text("sk-no-admin")
     async with AsyncExitStack() as stack:
@@ -63,7 +61,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 async def put(
     app: App, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int
 ) -> None:
-    """A statement about days, the same for each of them."""
+    """Import a bill with the same amounts for each day."""
 
     def row(day: int, unit: str, kind: str, amount: Decimal) -> StatementRow:
         return StatementRow(
@@ -91,7 +89,7 @@ def call(provider: str, day: int, tokens: int, cost: str) -> Inference:
 
 
 async def test_rates_of_bills_are_metrics(app: App) -> None:
-    """In tokens and in money, by provider; no money where no bill tells any."""
+    """Ratios are shown by provider for tokens and costs. If a bill has no costs, that ratio is missing."""
     day = day_of(int(time.time())) - 3 * DAY_S
     await put(app, "aws_cur", "aws.bedrock", [day], "4", 1000)
     await put(app, "anthropic_usage", "anthropic", [day], None, 800)
@@ -122,7 +120,7 @@ def sorted_labels(line: str) -> str:
 
 
 async def test_a_report_that_stays_away_is_told(app: App) -> None:
-    """With what the provider said of the key; it is gone when the report is there."""
+    """The insight quotes the provider's answer about the key, and ends when the report arrives."""
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
     await services.money.statement_puller().pull("costs")

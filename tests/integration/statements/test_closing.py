@@ -1,4 +1,4 @@
-"""Invoices and closed months over the operator API and as commands."""
+"""Invoices and closed months over the operator API and with commands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ async def asked(server: OperatorServer, method: str, path: str, body: Any = None
 
 
 async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> None:
-    """First it is refused, with what lacks; closed, its number stays, and what changes is an entry of today."""
+    """
+    Closing is refused with what is missing. After closing, the month's total stays, and a change becomes an
+    entry of today.
+    """
     refused = await asked(server, "POST", "/closed-months", OCTOBER, status=400)
     assert "has no invoice" in refused["error"]["message"]
     invoice = {**OCTOBER, "number": "A/1", "total": "1.60", "tax": "0.09"}
@@ -114,14 +117,17 @@ NOT_CLOSED: Sequence[tuple[str, str]] = [
 
 
 async def test_what_is_not_closed_says_why(server: OperatorServer) -> None:
-    """A month that is not over, one without an invoice, and what is no month."""
+    """An unfinished month, a month without an invoice and an invalid month are refused."""
     for month, words in NOT_CLOSED:
         refused = await asked(server, "POST", "/closed-months", {**OCTOBER, "month": month}, status=400)
         assert words in refused["error"]["message"], (month, words)
 
 
 def exported(data: Path) -> None:
-    """The rows of the closed month: all of its invoice, the discount on its usage, and what is beside the calls."""
+    """
+    Check the exported rows of the closed month: they add up to the invoice, with the discount on its usage
+    and the rest as its own row.
+    """
     path = data / "rows.csv"
     span = ("--from", "2026-08-12", "--to", "2026-08-31", "--focus-version", "1.4", "--output", str(path))
     found = CliRunner().invoke(main, ["export", "focus", "--billed", *span, "--data", str(data)])
@@ -143,7 +149,7 @@ def exported(data: Path) -> None:
 
 
 async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_path: Path) -> None:
-    """`tollhouse billed`: what closing found is printed before it is closed or refused."""
+    """`tollhouse billed` prints its findings before it closes or refuses."""
 
     def run(*words: str, code: int = 0) -> str:
         found = CliRunner().invoke(main, ["billed", *words, "--data", str(tmp_path)])

@@ -1,6 +1,6 @@
 """
-Cursor tells its requests three times: by events, by counters, and by its Admin API. Each counts once, and what
-Cursor sells is compared with no other seller's bill.
+Cursor reports each request three times: by events, by counters and by its Admin API. Each request counts
+once, and Cursor's sales are not compared with another seller's bill.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADA = Actor("ada@example.com", "command")
 MODEL = "claude-sonnet-5"
 DAY = day_of(int(time.time())) - 5 * DAY_S
 TOKENS = {"input": 40, "output": 310, "cache_read": 18000, "cache_creation": 900}
-FEE = Decimal("0.48125")  # cents
+FEE = Decimal("0.48125")  # in cents
 
 
 def attributes(**said: Any) -> list[dict[str, Any]]:
@@ -121,8 +121,8 @@ async def cost_by_source(serving: Serving) -> dict[str, tuple[int, Decimal]]:
 
 async def test_each_request_counts_once(serve: Serve) -> None:
     """
-    Two requests told by events, counters and the bill, beside a call that Anthropic billed. Cursor's fee is the
-    one difference, and is none of tokens.
+    Two requests are reported by events, counters and the bill, next to a call that Anthropic billed. Cursor's
+    fee is the only difference, and it has no tokens.
     """
     serving = await serve()
     events = payload("Logs", "logRecords", *(request_event(number) for number in range(2)))
@@ -136,7 +136,7 @@ async def test_each_request_counts_once(serve: Serve) -> None:
     (cursor_calls, cursor_cost), (own_calls, own_cost) = before["cursor"], before["litellm"]
     assert cursor_calls == 2
     assert own_calls == 1
-    await put(serving, usage_events(2, cursor_cost * 50))  # cents of one of two
+    await put(serving, usage_events(2, cursor_cost * 50))  # in cents, half for each request
     await put(serving, anthropic_costs(own_cost))
     assert before == await cost_by_source(serving)
 

@@ -1,4 +1,4 @@
-"""kill -9 while the bills of a month are divided, closed, restated or opened again."""
+"""kill -9 while a month's bills are divided, closed, restated or reopened."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.processes.copied import ROOT, run_process
 from tests.rounds import IS_LONG
 
 PROGRAM = "tests.integration.statements.dividing"
-# Statements before which a process is killed: four for each day of a provider, a day in one transaction.
+# The statements before which the process is killed. Each day of a provider has four, in one transaction.
 SHORT = {"first": (2, 13), "newer": (6,), "closed": (3, 17), "restated": (2,), "reopened": (5,)}
 BEYOND = 1_000  # more than any stage has
 
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Kept, Kept]]:
-    """Each stage of an undisturbed ledger: its files and what is kept before, and what is kept afterwards."""
+    """Return each stage without a kill: its files, and the stored days before and after it."""
     place = tmp_path_factory.mktemp("steady")
     data = place / "data"
     data.mkdir(mode=0o700)
@@ -43,8 +43,8 @@ def test_a_killed_process_leaves_whole_days_and_the_next_one_all_of_them(
     stage: str, steady: dict[str, tuple[Path, Kept, Kept]], tmp_path: Path
 ) -> None:
     """
-    Wherever it is killed, each day is as it was or as it becomes; after the next start all of it is what an
-    undisturbed process makes, to the last digit.
+    After a kill at any statement, each day is either old or new. The next start completes all days, equal to
+    the last digit to a run without a kill.
     """
     files, before, after = steady[stage]
     kills = 0
@@ -61,7 +61,7 @@ def test_a_killed_process_leaves_whole_days_and_the_next_one_all_of_them(
 
 
 def _is_killed(data: Path, stage: str, statement: int) -> bool:
-    """Return False if the process came to its end before."""
+    """Return False if the process ended before the kill."""
     command = [sys.executable, "-m", PROGRAM, str(data), stage, str(statement)]
     ended = run_process(command, cwd=ROOT)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr

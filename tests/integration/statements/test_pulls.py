@@ -1,4 +1,4 @@
-"""Pulls of every source against a made-up provider that pages, makes one wait, is late, and breaks off."""
+"""Pulls from every source, with a fake provider that pages, requires waits, reports late and fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAME = "one"
 
 
 class House:
-    """One storage, and a provider; a puller can be made anew as after a restart."""
+    """One storage and one provider. A new puller works as after a restart."""
 
     def __init__(
         self, provider: Provider, storage: Storage, clock: MovedClock, config: Config, stack: AsyncExitStack
@@ -86,19 +86,19 @@ class House:
 
     @property
     def days(self) -> int:
-        """How many days a pull has."""
+        """Return the number of days in a pull."""
         return self.provider.answers_days or DAYS
 
     @property
     def requests(self) -> int:
-        """How many requests a whole pull takes."""
+        """Return the number of requests in a whole pull."""
         return DAYS * self.provider.requests_a_day or -(-DAYS // PAGE_DAYS) if self.days == DAYS else 1
 
     def expected(self) -> Mapping[int, Decimal]:
         return expected(self.days, self.clock.now(), self.provider.amounts)
 
     async def kept(self) -> Mapping[int, Decimal]:
-        """What is kept of each day."""
+        """Return the stored amount of each day."""
         found: dict[int, Decimal] = defaultdict(Decimal)
         for row in await self.statements.rows(provider=None, start=0, end=2**40):
             if row.unit == self.provider.unit:
@@ -130,7 +130,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 async def test_all_pages_are_pulled(house: House) -> None:
-    """The days that have passed, each once; the next pull asks again, and replaces what the provider restated."""
+    """Each past day is stored once. The next pull fetches the days again and replaces restated ones."""
     state = await house.pull()
     assert state.state == "done"
     assert state.reason == ""
@@ -143,7 +143,9 @@ async def test_all_pages_are_pulled(house: House) -> None:
 
 
 async def test_a_day_that_is_nothing_any_more(house: House) -> None:
-    """Its rows are gone; but LiteLLM may have deleted its logs, and what it said stays."""
+    """
+    A day that becomes empty loses its rows. LiteLLM is an exception, because it may have deleted its logs.
+    """
     await house.pull()
     house.provider.amounts = {house.provider.today - 2 * DAY_S: 0}
     await house.pull()
@@ -154,7 +156,10 @@ async def test_a_day_that_is_nothing_any_more(house: House) -> None:
 
 
 async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
-    """On its second page, or within its second day: it goes on behind what it had kept, and every day counts once."""
+    """
+    After a kill on the second page, or within the second day, the next pull continues after the stored part.
+    Every day counts once.
+    """
     provider = house.provider
     done = provider.requests_a_day or house.requests - 1
     provider.hang_at = done + (2 if provider.requests_a_day else 1)
@@ -171,11 +176,14 @@ async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
 
 
 async def test_a_rate_limit_is_kept_to(house: House) -> None:
-    """A short wait within the pull; a long one ends it, and it goes on where it was, not before it may."""
+    """
+    A short wait happens within the pull. A long one ends the pull, which later continues from the same place
+    and never too early.
+    """
     provider, last = house.provider, house.requests + 1
     provider.faults = {
         1: web.Response(status=429, headers={"Retry-After": "7"}),
-        last: web.Response(status=403, headers={"Retry-After": "3600"}),  # as GitHub says it
+        last: web.Response(status=403, headers={"Retry-After": "3600"}),  # GitHub's answer to a rate limit
     }
     puller = house.puller()
     await puller.pull_due()
@@ -204,7 +212,10 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
 async def test_too_many_requests_are_no_refused_key(
     house: House, headers: dict[str, str], words: str, wait_s: float
 ) -> None:
-    """GitHub says so by 403, and does not always name a time to come again."""
+    """
+    GitHub answers a rate limit with 403, which does not always have a time to retry. The key must not be
+    reported as refused.
+    """
     house.provider.faults = {
         1: web.Response(status=403, headers=headers, text=json.dumps({"message": words}))
     }
@@ -214,7 +225,9 @@ async def test_too_many_requests_are_no_refused_key(
 
 
 async def test_days_come_late_and_settle(house: House) -> None:
-    """The newest days are open, are asked for again, and settle when the provider has had its time."""
+    """
+    The newest days are open and are fetched again. They become final after the provider's settling time.
+    """
     provider, today = house.provider, house.provider.today
     provider.amounts = {today - DAY_S: VALUE - 13}
     await house.pull()
@@ -253,7 +266,9 @@ FAULTS = {
 
 
 async def test_a_failure_is_told(house: House) -> None:
-    """With the provider's words, without the key; what was kept stays, and the next pull begins at the first page."""
+    """
+    The reason quotes the provider without the key. Stored rows stay, and the next pull starts at the first page.
+    """
     await house.pull()
     house.set(max_page_bytes=64 * 1024)
     provider = house.provider
@@ -271,7 +286,7 @@ async def test_a_failure_is_told(house: House) -> None:
 
 
 async def test_no_redirect_is_followed(house: House) -> None:
-    """The key goes to nobody else."""
+    """A redirect could send the key to somebody else."""
     house.provider.faults = {1: web.Response(status=302, headers={"Location": "/elsewhere"})}
     state = await house.pull()
     assert "a redirect; it is not followed" in state.reason
@@ -280,7 +295,7 @@ async def test_no_redirect_is_followed(house: House) -> None:
 
 
 async def test_an_answer_that_does_not_come(house: House) -> None:
-    """It is given up after a time, asked for again, and told."""
+    """After the timeout the request is repeated, and then reported."""
     house.set(pull_timeout=0.01)
     house.provider.is_silent = True
     state = await house.pull()
@@ -289,7 +304,6 @@ async def test_an_answer_that_does_not_come(house: House) -> None:
 
 
 async def test_pages_are_bounded(house: House) -> None:
-    """As many as are allowed, and one more."""
     provider = house.provider
     most = provider.requests_a_day // len(provider.paths) or house.requests
     house.set(max_pages=most)
@@ -301,7 +315,7 @@ async def test_pages_are_bounded(house: House) -> None:
 
 @pytest.mark.parametrize("house", ["github_copilot"], indirect=True)
 async def test_a_report_that_is_not_there(house: House) -> None:
-    """One of two may be missing; if both are, the pull fails."""
+    """One of the two reports may be missing. If both are, the pull fails."""
     provider = house.provider
     provider.gone = {"ai_credit"}  # type: ignore[attr-defined]
     assert "done" == (await house.pull()).state
@@ -315,7 +329,7 @@ async def test_a_report_that_is_not_there(house: House) -> None:
 
 @pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
 async def test_a_pull_that_cannot_be(house: House) -> None:
-    """There is none of this name; or its key cannot be read, and then nobody is asked."""
+    """An unknown name is refused. If the key file is unreadable, no request is sent."""
     with pytest.raises(NotThere):
         await house.puller().pull("other")
     pull = house.config.reconciliation.pull[0]
@@ -327,7 +341,10 @@ async def test_a_pull_that_cannot_be(house: House) -> None:
 
 @pytest.mark.parametrize("house", ["anthropic_costs"], indirect=True)
 async def test_a_name_that_was_another_pulls(house: House) -> None:
-    """It begins anew at once, and is not held to what the other one came to."""
+    """
+    If the source under a name changes, the pull restarts at once, without the progress and waiting time of
+    the other source.
+    """
     [pull] = house.config.reconciliation.pull
     house.set(pull=(replace(pull, source="openai_costs"),))
     assert "failed" == (await house.pull()).state
@@ -344,7 +361,7 @@ ONE = pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
 
 @ONE
 async def test_a_command_and_the_schedule_at_once(house: House) -> None:
-    """The second one waits for its turn, and sees that nothing is due any more."""
+    """The second pull waits for its turn and finds that nothing is due."""
     puller = house.puller()
     await asyncio.gather(puller.pull(NAME), puller.pull_due())
     assert house.requests == len(house.provider.asked)
@@ -352,7 +369,7 @@ async def test_a_command_and_the_schedule_at_once(house: House) -> None:
 
 @ONE
 async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> None:
-    """It is due at once, though the pull before it has set a later time."""
+    """The interrupted pull is due at once, even if an earlier pull had set a later time."""
     await house.pull()
     house.provider.hang_at = house.requests + 2
     pulling = asyncio.create_task(house.puller().pull(NAME))
@@ -367,7 +384,7 @@ async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> Non
 
 @ONE
 async def test_a_clock_that_was_ahead(house: House) -> None:
-    """The time of the next pull is none that any pause would reach: it is due."""
+    """A next pull that is further away than any interval is due now."""
     house.clock.move(100 * DAY_S)
     await house.pull()
     house.clock.move(-100 * DAY_S)
@@ -378,7 +395,7 @@ async def test_a_clock_that_was_ahead(house: House) -> None:
 
 @ONE
 async def test_another_account_begins_anew(house: House) -> None:
-    """What was kept of the one before it does not stand for its days."""
+    """Stored progress of the former account does not count for the new one."""
     house.provider.faults = {house.requests: web.Response(status=503)} | {
         house.requests + n: web.Response(status=503) for n in range(1, 9)
     }
@@ -393,7 +410,9 @@ async def test_another_account_begins_anew(house: House) -> None:
 
 @ONE
 async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
-    """It is told without what it says, tried again after a pause, and the next pull runs."""
+    """
+    An internal error is reported without its text, retried after a pause, and does not stop other pulls.
+    """
     [pull] = house.config.reconciliation.pull
     house.set(pull=(replace(pull, name="bad", base_url="http://user:word@127.0.0.1:1"), pull))
     puller = house.puller()
@@ -407,7 +426,7 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
 
 @pytest.mark.parametrize("house", PROVIDERS, indirect=True)
 async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
-    """As the request had written it."""
+    """The key is removed in every form in which the request sent it."""
     request = PULL_REQUESTS[house.provider.source]
     for written in {KEY, *request.headers(KEY).values()} - {"2023-06-01"}:
         house.provider.faults = {
@@ -420,7 +439,7 @@ async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
 
 
 async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> None:
-    """Cursor takes 20 requests a minute, and does not say when the next one may come."""
+    """Cursor allows 20 requests per minute, and does not say when to retry."""
     house.provider.faults = {1: web.Response(status=429)}
     await house.pull()
     assert house.slept == [LIMIT_WAIT_S]
@@ -432,14 +451,14 @@ async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> No
     [{}, {"pagination": {}}, {"pagination": {"hasNextPage": 1}}, {"pagination": {"hasNextPage": True}}],
 )
 async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
-    """To take it for the last one would make the figures of a day whole that are not."""
+    """Treating such a page as the last one would make an incomplete day look complete."""
     with pytest.raises(Invalid):
         PULL_REQUESTS["cursor_usage_events"].next_page(page)
 
 
 @ONE
 async def test_no_part_of_a_key_is_told(house: House) -> None:
-    """Also where the provider's words are cut within it."""
+    """This holds even if the quoted text is cut in the middle of the key."""
     for length in range(480, 501, 4):
         house.provider.faults = {
             len(house.provider.asked) + 1: web.Response(status=400, text="x" * length + KEY)
@@ -449,7 +468,7 @@ async def test_no_part_of_a_key_is_told(house: House) -> None:
 
 @ONE
 async def test_the_name_of_a_page_is_bounded(house: House) -> None:
-    """It becomes a part of an address."""
+    """The page name becomes a part of an address."""
     page = {"data": [], "has_more": True, "next_page": "n" * 4097}
     house.provider.faults = {1: web.json_response(page)}
     assert "more than 4096 characters" in (await house.pull()).reason
@@ -466,7 +485,7 @@ async def test_the_name_of_a_page_is_bounded(house: House) -> None:
     ],
 )
 async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
-    """To take it for the last one would make the figures of a day whole that are not."""
+    """Treating such an answer as the last page would make an incomplete day look complete."""
     for name in ("openai_usage", "anthropic_analytics_costs"):
         with pytest.raises(Invalid):
             PULL_REQUESTS[name].next_page(page)
@@ -474,7 +493,7 @@ async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping
 
 
 async def test_every_pull_that_can_be_configured_is_known() -> None:
-    """The settings, the requests and the providers of this test name the same sources."""
+    """The settings, the requests and the fake providers name the same sources."""
     assert set(PULLED_SOURCES) == set(PULL_REQUESTS) == set(PROVIDERS)
     assert set(PULLED_SOURCES) <= set(SOURCES)
     assert {name: provider.settle_s for name, provider in PROVIDERS.items()} == {

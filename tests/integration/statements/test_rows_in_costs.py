@@ -1,4 +1,6 @@
-"""Whether rows of a billing connection are in costs: stated, or by what is counted of its provider already."""
+"""
+Whether rows of a billing connection count in costs: as configured, or by what is already counted of its provider.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ async def made(server: OperatorServer, **given: Any) -> Any:
 
 
 async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: OperatorServer) -> None:
-    """It says why it is not; who states it otherwise has it so, and can change it."""
+    """
+    The connection gives the reason why it does not count. An explicit choice overrides the default and
+    can be changed.
+    """
     plain = await made(server)
     assert plain["in_costs"] is True
     assert plain["in_costs_reason"] is None
@@ -55,7 +60,7 @@ async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: 
 
 
 async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
-    """A drop with a row of each of these days."""
+    """Add an hourly file with a row for each day."""
     rows = [
         {"time/usage_start": f"2026-09-{day}T03:00:00Z", "cost/cost": "3.5", "resource/service": "Atlas"}
         for day in days
@@ -68,8 +73,8 @@ async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
 
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
     """
-    By their own dimensions, in the money of bills, those of the day that runs as well; a question about calls
-    has none of them.
+    Rows appear in billed costs with their own dimensions, including rows of the current day. A query about
+    calls has none of them.
     """
     connection = await made(server)
     services = server.services.money

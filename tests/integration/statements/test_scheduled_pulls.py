@@ -1,4 +1,6 @@
-"""A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was."""
+"""
+Pulls that a running server starts: at its start, when due, and after a restart from where the last one stopped.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,13 @@ def puller_of(app: App) -> StatementPuller:
 
 
 class Installation:
-    """A server with a pull of each source, and the providers."""
+    """A server with a pull from each source, and the providers."""
 
     def __init__(self, clock: MovedClock, providers: dict[str, Provider], start: Restart) -> None:
         self.clock, self.providers, self.start = clock, providers, start
 
     async def until(self, app: App, holds: Callable[[PullState], bool], *names: str) -> None:
-        """Wait until this holds for these pulls; for all of them unless some are named."""
+        """Wait until the condition holds for the named pulls, or for all."""
         async with asyncio.timeout(60):
             while True:
                 if set(names or SOURCES) <= {
@@ -108,7 +110,7 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def test_a_server_pulls_by_itself(installation: Installation) -> None:
-    """At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is there."""
+    """Pulls run at the start and after each `every`. Restated days are replaced, and new days are added."""
     clock, providers = installation.clock, installation.providers
     app = await installation.start()
     await installation.until_done(app)
@@ -130,7 +132,9 @@ async def test_a_server_pulls_by_itself(installation: Installation) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 async def test_a_server_that_ends_within_a_pull(installation: Installation, source: str) -> None:
-    """The next one goes on where it was; a provider that makes one wait holds up no other pull."""
+    """
+    After a restart the pull continues from where it stopped. A provider that requires a wait delays no other pull.
+    """
     provider = installation.providers[source]
     provider.hang_at = 2 + provider.requests_a_day
     app = await installation.start()

@@ -1,4 +1,4 @@
-"""Lists of seats are pulled from made-up vendors, page by page, and become the seats of a plan."""
+"""Seat lists are pulled from fake vendors page by page, and become the seats of a plan."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ STORE = "projects/acme/locations/global/userStores/default_user_store"
 ORDER = "billingAccounts/0A-1B/orders/7"
 ACCOUNTS = {"gemini_licenses": STORE, "code_assist_licenses": ORDER}
 JOINED = "2026-08-04T05:00:00Z"
-TELLING = tuple(set(SEAT_SOURCES) - {"cursor_members"})  # since when a seat is held
+TELLING = tuple(set(SEAT_SOURCES) - {"cursor_members"})  # sources that state since when a seat is held
 
 
 class Vendor:
-    """Has a list of seats; answers as the published shapes have it."""
+    """A vendor with a seat list, which answers in the published formats."""
 
     def __init__(self) -> None:
         self.logins: list[str] = []
@@ -82,7 +82,7 @@ class Vendor:
         return web.json_response({"teamMembers": members})
 
     async def _claude(self, request: web.Request) -> web.Response:
-        """The last one is only invited; of the others a page has half of them."""
+        """Return people in two pages, and the last person as an invitation."""
         assert request.headers["x-api-key"] == KEY
         assert request.headers["anthropic-version"] == "2023-06-01"
         assert request.query["limit"] == "1000"
@@ -114,7 +114,7 @@ class Vendor:
         return web.json_response({"data": rows, "has_more": more, "last_id": some[-1] if some else None})
 
     async def _google(self, request: web.Request) -> web.Response:
-        """In pages of its own size, whatever is asked; what is empty it leaves out."""
+        """Return pages of 40 whatever size was requested, and leave out empty lists."""
         assert f"Bearer {KEY}" == request.headers["Authorization"]
         assert request.query["pageSize"] in ("50", "200")
         at = int(request.query.get("pageToken", 0))
@@ -197,7 +197,7 @@ PAGES = {
     "code_assist_licenses": ["from 0", "from 40", "from 80"],
     "gemini_licenses": ["from 0", "from 40", "from 80"],
 }
-# Answers that are no list, or not the whole of one, and what is said of them.
+# Invalid or incomplete answers, with a part of the error message.
 FAULTS: dict[str, list[tuple[Any, str]]] = {
     "github_copilot_seats": [
         ({"message": "no"}, "it has no list seats"),
@@ -222,7 +222,7 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
 
 
 async def test_who_comes_and_who_goes(house: House) -> None:
-    """All pages are asked for; the same list again changes nothing and leaves no row in the audit list."""
+    """All pages are fetched. An unchanged list changes nothing and leaves no audit row."""
     house.vendor.logins = [f"u{number}" for number in range(GITHUB_ROWS + 3)]
     state = await house.pull()
     assert state.state == DONE
@@ -245,7 +245,7 @@ async def test_who_comes_and_who_goes(house: House) -> None:
 
 
 async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
-    """An empty list, an answer that is none, half of a list, a plan that is gone: each is said."""
+    """An empty list, an invalid answer, an incomplete list and a deleted plan each fail with a reason."""
     house.vendor.logins = ["ann", "bob"]
     await house.pull()
     before = house.seats
@@ -265,7 +265,7 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
 
 
 async def test_a_pull_of_seats_names_its_plan(tmp_path: Path) -> None:
-    """And no pull of bills does. Licenses of Google are of a resource."""
+    """A pull of seats needs a plan, a pull of bills accepts none, and Google's licenses need an account."""
     base = StatementPullSettings(name="one", source="cursor_members", key_file=tmp_path / "key")
     for pull in (base, replace(base, source="cursor_usage_events", plan="Seats")):
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))

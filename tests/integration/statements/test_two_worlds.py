@@ -1,6 +1,6 @@
 """
-What others are billed changes no answer of a person who may see some calls: over every operation that takes a cost
-type, in the console, as CSV, in scheduled reports and of assistants, whether it is answered or refused.
+Other teams' bills change no answer to a limited person. This covers every operation with a cost type: in the
+console, as CSV, in scheduled reports and for assistants, answered or refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OF_OTHERS = (
 
 
 async def other_bills(server: OperatorServer) -> None:
-    """Keep an entry for a closed month, and rows of a connection: both of others."""
+    """Store an entry for a closed month and rows of a connection, both of other teams."""
     ledger = server.services.money.ledger
     for key in (f"openai{CORRECTS}2026-08-03", f"MongoDB{CONNECTION}c-1:2026-09"):
         day = BilledDay(
@@ -60,7 +60,7 @@ async def csv_of(server: OperatorServer, path: str, headers: Mapping[str, str]) 
 
 
 def tool_questions() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each tool is asked, and those of costs by every arrangement of a bill."""
+    """Yield the arguments for each tool, and cost queries with every grouping of a bill."""
     yield from ((name, {}) for name in TOOLS)
     for cost_type in BILLED_TYPES:
         asked = {"cost_type": cost_type, "date_range": DAYS}
@@ -73,7 +73,7 @@ def tool_questions() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 async def tool_answers(server: OperatorServer, headers: Mapping[str, str]) -> list[Any]:
-    """Return what an assistant of the person is told."""
+    """Return the answers of all tools to the person's assistant."""
     found: list[Any] = []
     for name, asked in tool_questions():
         params = {"name": name, "arguments": asked}
@@ -85,7 +85,7 @@ async def tool_answers(server: OperatorServer, headers: Mapping[str, str]) -> li
 
 
 async def answers(server: OperatorServer, role: RoleFilter) -> list[Any]:
-    """Return all that a person with this role is told."""
+    """Return all answers to a person with this role."""
     draft = RoleDraft(
         name="Part", data_access=LIMITED, filters=(role,), members=(EVA,),
         permission_sets=(VIEW_COSTS, MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS),
@@ -149,20 +149,20 @@ async def answers(server: OperatorServer, role: RoleFilter) -> list[Any]:
 
 
 async def scheduled(server: OperatorServer, name: str, view: str, ask: Callable[..., Awaitable[Any]]) -> None:
-    """Make a scheduled report of a view, and look at what it would send now."""
+    """Create a scheduled report of a view and preview it."""
     report = {"name": name, "view": view, "channels": ["ops"]}
     made = await ask("POST", "/scheduled-reports", report)
     id = made["scheduled_report"]["id"]
-    # the id is of one world alone
+    # ids differ between the two installations, so the name stands for the address
     await ask("GET", f"/scheduled-reports/{id}/preview", name=f"preview {name}")
 
 
 def _without_ids(payload: Any) -> Any:
-    """Return an answer without what is made up anew in each world."""
+    """Return an answer without values that differ in each installation."""
     if isinstance(payload, dict):
         left_out = ("id", "version", "created", "last_updated", "next_cursor")
         return {name: _without_ids(value) for name, value in payload.items() if name not in left_out}
-    if isinstance(payload, str):  # a link to a view of this world
+    if isinstance(payload, str):  # a link to a view has a different id in each installation
         return re.sub(r"\b[0-9a-f]{32}\b", "ID", payload)
     return [_without_ids(each) for each in payload] if isinstance(payload, list) else payload
 
@@ -176,7 +176,7 @@ def _without_ids(payload: Any) -> Any:
     ids=["is", "except"],
 )
 async def test_what_others_are_billed_changes_no_answer(tmp_path: Path, role: RoleFilter) -> None:
-    """Of two worlds that differ in bills of others alone; nothing of theirs is in any answer."""
+    """Two installations differ only in other teams' bills; no answer shows a difference."""
     told = []
     others = (
         OF_OTHERS
