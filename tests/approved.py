@@ -1,4 +1,7 @@
-"""Files of inputs with the words that are said of each: `=== title`, the input, and lines of `> words`."""
+"""
+Readers of approved text files. A case is a line `=== title`, the input, and the expected texts as lines
+of `> text`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 
 def approved(file: Path) -> list[tuple[str, str, list[str]]]:
-    """Title, input and words of each case."""
+    """Return the title, the input and the expected texts of each case."""
     found = []
     for title, case in re.findall(r"^=== (.*)\n((?:(?!===).*\n)*)", file.read_text(), re.MULTILINE):
         text, *words = case.rstrip("\n").split("\n> ")

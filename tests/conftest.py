@@ -1,7 +1,8 @@
 """
-What all tests share. Property tests have no time limits: on a shared machine a slow example is not a wrong one.
+Settings and fixtures that all tests share.
 
-Their examples are the same in every run, and others and three times as many in long ones (`make soak`).
+Property tests have no deadlines, because an example that is slow on a shared machine is not a failure. Every
+run tries the same examples. Long runs (`make soak`) try different examples, and three times as many.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from tests.spool.postgres_cluster import (
 PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
 TESTS = Path(__file__).parent
 BY_THE_REAL_CLOCK = ("acceptance", "browser", "clients", "integration")
-DAY_S, ENOUGH_S = 86_400, 120  # for one test, on a slow machine
+DAY_S, ENOUGH_S = 86_400, 120  # longest time that one test takes on a slow machine
 USUAL_RESERVE, SMALL_RESERVE = reserve.SIZE, 1 << 20
 
-# Fixtures for whoever tests PostgreSQL's engine.
+# Fixtures for the tests of the PostgreSQL engine.
 __all__ = [
     "cluster",
     "fresh_schema",
@@ -53,7 +54,7 @@ __all__ = [
     "unmade_schemas",
 ]
 
-# Servers of tests use the compiled module if it is asked for, not because somebody has installed it.
+# Test servers use the compiled module only if TOLLHOUSE_NATIVE=1, even if it is installed.
 if os.environ.get("TOLLHOUSE_NATIVE") != "1" and find_spec("tollhouse_native") is not None:
     os.environ.setdefault("TOLLHOUSE_SERVER__NATIVE", "false")
 
@@ -68,14 +69,14 @@ settings.load_profile("tollhouse")
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector from thousands of modules and tests that stay to the end, as a server does."""
+    """Exempt all imported modules and tests from garbage collection, as a server does after its start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, 10, NEWER_ROUNDS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Days of these tests are those of the real clock: shortly before midnight one begins on the next day."""
+    """Wait until the next day if a test by the real clock could run past midnight (UTC)."""
     place = item.path.relative_to(TESTS).parts[0]
     left_s = DAY_S - time.time() % DAY_S
     if place in BY_THE_REAL_CLOCK and left_s < ENOUGH_S:
@@ -84,7 +85,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def cheap_passwords() -> Iterator[None]:
-    """A password costs a quarter of a second on purpose. The costs stand beside each hash: tests use small ones."""
+    """
+    Hash passwords at a low cost, because the usual cost is a quarter of a second. Each hash stores its own cost.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "SCRYPT_N", 2)
         patch.setattr(operators, "SCRYPT_P", 1)
@@ -94,7 +97,7 @@ def cheap_passwords() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def small_reserves() -> Iterator[None]:
-    """Where a disk has room, to allocate and free 32 MiB is a tenth of what a test of a spool costs."""
+    """Use a small disk reserve, because allocating 32 MiB would take a tenth of the time of a spool test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reserve, "SIZE", SMALL_RESERVE)
         patch.setattr(sqlite_log, "RESERVE", SMALL_RESERVE)
@@ -103,13 +106,13 @@ def small_reserves() -> Iterator[None]:
 
 @pytest.fixture
 def usual_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reserve of a server, for tests of disks without room."""
+    """Restore the reserve of a real server, for tests of full disks."""
     monkeypatch.setattr(reserve, "SIZE", USUAL_RESERVE)
     monkeypatch.setattr(sqlite_log, "RESERVE", USUAL_RESERVE)
 
 
 @pytest.fixture
 def usual_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The costs of a server, for tests of them."""
+    """Restore the hashing costs of a real server."""
     for name, cost in zip(("SCRYPT_N", "SCRYPT_P"), PASSWORD_COSTS, strict=True):
         monkeypatch.setattr(operators, name, cost)

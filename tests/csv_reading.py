@@ -1,4 +1,6 @@
-"""Names that senders may choose to get a formula into somebody's spreadsheet, and how programs read CSV."""
+"""
+Field values that try to inject formulas into spreadsheets, and readers of CSV with different ends of rows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\r", "\n", "\r\n", "\t", "\x00", "\x85", "\u2028", "\u2029")
 _FORMULA = "cmd|' C calc'!A0"
 
-# Each sign at the beginning, each break before a sign, and a whole row of the sender's choice.
+# Each character that starts a formula, each of them after a line break, and a whole row made by the sender.
 HOSTILE = (
     *(f"{sign}{_FORMULA}" for sign in _SIGNS),
     *(f"a{mark}={_FORMULA}" for mark in _BREAKS),
@@ -26,10 +28,12 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 
 
 def assert_harmless(text: str, *, rows: int) -> None:
-    """A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a formula."""
+    """
+    Assert that every kind of reader finds a header and `rows` rows, and that no cell starts like a formula.
+    """
     for ends in _ROW_ENDS:
         lines = [line for line in ends.split(text) if line]
-        if ends.pattern != "\r":  # a reader of CR alone sees one line
+        if ends.pattern != "\r":  # a reader that ends rows only at CR sees one line
             assert rows + 1 == len(lines), lines
         cells = [
             cell.strip() for row in csv.reader(io.StringIO("\n".join(lines), newline="")) for cell in row

@@ -1,4 +1,4 @@
-"""The documents as tests read them: blocks by language, and the pages of docs/connect with their facts."""
+"""Readers of the documents: code blocks by language, and the facts of the pages in docs/connect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a document, in their order."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(language, content) for language, content in found]
 
@@ -33,14 +32,16 @@ def parsed_yaml(text: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectPage:
-    """What connects one product. HOST and KEY in it stand for a gateway's address and a key."""
+    """
+    A page that connects one product. HOST and KEY are placeholders for the gateway's address and a Tollhouse key.
+    """
 
     name: str
     text: str
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The table at the top, by its first column."""
+        """Return the table at the top as a mapping from its first column to its second."""
         head = self.text.partition("\n## ")[0]
         return dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", head, re.MULTILINE))
 
@@ -50,25 +51,25 @@ class ConnectPage:
 
     @property
     def lock_files(self) -> list[str]:
-        """The files that lock the version of the product, as the evidence page lists them."""
+        """Return the lock files that pin the product's version, as the evidence page lists them."""
         return re.findall(r"`(tests/clients/[\w/.]+)`", _evidence()[self.name][0])
 
     @property
     def payload(self) -> Path:
-        """The payload of the product, as the evidence page lists it."""
+        """Return the product's sample payload that the evidence page lists."""
         return ROOT / _evidence()[self.name][1].strip("`")
 
     def blocks(self, language: str = "") -> list[Block]:
-        """Return the blocks of its settings."""
+        """Return the code blocks of the section "Settings"."""
         settings = self.text.partition("\n## Settings\n")[2].partition("\n## ")[0]
         return [block for block in blocks(settings) if not language or block.language == language]
 
     def block(self, language: str, *, url: str, key: str) -> str:
-        """The first one of a language, as it is written for this gateway and this key."""
+        """Return the first code block of a language, with the gateway's address and the key filled in."""
         return self.blocks(language)[0].text.replace("http://HOST:4318", url).replace("KEY", key)
 
     def environment(self, *, url: str, key: str) -> dict[str, str]:
-        """The variables that it sets."""
+        """Return the environment variables that the page's dotenv blocks set."""
         lines = [line for block in self.blocks("dotenv") for line in block.text.splitlines()]
         pairs = (line.split("=", 1) for line in lines)
         return {name: value.replace("http://HOST:4318", url).replace("KEY", key) for name, value in pairs}
@@ -87,5 +88,5 @@ def connect_page(name: str) -> ConnectPage:
 
 
 def connect_pages() -> list[ConnectPage]:
-    """Every page but the index."""
+    """Return every page of docs/connect except the index."""
     return [connect_page(path.stem) for path in sorted(CONNECT.glob("*.md")) if path.stem != "index"]

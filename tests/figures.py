@@ -1,7 +1,7 @@
 """
-`python -m tests.figures`: what the code costs a reader, in figures: sizes, line lengths, tokens a line.
+Readability figures of the code: file sizes, line lengths and tokens per line (`python -m tests.figures`).
 
-`python -m tests.figures --files 40` lists the files with the most tokens a line instead.
+`python -m tests.figures --files 40` lists the 40 files with the most tokens per line instead.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PACKAGES = ("gateway", "exporters", "spool")
 COLUMNS = 110
 LONG_FILE = 400
 FULL_FOLDER = 20
-# A docstring begins with a verb or with what is returned, not with the beginning of a relative clause.
+# Words that start a relative clause. A docstring should start with a verb or a noun phrase instead.
 CLAUSES = frozenset({"What", "Of", "Those", "By", "As", "Who", "Where", "How", "Whether"})
 _TRIPLE = "|".join(rf"{quote}(?:[^\\]|\\[\s\S])*?{quote}" for quote in ('"{3}', "'{3}"))
 _SINGLE = "|".join(rf"{quote}(?:[^\\\n{quote}]|\\[\s\S])*{quote}" for quote in "\"'")
 _STRING = rf"(?i:[bfru]|[bf]r|r[bf])?(?:{_TRIPLE}|{_SINGLE})"
-# Those of the module tokenize, which takes three times as long; comments and spaces have no group.
+# The same tokens as the module tokenize, in a third of the time. Comments and spaces have no group.
 _TOKEN = re.compile(rf"#[^\n]*|\\\n|\s+|({_STRING}|{tokenize.Number}|\w+|{tokenize.Special})")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -37,17 +37,15 @@ Place = tuple[int, int]  # line and column
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """The figures of one file."""
-
     path: Path
     lines: int
     long_lines: int
     code_lines: int
     tokens: int
-    type_tokens: int  # of them, those of annotations
-    functions: Sequence[int]  # the lines of each
+    type_tokens: int  # tokens in annotations
+    functions: Sequence[int]  # number of lines of each function
     classes: int
-    docstrings: int  # of functions
+    docstrings: int  # number of functions with a docstring
     clauses: Sequence[str]  # functions whose docstring begins with one of CLAUSES
 
     @property
@@ -56,7 +54,6 @@ class Figures:
 
 
 def figures(path: Path) -> Figures:
-    """Count what one file has."""
     text = path.read_text()
     nodes = list(ast.walk(ast.parse(text)))
     lines = text.splitlines()
@@ -78,17 +75,14 @@ def figures(path: Path) -> Figures:
 
 
 def all_figures() -> list[Figures]:
-    """The figures of every file of the packages, without tests."""
     return [figures(path) for path in all_paths()]
 
 
 def all_paths() -> list[Path]:
-    """Every file of the packages, without tests."""
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
 def folders(files: Sequence[Figures]) -> Counter[Path]:
-    """How many modules each folder holds."""
     return Counter(file.path.parent for file in files if file.path.name != "__init__.py")
 
 
@@ -97,7 +91,7 @@ def _first_word(text: str) -> str:
 
 
 def _docstring_lines(nodes: Sequence[ast.AST]) -> set[int]:
-    """The lines on which a text stands that is a statement by itself."""
+    """Return the lines of docstrings and other strings that are statements."""
     lines: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -106,7 +100,7 @@ def _docstring_lines(nodes: Sequence[ast.AST]) -> set[int]:
 
 
 def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
-    """Where each annotation begins and ends, in order."""
+    """Return the start and end of each annotation, in order."""
     found: list[ast.expr | None] = []
     for node in nodes:
         if isinstance(node, ast.arg | ast.AnnAssign):
@@ -122,12 +116,13 @@ def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
 def _tokens(
     text: str, left_out: set[int], annotations: Sequence[tuple[Place, Place]]
 ) -> tuple[int, int, int]:
-    """Count the tokens of code, those of types among them with their sign, and the lines on which one begins."""
+    """
+    Count all code tokens, the tokens of types with their sign, and the lines that contain the start of a token.
+    """
     lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
     begins = [found.start() for found in _TOKEN.finditer(text) if found.group(1)]
 
     def among(since: Place, until: Place) -> int:
-        """Count the tokens that begin between two places."""
         first, last = (lines[line - 1] + column for line, column in (since, until))
         return bisect_left(begins, last) - bisect_left(begins, first)
 
@@ -138,7 +133,7 @@ def _tokens(
 
 
 def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
-    """The table: a name, the figure, and what it should be."""
+    """Yield rows of the table: name, figure, and recommended value."""
     sizes = [file.lines for file in files if file.lines]
     functions = [lines for file in files for lines in file.functions]
     lines, code_lines = sum(sizes), sum(file.code_lines for file in files)

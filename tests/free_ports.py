@@ -1,18 +1,16 @@
-"""Ports for servers that begin to listen later, or again and again."""
+"""Free ports for servers that start to listen later or repeatedly."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below those that a system gives to whoever asks for any port, which the tests beside this one do all the
-# time.
+# Below the range of ports that the system assigns by itself. Other tests request such ports all the time.
 FIRST, LAST = 10_000, 31_999
 _CHANCE = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One on which nobody listens."""
     while True:
         port = _CHANCE.randint(FIRST, LAST)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Names as somebody may choose them who wants more than a name: whatever shows names is tried with all of them."""
+"""Hostile names, such as a user may choose for an attack. Tests try them wherever Tollhouse shows a name."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ HOSTILE_NAMES = (
     "=",
     "x" * 290,
 )
-# What no line for people may hold: controls, separators of lines, and marks that turn or hide text.
+# Characters that no displayed line may contain: controls, line separators, and marks that reverse or hide text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 FORMULA = re.compile(r"\s*[=+\-@\uff1d]")

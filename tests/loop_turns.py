@@ -1,11 +1,11 @@
-"""Turns of the event loop, for tests whose tasks wait only for each other."""
-
 from __future__ import annotations
 
 import asyncio
 
 
 async def until_all_wait() -> None:
-    """Until every task waits for another one. Nothing here waits for a thread, a file, a socket or a timer."""
+    """
+    Run the event loop until every task waits. Works only if no task waits for a thread, file, socket or timer.
+    """
     for _ in range(50):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""New files of SQLite as copies of ones that were made before, for tests that start many servers and look at none."""
+"""Copies of migrated SQLite files, for tests that start many servers and do not test migrations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spool.sqlite.migrations import migrate, version
 
 
 class MadeFiles:
-    """Empty files of each kind at today's version, in memory."""
+    """Empty, migrated databases of each kind, kept in memory."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, ...], sqlite3.Connection] = {}
         self._lock = threading.Lock()
 
     def migrate(self, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
-        """Copy the tables into a new file; one that has some is migrated as usual."""
+        """Copy the tables into a new file. A file that already has a version is migrated as usual."""
         if version(connection):
             migrate(connection, versions)
             return
@@ -44,7 +44,9 @@ class MadeFiles:
 
 @pytest.fixture(autouse=True, scope="package")
 def made_files() -> Iterator[None]:
-    """To make the tables of a storage takes a quarter of the processor that it takes to open one."""
+    """
+    Open new storage with copied tables, because creating tables takes most of the processor time of an opening.
+    """
     files = MadeFiles()
     with pytest.MonkeyPatch.context() as patch:
         for module in (recovery, registry, ledger):

@@ -1,10 +1,10 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only a test moves."""
 
 from __future__ import annotations
 
 
 class MovedClock:
-    """Wall clock and timer move together, unless somebody sets the wall clock back."""
+    """A wall clock and a timer that move together, except when a test sets the wall clock back."""
 
     def __init__(self, at: float = 1_790_000_000.0) -> None:
         self._at = at
@@ -20,5 +20,5 @@ class MovedClock:
         self._at += seconds
 
     def set_back(self, seconds: float) -> None:
-        """The wall clock alone: timers go on."""
+        """Set only the wall clock back; the timer is unchanged."""
         self._behind_s += seconds

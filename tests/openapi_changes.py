@@ -1,8 +1,8 @@
 """
-What a change of the code does to `/openapi.json`: `python -m tests.openapi_changes FILE`.
+Comparison of `/openapi.json` before and after a change of the code: `python -m tests.openapi_changes FILE`.
 
-The document is written to the file; if that is there already, each difference from it is named instead, and
-the status is 1 if there is one. The words of fields, and the order of what is in no order, are no difference.
+If the file does not exist, the command writes the document to it. If it exists, the command prints each
+difference and exits with 1 if there is any. Descriptions of fields and the order of unordered lists are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNORDERED = ("anyOf", "enum", "required")
 
 
 def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Each place at which one document says something else than the other."""
+    """Yield a line for each path at which the two documents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             place = f"{at}/{name}"
@@ -35,7 +35,7 @@ def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
 
 
 def comparable(found: Any, *, are_fields: bool = False) -> Any:
-    """The part of a document without words of fields, unordered lists sorted."""
+    """Return a document without the descriptions of fields, and with unordered lists sorted."""
     if isinstance(found, list):
         return [comparable(each) for each in found]
     if not isinstance(found, dict):

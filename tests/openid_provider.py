@@ -1,4 +1,6 @@
-"""A small OpenID provider over real sockets, with real keys and signatures, that misbehaves as a test asks it to."""
+"""
+A small OpenID provider on real sockets, with real keys and signatures, and with faults that a test can inject.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,6 @@ def part(value: object) -> str:
 
 
 class Key:
-    """A key pair that signs with RS256 or ES256."""
-
     def __init__(self, kid: str | None = "one", algorithm: str = "RS256", rsa_bits: int = 2048) -> None:
         self.kid = kid
         self.algorithm = algorithm
@@ -47,7 +47,7 @@ class Key:
 
     @property
     def public(self) -> dict[str, str]:
-        """As the provider publishes it."""
+        """Return the public key as a JSON Web Key."""
         shown = {"use": "sig", "alg": self.algorithm, **self._id}
         if self._rsa:
             numbers = self._rsa.public_key().public_numbers()
@@ -77,12 +77,14 @@ class Key:
 
 @cache
 def first_key() -> Key:
-    """Made once: it takes a tenth of a second."""
+    """Return a key that all tests share, because generating one takes a tenth of a second."""
     return Key()
 
 
 class OpenIdProvider:
-    """`claims` go into each ID token; `header` into its header. Each address that is `down` answers 503."""
+    """
+    A provider that signs in anybody. `claims` and `header` are added to each ID token. Paths in `down` answer 503.
+    """
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -92,22 +94,20 @@ class OpenIdProvider:
         self.claims: dict[str, Any] = {}
         self.header: dict[str, Any] = {}
         self.document: dict[str, Any] = {}
-        self.key_fields: dict[str, Any] = {}  # of every published key, in place of its own
+        self.key_fields: dict[str, Any] = {}  # replaces fields of every published key
         self.down: set[str] = set()
         self.giant: set[str] = set()
         self.hang: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
-        self.id_token: str | None = None  # in place of a signed one
-        self.forge: Callable[[dict[str, Any]], str] | None = (
-            None  # makes one of the claims that were asked for
-        )
+        self.id_token: str | None = None  # returned instead of a signed token
+        self.forge: Callable[[dict[str, Any]], str] | None = None  # Replaces the requested claims.
         self.refresh_token: str | None = None
-        self.is_gone = False  # the account: no refresh token is taken
+        self.is_gone = False  # the account is deleted, so refresh tokens are refused
         self.codes: dict[str, dict[str, str]] = {}
         self.resource = "https://tollhouse.example.com/mcp"
 
     def code_for(self, address: str) -> dict[str, str]:
-        """What the browser brings back from `address`, where a person has signed in."""
+        """Sign a person in at `address`; return the query parameters that the browser carries back."""
         query = dict(URL(address).query)
         assert "S256" == query["code_challenge_method"]
         code = secrets.token_urlsafe(8)
@@ -120,13 +120,16 @@ class OpenIdProvider:
                 "email": "ada@example.com", "email_verified": True, **self.claims, **changes}  # fmt: skip
 
     def access_token(self, *, typ: str | None = "at+jwt", **changes: Any) -> str:
-        """For an assistant; a claim that is None is left out. The header is that of `header`, too."""
+        """
+        Return a signed access token for an assistant. A claim that is None is left out; `header`
+        changes its header.
+        """
         shown = {name: value for name, value in self.access_claims(**changes).items() if value is not None}
         header = {**({} if typ is None else {"typ": typ}), **self.header}
         return self.key.token(shown, **header)
 
     def access_token_of(self, claims: Mapping[str, Any]) -> str:
-        """The same with claims of any name, as `typ`, which is one of headers, too."""
+        """Return a signed access token with claims of any name, even `typ`, which is usually a header."""
         return self.key.token({**self.access_claims(), **claims}, typ="at+jwt")
 
     def access_claims(self, **changes: Any) -> dict[str, Any]:
@@ -158,7 +161,7 @@ class OpenIdProvider:
         )
 
     async def authorize(self, request: web.Request) -> web.Response:
-        """Signs the person in without a question."""
+        """Sign the person in without a login form, and redirect back."""
         back = URL(request.query["redirect_uri"]).with_query(self.code_for(str(request.url)))
         return web.Response(status=302, headers={"Location": str(back)})
 
@@ -224,8 +227,8 @@ async def openid_provider(clock: Any) -> AsyncIterator[OpenIdProvider]:
 @contextmanager
 def openid_provider_beside(clock: Any) -> Iterator[OpenIdProvider]:
     """
-    On a thread of its own, for tests without an event loop. To browsers its name is another site than
-    127.0.0.1.
+    Run a provider on its own thread, for tests without an event loop. Its host name is a different
+    site than 127.0.0.1.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

@@ -1,6 +1,6 @@
 """
-How many cases of a matrix one run tries: all in long rounds (`TOLLHOUSE_FAULTS=full`: `make faults`, `make
-soak`), a part in `make test`.
+Sizes of test matrices. Long runs (`TOLLHOUSE_FAULTS=full`: `make faults`, `make soak`) try all cases; `make
+test` tries a part.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ T = TypeVar("T")
 
 
 def examples(most: int) -> int:
-    """Of a property test: a third in `make test`, where each run tries the same ones, but not under 20."""
+    """Return the number of examples of a property test: all in long runs, else a third, but at least 20."""
     return most if IS_LONG else min(most, max(LEAST, most // 3))
 
 
 def part(cases: Sequence[T], *, every: int) -> list[T]:
-    """Of cases that take the same way through the code: one of so many in `make test`, the first included."""
+    """
+    Return all cases in long runs, else every `every`-th, for cases that take the same path through the code.
+    """
     return list(cases if IS_LONG else cases[::every])

@@ -1,4 +1,4 @@
-"""A real file system that is small enough to be filled: a tmpfs, which needs root."""
+"""A real file system that is small enough to fill: a tmpfs, which only root can mount."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 @contextmanager
 def small_disk(directory: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
-    """Mounts a tmpfs of that size on a new directory; skips the test where that is not allowed."""
+    """Mount a tmpfs of `mib` MiB on a new directory. Skip the test if mounting is not permitted."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a file system needs root")
     directory.mkdir()
-    options = f"size={mib}m,nr_inodes={inodes}"  # 0: as many as there may be
+    options = f"size={mib}m,nr_inodes={inodes}"  # 0: no limit of inodes
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=False)
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")
@@ -29,7 +29,7 @@ def small_disk(directory: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
 
 
 def take_inodes(disk: Path) -> Path:
-    """A directory with empty files until no further file can be made."""
+    """Create empty files in a new directory until the file system has no inode left."""
     filler = disk / "files"
     filler.mkdir()
     touch_all(filler, "first")
@@ -37,14 +37,14 @@ def take_inodes(disk: Path) -> Path:
 
 
 def touch_all(filler: Path, name: str) -> None:
-    """Empty files with names that begin so, until no further one can be made."""
+    """Create empty files with this prefix until the file system refuses one."""
     with suppress(OSError):
         for number in range(1_000_000):
             (filler / f"{name}-{number}").touch()
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes every byte that is left."""
+    """Create a file that takes every free byte."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for block in (1 << 20, 4096):

@@ -1,4 +1,4 @@
-"""What the rules of the code are about: each module of the packages is parsed once for all of them."""
+"""Parsed source files for the architecture tests. Each module is parsed once for all tests."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import NamedTuple
 
 
 class Contents(NamedTuple):
-    """What a file has that the rules of the architecture are about; `members` are what it takes out of modules."""
+    """
+    The parts of a source file that architecture tests check. `members` are the names imported from modules.
+    """
 
     modules: list[str]
     members: list[str]
     texts: list[str]
-    inner_texts: list[str]  # of them, those in the bodies of functions
-    classes: list[str]  # at the top
+    inner_texts: list[str]  # the texts in bodies of functions
+    classes: list[str]  # only those at the top level
 
 
 @cache
 def contents(path: Path) -> Contents:
     """
-    Parse a file, at most once in a process. The tree is not kept, because all trees together are a million objects.
+    Parse a file once per process. The tree is not cached, because all trees together have a million objects.
     """
     tree = ast.parse(path.read_text())
     found = Contents([], [], [], [], [])

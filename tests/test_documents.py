@@ -1,4 +1,4 @@
-"""What the documents name exists."""
+"""Everything that the documents name exists: paths, make targets and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACEHOLDERS = ("NAME", "CASE", "GROUP")
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_paths_in_documents_exist(name: str) -> None:
-    """Modules and folders that a document names are there; NAME, CASE and GROUP stand for the reader's own."""
+    """A document names only modules and folders that exist. NAME, CASE and GROUP are placeholders."""
     text = (ROOT / name).read_text()
     named = {
         path
@@ -37,7 +37,6 @@ def test_paths_in_documents_exist(name: str) -> None:
 
 
 def test_make_targets_in_documents_exist() -> None:
-    """Every `make` command that a document names is a target."""
     files = [ROOT / "Makefile", *(path for path in ROOT.glob("*/*.mk") if path.parent.name[0] != ".")]
     targets = {name for path in files for name in re.findall(r"^([a-z-]+):", path.read_text(), re.MULTILINE)}
     for name in DOCUMENTS:
@@ -54,7 +53,7 @@ def test_make_targets_in_documents_exist() -> None:
     ],
 )
 def test_the_tests_that_a_page_names_exist(page: str, title: str) -> None:
-    """Every threat, finding and rule names a test, and the test is there."""
+    """Every row of threats, findings and rules names a test that exists."""
     text = (ROOT / f"docs/{page}.md").read_text()
     section = text.partition(f"## {title}")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
@@ -74,7 +73,7 @@ def pages(nav: object) -> set[str]:
 
 
 def test_every_document_is_in_the_navigation() -> None:
-    """A page without a line in mkdocs.yml is not found; the decisions are for those who change Tollhouse."""
+    """Every page has a line in mkdocs.yml, because readers cannot find it otherwise. Decisions are exempt."""
     nav = parsed_yaml((ROOT / "mkdocs.yml").read_text())["nav"]
     docs = ROOT / "docs"
     there = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if "decisions" not in path.parts}
@@ -82,7 +81,9 @@ def test_every_document_is_in_the_navigation() -> None:
 
 
 def test_every_fault_scenario_is_in_the_evidence() -> None:
-    """Under the name that the tests give it, and in the number that the first pages state."""
+    """
+    The evidence page lists each scenario under its name in the tests. The first pages state the right number.
+    """
     rows = re.findall(
         r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "docs/develop/evidence.md").read_text(), re.MULTILINE
     )
@@ -93,7 +94,7 @@ def test_every_fault_scenario_is_in_the_evidence() -> None:
 
 @pytest.mark.parametrize("lock", sorted(path.name for path in (ROOT / "deploy/locks").glob("*.lock")))
 def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
-    """What is installed is what was locked, from whichever index."""
+    """Locks pin every package by hash, so it does not matter from which index pip installs."""
     text = (ROOT / "deploy/locks" / lock).read_text()
     pinned = re.findall(
         r"^[\w.\[\]-]+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE
@@ -104,7 +105,7 @@ def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
 
 
 def test_a_decision_has_a_number_of_its_own() -> None:
-    """Its file and its title say the same one."""
+    """The number of a decision is unique, and its file and title agree on it."""
     files = sorted((ROOT / "docs/decisions").glob("0*.md"))
     numbers = [int(file.name[:4]) for file in files]
     assert sorted(set(numbers)) == numbers
@@ -112,7 +113,7 @@ def test_a_decision_has_a_number_of_its_own() -> None:
 
 
 def test_make_run_says_what_it_does() -> None:
-    """Each step that takes long has its line before it: a minute without a word looks like a fault."""
+    """`make run` prints a line before each slow step, because a minute of silence looks like a fault."""
     dry = ["make", "--no-print-directory", "--dry-run", "--what-if=deploy/locks/requirements.lock", "run"]
     steps = subprocess.run(
         dry, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300

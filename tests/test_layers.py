@@ -1,4 +1,6 @@
-"""The rules of the architecture: imports point down, each library and each rule has one place, names are unique."""
+"""
+The architecture rules: imports point down, each library and each rule has one place, and names are unique.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ from tests.sources import contents
 
 ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
-OUTSIDE = {"docs", "tests"}  # of the wheel
+OUTSIDE = {"docs", "tests"}  # packages that are not in the wheel
 
 
 def imported(path: Path, *, members: bool = False) -> Sequence[str]:
-    """Every module that a file imports, by its full name; with `members` also what it takes out of them."""
+    """
+    Return every module that a file imports, by full name. With `members`, also the names imported from modules.
+    """
     found = contents(path)
     return [*found.modules, *found.members] if members else found.modules
 
@@ -31,13 +35,12 @@ def modules(package: str) -> list[Path]:
 
 
 def named(path: Path) -> str:
-    """A module's full name."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def test_imports_make_no_circle() -> None:
-    """No module imports itself by way of others: the order of imports never decides what works."""
+    """No module imports itself through others, so the order of imports never matters."""
     paths = {named(path): path for package in BELOW for path in modules(package)}
     needs = {
         module: {
@@ -53,14 +56,12 @@ def test_imports_make_no_circle() -> None:
 
 @pytest.mark.parametrize("package", BELOW)
 def test_imports_point_down(package: str) -> None:
-    """A package imports only itself and the packages below it."""
     for path in modules(package):
         packages = {name.partition(".")[0] for name in imported(path)}
         assert set() == packages & ({*BELOW, *OUTSIDE} - BELOW[package] - {package}), path
 
 
 def test_only_the_composition_root_and_the_command_line_know_exporters() -> None:
-    """Inside gateway nobody but assembly/, configuration/ and cli/ imports exporters."""
     allowed = {
         *(ROOT / "gateway/service/assembly").rglob("*.py"),
         *(ROOT / "gateway/cli").rglob("*.py"),
@@ -71,15 +72,15 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
 
 
 def rooms() -> list[tuple[str, ...]]:
-    """The rooms of gateway from the ground up, as ARCHITECTURE.md lists them."""
+    """Return the rooms of gateway from the lowest up, as ARCHITECTURE.md lists them."""
     text = (ROOT / "ARCHITECTURE.md").read_text().split("## The rooms of gateway", 1)[1]
     return [tuple(line.split()[0].split("/")) for line in text.split("```")[1].splitlines() if line.strip()]
 
 
 def room_of(module: str, order: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """
-    The room of a module of gateway: the calls of a subject stand above the rules of all subjects, and its command is
-    of the command line.
+    Return the room of a gateway module. Folders `calls` form one room above the rules of all subjects, and a
+    module `command` belongs to the command line.
     """
     parts = tuple(module.split(".")[1:])
     if parts[-1] == "command":
@@ -90,14 +91,14 @@ def room_of(module: str, order: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def test_the_rooms_of_gateway_stand_in_order() -> None:
-    """Inside gateway imports point down, too: no module needs one of a room that ARCHITECTURE.md lists later."""
+    """Inside gateway, no module imports from a room that ARCHITECTURE.md lists later."""
     order = rooms()
     rank = {room: place for place, room in enumerate(order)}
     names = {named(path) for path in modules("gateway")} - {"gateway"}
     assert set() == {name for name in names if room_of(name, order) not in rank and name.count(".") > 1}
     for path in modules("gateway"):
         if (own := named(path)).count(".") < 2:
-            continue  # a folder's own docstring, and `python -m gateway`
+            continue  # Skip a folder's own docstring and `python -m gateway`.
         needed = {name for name in imported(path, members=True) if name in names}
         floor = rank[room_of(own, order)]
         higher = [name for name in needed if rank.get(room_of(name, order), -1) > floor]
@@ -109,14 +110,13 @@ def test_the_rooms_of_gateway_stand_in_order() -> None:
 
 
 def test_normalisers_are_pure() -> None:
-    """Normalisers are pure: they import no event loop, socket, database or storage engine."""
     waiting = ("asyncio", "aiohttp", "aiosqlite", "psycopg", "sqlite3", *ENGINES, "socket", "grpc")
     for path in (ROOT / "gateway/normalise").rglob("*.py"):
         assert not [name for name in imported(path) if name.startswith(waiting)], path
 
 
 def test_products_know_no_other_product() -> None:
-    """A product's module imports no other one: what two of them share is below them."""
+    """A product's module imports no other product. Rules that two products share are in a lower module."""
     products = ROOT / "gateway/normalise/otlp/products"
     for path in set(products.glob("*.py")) - {products / "__init__.py"}:
         assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], (
@@ -126,7 +126,7 @@ def test_products_know_no_other_product() -> None:
 
 def test_no_gateway_format_knows_another() -> None:
     """
-    A format stands in its own file or folder and imports its declaration and shared rules, nothing that collects.
+    A format has its own file or folder. It imports only its declaration and shared rules, not the list of formats.
     """
     formats = ROOT / "gateway/normalise/formats"
     package = "gateway.normalise.formats"
@@ -146,13 +146,13 @@ PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
 
 @pytest.mark.parametrize("area", ["http", "receivers", "api", "operator"])
 def test_only_rows_name_paths(area: str) -> None:
-    """Paths stand in rows, each once, above handlers: what handles a request knows no path."""
+    """Only the tables of addresses name paths, each path once. Handlers of requests name none."""
     for path in (ROOT / "gateway" / area).rglob("*.py"):
         assert not [text for text in contents(path).inner_texts if text.startswith(PATHS)], path
 
 
 def test_destinations_know_no_other_destination() -> None:
-    """A destination's module imports no other one: only the catalogue knows them all."""
+    """A destination's module imports no other destination; only the catalogue imports them all."""
     shared = {"exporters.destinations.declaration"}
     for path in set(modules("exporters/destinations")) - {ROOT / "exporters/destinations/catalogue.py"}:
         assert not [
@@ -163,8 +163,8 @@ def test_destinations_know_no_other_destination() -> None:
 
 
 ENGINES = ("spool.sqlite", "spool.postgres")
-TABLES = "spool.sql"  # what the engines that speak SQL keep alike
-SMALL = "spool.sql.small"  # the names of tables, next to their protocols
+TABLES = "spool.sql"  # shared by the engines that speak SQL
+SMALL = "spool.sql.small"  # table names, next to their protocols
 SQL = re.compile(
     r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b",
     re.DOTALL,
@@ -173,9 +173,10 @@ SQL = re.compile(
 
 def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
     """
-    Whatever is kept is reached through protocols: an engine is one folder and one line in spool/engines.py.
+    Code uses storage through protocols. An engine is one folder and one line in spool/engines.py.
 
-    What engines share is known to them alone, and knows none of them; of it protocols name the small tables.
+    Only engines import the code that they share, and that code imports no engine. Protocols import only the
+    names of small tables from it.
     """
     for path in (path for package in BELOW for path in modules(package)):
         own = path.relative_to(ROOT).parts[:2]
@@ -188,7 +189,7 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
 
 
 def test_sql_stands_in_the_engine_alone() -> None:
-    """Outside of the engines' folders nobody imports a database, writes SQL or names a file of SQLite."""
+    """Outside the engines' folders, no module imports a database, contains SQL or names an SQLite file."""
     homes = [ROOT / "spool" / name for name in ("sqlite", "postgres")]
     for path in (path for package in BELOW for path in modules(package)):
         if any(path.is_relative_to(home) for home in homes):
@@ -217,7 +218,6 @@ HOMES: dict[str, str | tuple[str, ...]] = {
 
 @pytest.mark.parametrize("library", HOMES)
 def test_a_library_is_used_in_one_place(library: str) -> None:
-    """Each third-party library is imported by one module or folder, so that it can be replaced."""
     for path in (path for package in BELOW for path in modules(package)):
         if str(path.relative_to(ROOT)).startswith(HOMES[library]):
             continue
@@ -228,7 +228,7 @@ RUST_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
-    """No name of a field, a product or an attribute stands in it: all of them are handed over."""
+    """The compiled module contains no name of a field, product or attribute. Python passes all of them in."""
     products = {path.stem for path in (ROOT / "gateway/normalise/otlp/products").rglob("*.py")}
     known = {*Inference.__struct_fields__, *products, "tollhouse", "gen_ai"} - {"__init__"}
     for path in (ROOT / "native/src").glob("*.rs"):
@@ -241,9 +241,9 @@ def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
 
 def test_a_class_name_stands_for_one_class() -> None:
     """
-    Who reads a public class name in one module may think of no other class of that name.
+    A public class name is unique, so a reader cannot confuse two classes.
 
-    But two engines may have a module of one name for the same thing.
+    Exception: two engines may use one name for the same thing in modules of the same name.
     """
     paths: dict[str, set[str]] = defaultdict(set)
     for path in (path for package in (*BELOW, "docs") for path in modules(package)):

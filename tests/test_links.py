@@ -1,4 +1,4 @@
-"""Links of the documents: every relative one leads to a file that is there, and every anchor to a heading."""
+"""Links in the documents: every relative link leads to an existing file, and every anchor to a heading."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)")
 
 
 def documents() -> list[Path]:
-    """Every Markdown file of the project, also those that are not committed yet."""
+    """Return every Markdown file of the project, including files that are not committed yet."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:  # what a release holds is not a repository
+    if listed.returncode:  # a release archive is no git repository
         return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
     return sorted(path for name in listed.stdout.split("\0") if name and (path := ROOT / name).exists())
 
@@ -34,7 +34,10 @@ def prose(path: Path) -> str:
 
 
 def slug(heading: str, *, joins: bool) -> str:
-    """The anchor of a heading: `joins` as the site makes it, where several spaces are one dash, else as GitHub does."""
+    """
+    Return a heading's anchor. With `joins`, several spaces become one dash, as on the site; otherwise,
+    as on GitHub.
+    """
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     text = re.sub(r"[^\w\s-]", "", text).strip().lower()
     return re.sub(r"[-\s]+" if joins else r"\s", "-", text)
@@ -42,7 +45,7 @@ def slug(heading: str, *, joins: bool) -> str:
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """Those of its headings; one that comes again is numbered."""
+    """Return the anchors of all headings. Repeated headings are numbered."""
     joins = DOCS in path.parents
     found: dict[str, int] = {}
     for heading in HEADING.findall(prose(path)):
@@ -70,12 +73,14 @@ def broken(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(path: Path) -> None:
-    """To a file that is there and, with an anchor, to one of its headings."""
     assert [] == list(broken(path))
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
-    """A missing file, and a missing heading of this page or of another; what stands in code is not a link."""
+    """
+    The check finds a missing file, and a missing heading on the same or on another page. It ignores
+    links in code.
+    """
     (tmp_path / "other.md").write_text("# Other `code` page\n")
     page = tmp_path / "page.md"
     page.write_text(
@@ -86,7 +91,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 
 def test_the_site_counts_its_warnings() -> None:
-    """`--strict` counts what is logged: with `--quiet` a link that leads nowhere would be a success."""
+    """`mkdocs build --strict` counts logged warnings, so `--quiet` would hide broken links."""
     (line,) = (line for line in (ROOT / "docs/docs.mk").read_text().splitlines() if "mkdocs build" in line)
     assert "--strict" in line and "--quiet" not in line.partition("  #")[0]
     assert (

@@ -1,4 +1,4 @@
-"""Every `tollhouse ...` that documents, the console and messages quote is a command with these options."""
+"""Every `tollhouse ...` command in documents, the console and messages exists and has the quoted options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOURCES = sorted(
 
 
 def quoted(text: str) -> Iterator[str]:
-    """What follows `tollhouse` in the blocks of a document, and in code within its lines."""
+    """Yield the rest of each `tollhouse` command in a document's code blocks and inline code."""
     for found in FENCE.finditer(text):
         yield from (each[1] for each in CALL.finditer(found[3]) if known(each[1]))
     prose = FENCE.sub("", text)
@@ -49,31 +49,35 @@ def inline(text: str) -> Iterator[str]:
 
 
 def known(call: str) -> bool:
-    """False where the word is the name of an image, a user or a service."""
+    """
+    Return False if the word after `tollhouse` is no command, for example after the name of an image or a user.
+    """
     words = call.split()
     return bool(words) and main.get_command(click.Context(main), words[0]) is not None
 
 
 def spelled(call: str) -> Iterator[list[str]]:
-    """Its words; `a|b` is one of each, and what is in brackets or dots is left to the reader."""
+    """
+    Yield the command's words, once for each choice in `a|b`. Brackets, dots and placeholders are removed.
+    """
     plain = re.sub(r"\$\{[^}]*\}|\{[^}]*\}", "X", re.sub(r"[][]|\.\.\.|…|\\\n", " ", call))
     words = [word.rstrip(",") if word.endswith(",") else word for word in shlex.split(plain)]
     yield from (list(each) for each in product(*(word.split("|") for word in words)))
 
 
 def problem(words: list[str]) -> str | None:
-    """Why the command line refuses them; None if it takes them. Values are not looked at."""
+    """Return why the command line refuses these words, or None if it accepts them. Values are not checked."""
     command: click.Command = main
     context = click.Context(main, resilient_parsing=True)
     rest = [*words]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        if rest[0].isupper():  # COMMAND stands for the reader's own
+        if rest[0].isupper():  # COMMAND is a placeholder
             return None
         found = command.get_command(context, rest[0])
         if found is None:
             return f"{command.name} has no command {rest[0]}"
         command, rest = found, rest[1:]
-    if rest and rest[-1].startswith("--"):  # an option that is named without its value
+    if rest and rest[-1].startswith("--"):  # the text names an option without its value
         rest = rest[:-1] if _takes_value(command, rest[-1]) else rest
     try:
         _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
@@ -90,7 +94,7 @@ def _takes_value(command: click.Command, name: str) -> bool:
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The strings of a module, each as it is printed, with X for values; another file as it is."""
+    """Yield a module's strings with X for inserted values, or the whole text of any other file."""
     if path.suffix != ".py":
         yield path.read_text()
         return
@@ -119,7 +123,7 @@ def test_documents_quote_real_commands(path: Path) -> None:
 
 
 def test_messages_and_samples_quote_real_commands() -> None:
-    """What a message, the console or a sample of deploy/ tells people to type."""
+    """Messages, the console and the samples in deploy/ quote only commands that exist."""
     found = {
         str(path.relative_to(ROOT)): [each for text in texts(path) for each in wrong(inline(text))]
         for path in SOURCES
@@ -133,12 +137,14 @@ def test_messages_and_samples_quote_real_commands() -> None:
      "    tollhouse keys show one two", "`tollhouse keys list|mend`"],
 )  # fmt: skip
 def test_a_command_that_is_none_is_found(text: str) -> None:
-    """In code within a line, in a block, or indented: a wrong word, a wrong option, one argument too many."""
+    """
+    The check finds a wrong word, a wrong option or a surplus argument, in inline code, a block or indented code.
+    """
     assert 1 == len(wrong(quoted(text)))
 
 
 def test_placeholders_are_no_problem() -> None:
-    """Names in capitals, dots, brackets, and words of another program around it."""
+    """The check accepts placeholders in capitals, dots, brackets, and other programs on the same line."""
     text = (
         "`tollhouse keys delete NAME --confirm NAME`\n```sh\nsudo -u tollhouse tollhouse check | less\n```\n"
     )

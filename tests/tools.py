@@ -1,4 +1,4 @@
-"""Programs that tests run and that are no part of Tollhouse: without one a test is skipped, and never in silence."""
+"""External programs that tests run. Without its program, a test is skipped with a stated reason."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from typing import NoReturn
 
 import pytest
 
-# What `make test` fetched, and for each program that it could not fetch a file NAME.missing with the reason.
+# Programs that `make test` fetched, and a file NAME.missing with the reason for each that it could not fetch.
 FETCHED = Path(sys.prefix) / "tools"
 
 
 def program(name: str, fetched: str = "") -> str:
-    """The path of a program: of this machine, or in the folder of what `make test` fetched."""
+    """Return the path of a program on this machine, or of the copy that `make test` fetched."""
     path = shutil.which(name) or (shutil.which(FETCHED / fetched) if fetched else None)
     return path or without(name, FETCHED / f"{name}.missing", "make test")
 
 
 def without(name: str, reason: Path, command: str) -> NoReturn:
     """
-    Skips a test and says why its program cannot be had.
+    Skip the test and state why its program is missing.
 
-    It fails instead where the program is required (`TOOLS=required`), and in continuous integration (`CI`)
-    where no reason was found.
+    If `TOOLS=required`, fail instead. In continuous integration (`CI`), fail if no reason was recorded.
     """
     why = reason.read_text().strip() if reason.exists() else ""
     if os.environ.get("TOOLS") == "required" or (os.environ.get("CI") and not why):
