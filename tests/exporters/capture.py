@@ -1,4 +1,4 @@
-"""An exporter that keeps what it was given in memory."""
+"""An exporter that stores its deliveries in memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spool.record import Record
 
 
 class Capture:
-    """Answers each delivery with the next of `answers`; None, and everything after the last, accepts."""
+    """Answer each delivery with the next of `answers`. None, and every answer after the last, accepts it."""
 
     in_flight = 1
 
     def __init__(self, *, answers: Iterable[SendError | None] = (), max_records: int = 1000) -> None:
         self.max_records = max_records
         self.deliveries: list[Delivery] = []  # every attempt
-        self.records: list[Record] = []  # what was accepted
+        self.records: list[Record] = []  # accepted records
         self._answers = deque(answers)
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -35,5 +35,4 @@ class Capture:
         self.records += [record for record, _ in batch.records]
         return batch.settlement()
 
-    async def close(self) -> None:
-        """Nothing is open."""
+    async def close(self) -> None: ...

@@ -1,4 +1,7 @@
-"""What each sink is told of the money of entries, by currency: FOCUS rows, files, another Tollhouse, billing drops."""
+"""
+The money that each destination reports for entries, by currency: FOCUS rows, files, another
+Tollhouse, billing drops.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from spool.record import CURRENCY, Correction, Inference, UsageMetric, as_json
 from tests.exporters import test_metrics, test_spans
 
 Money = dict[str, Decimal]
-Amount = tuple[str, str | int | Decimal]  # of a currency
+Amount = tuple[str, str | int | Decimal]  # currency and amount
 _EXACT = Context(prec=100)
 
 
 def added(amounts: Iterable[Amount]) -> Money:
-    """The sums that are not 0."""
+    """Return the sum per currency, without sums of 0."""
     sums: Money = defaultdict(Decimal)
     with localcontext(_EXACT):
         for currency, amount in amounts:
@@ -43,7 +46,7 @@ def of_focus(rows: Iterable[dict[str, str]]) -> Money:
 
 
 def of_files(entries: Iterable[Entry]) -> Money:
-    """Of the JSON of records, which files, webhooks and topics have."""
+    """Return the money in the JSON of records, as files, webhooks and Kafka topics have it."""
     rows = [as_json(record) for entry in entries for record in entry.records if record is not None]
     return added(amount for row in rows for amount in _of_row(row))
 
@@ -54,7 +57,7 @@ def _of_row(row: dict[str, Any]) -> list[Amount]:
 
 
 def of_chain(entries: Sequence[Entry]) -> Money:
-    """Of what another Tollhouse reads from spans and metrics."""
+    """Return the money that another Tollhouse reads from spans and metrics."""
     records = [record for entry in entries for record in entry.records]
     spans = test_spans.taken_in(*[record for record in records if isinstance(record, Inference)])
     sums = test_metrics.taken_in(*[record for record in records if isinstance(record, Correction)])
@@ -68,7 +71,7 @@ def _is_money(counter: UsageMetric) -> bool:
 
 
 def drops(rows: Iterable[CostRow]) -> dict[datetime, bytes]:
-    """The digest of each hour that a billing drop has."""
+    """Return the digest of each hour of a billing drop."""
     hours: dict[datetime, list[CostRow]] = defaultdict(list)
     for row in rows:
         hours[row.start].append(row)

@@ -1,4 +1,4 @@
-"""A spool with records in it, on disk or in memory, for tests of what leaves the gateway."""
+"""A spool with records, on disk or in memory, for tests of exporters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN_AT_ONCE = SpoolSettings(hold=0)
 
 @dataclass
 class StoppedClock:
-    """Stands still until it is moved; the wall clock can be moved alone."""
+    """A clock that only a test moves. The wall clock can be moved separately."""
 
     at: float = 1_790_000_000.0
     passed: float = 0.0
@@ -50,7 +50,7 @@ class Spooled:
     clock: Clock
 
     async def add(self, records: Sequence[Record], *, topic: str = AI_TELEMETRY) -> None:
-        """One commit."""
+        """Append the records in one commit."""
         await self.log.append(
             Submission(
                 topic=topic,
@@ -64,7 +64,7 @@ class Spooled:
         return next(state for state in await self.deliveries.routes() if state.name == route)
 
     async def terms(self, route: str = ROUTE) -> dict[str, int]:
-        """The route's terms that are not zero."""
+        """Return the route's accounting terms that are not zero."""
         return {term: n for term, n in (await self.log.books()).routes[route].items() if n}
 
 
@@ -72,7 +72,7 @@ class Spooled:
 async def spooled(
     kind: str, directory: Path, clock: Clock, settings: SpoolSettings = OPEN_AT_ONCE
 ) -> AsyncIterator[Spooled]:
-    """`kind` is sqlite or memory."""
+    """Yield a spool. `kind` is sqlite or memory."""
     if kind == "sqlite":
         on_disk = await open_on_disk(directory, settings=settings, clock=clock)
         spooled, close = Spooled(log=on_disk.log, deliveries=on_disk.deliveries, clock=clock), on_disk.close
@@ -93,7 +93,7 @@ def record_id(n: int) -> bytes:
 
 
 def call(n: int, **fields: Any) -> Inference:
-    """An AI call that is told from others by its number."""
+    """Return an AI call that its number distinguishes from all others."""
     return Inference(
         id=record_id(n), source="test", **{"input_tokens": n, "request_model": "gpt-4o", **fields}
     )
@@ -104,6 +104,6 @@ def calls(first: int, last: int, **fields: Any) -> list[Record]:
 
 
 def counter(n: int, **fields: Any) -> UsageMetric:
-    """A counter's delta, likewise."""
+    """Return a counter's increase that its number distinguishes from all others."""
     said: dict[str, Any] = {"name": "test.token.usage", "value": n + 1, "model": "m", **fields}
     return UsageMetric(id=record_id(1_000_000 + n), source="test", **said)

@@ -1,4 +1,4 @@
-"""What an answer means, status by status, and what is kept of its words."""
+"""The meaning of each HTTP status, and the part of an error message that is stored."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ RECEIPT = {"tollhouse-receipt": "id=a; records=0; ignored=0; rejected=7; durabil
     ],
 )
 def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: list[int]) -> None:
-    """2xx settles, some ask for patience, some blame the records, some the key or the address."""
+    """2xx settles. The other statuses mean a later retry, bad records, or a wrong key or address."""
     assert dict.fromkeys(statuses, meaning) == {
         status: type(problem(HttpAnswer(status=status), now=NOW)) for status in statuses
     }
 
 
 def test_only_a_gateway_error_is_ambiguous() -> None:
-    """502 and 504 leave it open whether the service saw the request; any other answer is remembered by it."""
+    """
+    With 502 and 504 it is unknown whether the service received the request. All other answers are certain.
+    """
     kept = {}
     for status in (408, 429, 500, 502, 503, 504):
         error = problem(HttpAnswer(status=status), now=NOW)
@@ -61,7 +63,7 @@ def test_only_a_gateway_error_is_ambiguous() -> None:
 def test_a_limit_that_is_used_up_says_until_when(
     status: int, headers: dict[str, str], wait_s: float | None
 ) -> None:
-    """GitHub forbids what is beyond it, with a time of its own: the key is good."""
+    """GitHub answers 403 with a time for an exhausted limit, so the key is still valid."""
     error = problem(HttpAnswer(status=status, headers=headers), now=NOW)
     assert isinstance(error, Misconfigured)
     assert wait_s == error.retry_after_s
@@ -82,7 +84,7 @@ def test_a_limit_that_is_used_up_says_until_when(
     ],
 )
 def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
-    """Both forms of the header count; what is neither says nothing."""
+    """A value in neither form is ignored."""
     assert seconds == retry_after_s(value, now=NOW)
 
 
@@ -101,12 +103,12 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
     ],
 )
 def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
-    """Whatever form an answer has, one printable line is kept of it."""
+    """The stored text is one printable line, whatever the form of the answer."""
     assert said == words(HttpAnswer(status=400, headers=headers, body=body))
 
 
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
-    """An upstream that echoes the key does not bring it into our files, and a page of HTML does not either."""
+    """Stored messages contain no echoed key and no whole HTML page."""
     body = b"key th_secret is disabled. " + b"x" * 10_000
     said = words(HttpAnswer(status=403, body=body, secrets=("th_secret",)))
     assert said.startswith("key [key] is disabled. xxx")
@@ -147,6 +149,9 @@ def test_secrets_are_struck_out_and_words_are_bounded() -> None:
 def test_a_partial_success_is_read_in_both_encodings(
     stream: str, headers: dict[str, str], body: bytes, expected: tuple[int, str | None]
 ) -> None:
-    """Count and words without a key; a receipt counts too; a warning or an unreadable body refuses nothing."""
+    """
+    The count and the message are read without keys, also from a receipt. A warning or an unreadable
+    body rejects nothing.
+    """
     answer = HttpAnswer(status=200, headers=headers, body=body, secrets=("s3cret",))
     assert expected == rejected(answer, stream)

@@ -1,4 +1,4 @@
-"""What of a delivery leaves."""
+"""The records of a delivery that are sent, and the accounting of the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def entry(first: int, records: Sequence[Record | None]) -> Entry:
 
 
 def test_shadows_and_damage_are_told_from_what_leaves() -> None:
-    """Every number of the delivery is in one term, whether its entry holds it, lost it or is gone."""
+    """
+    Every number of the delivery counts in exactly one term, whether its record exists, is damaged or was deleted.
+    """
     entries = [entry(1, [call(1), call(2, shadow=True), None]), entry(6, [call(6)])]
     sorted_out = batch.without_shadows(delivery(1, 8), entries)
     assert [(call(1), 1.0), (call(6), 6.0)] == sorted_out.records
@@ -33,13 +35,13 @@ def test_shadows_and_damage_are_told_from_what_leaves() -> None:
 
 
 def test_a_destination_that_keeps_gets_shadows_too() -> None:
-    """With shadows, they count as delivered."""
+    """There, duplicates kept for reference count as delivered."""
     sorted_out = batch.with_shadows(delivery(1, 2), [entry(1, [call(1), call(2, shadow=True)])])
     assert Settlement(delivered=2) == sorted_out.settlement()
 
 
 def test_no_more_can_be_refused_than_was_sent() -> None:
-    """An upstream that counts wrong does not upset the books."""
+    """An upstream that counts wrong does not unbalance the accounting."""
     sorted_out = batch.without_shadows(delivery(1, 2), [entry(1, calls(1, 2))])
     assert Settlement(delivered=0, refused=2) == sorted_out.settlement(refused=99, items=100)
     with pytest.raises(Rejected, match="200, but 2 of 2 items are rejected: why"):
@@ -59,6 +61,6 @@ def test_no_more_can_be_refused_than_was_sent() -> None:
 def test_a_mixed_batch_is_split_near_its_middle(
     records: Sequence[Record | None], boundary: int | None
 ) -> None:
-    """The boundary between kinds that halves best; shadows make none."""
+    """The split is at the boundary between kinds that is nearest to the middle. Shadows make no boundary."""
     whole = delivery(1, len(records))
     assert boundary == batch.nearest_boundary(whole, batch.without_shadows(whole, [entry(1, records)]))

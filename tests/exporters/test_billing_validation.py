@@ -1,4 +1,4 @@
-"""What the upstream says of a billing drop, as it is handed on."""
+"""The upstream's validation of a billing drop, as Tollhouse reports it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from exporters.service.billing_drops import MOST, BillingValidation
 
 
 class Upstream:
-    """Answers with a body, or fails."""
-
     def __init__(self, said: bytes | SendError) -> None:
         self.said = said
 
@@ -38,11 +36,10 @@ class Upstream:
     ],
 )
 async def test_a_verdict_or_none(said: bytes | SendError, expected: list[str] | None) -> None:
-    """A refusal of the bytes is a verdict; an answer that is none, or no answer, is not."""
+    """A rejection of the content is a verdict. An unreadable answer or no answer is not."""
     assert expected == await BillingValidation(Upstream(said)).errors(b"{}")  # type: ignore[arg-type]
 
 
 async def test_errors_are_bounded() -> None:
-    """However many the upstream has."""
     many = b'{"connection": {"is_valid": false, "errors": [' + b",".join([b'"x"'] * (MOST + 1)) + b"]}}"
     assert ["x"] * MOST == await BillingValidation(Upstream(many)).errors(b"{}")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The list of destination types: complete, and each with what the configuration asks of it."""
+"""The list of destination types is complete, and each type states the settings that it requires."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ OTHER_MODULES = {"__init__", "catalogue", "declaration", "upstream"}
 
 
 def test_every_destination_module_is_in_the_list() -> None:
-    """A module in the folder that the list forgot would be a destination that nobody can configure."""
+    """Nobody could configure a destination that the list forgets."""
     modules = {path.stem for path in Path(catalogue.__file__).parent.glob("*.py")}
     assert modules - OTHER_MODULES <= set(catalogue.TYPES)
 
 
 @pytest.mark.parametrize("name", catalogue.TYPES)
 def test_the_list_names_each_declaration(name: str) -> None:
-    """The name of a type is that of its declaration, wherever that stands."""
     assert name == catalogue.TYPES[name].name
 
 
 @pytest.mark.parametrize("name", catalogue.TYPES)
 def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> None:
-    """Whatever a type declares as needed is asked for under the user's own key name."""
+    """A missing required setting is reported under the name that the user configures."""
     type = catalogue.TYPES[name]
     assert type.needs in {field.name for field in fields(DestinationSettings)}
     assert set(type.topics) <= set(TOPICS)
@@ -54,8 +53,8 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
 @pytest.mark.parametrize("name", [type.name for type in catalogue.TYPES.values() if type.needs == "path"])
 def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     """
-    Else each node would write its own part; and a shared file takes one topic, as two nodes may send two. A lake has
-    files of its own for each.
+    Otherwise each node would write its own file. A shared file takes one topic, because two nodes may send
+    two topics. A data lake has its own files for each topic.
     """
     topics = catalogue.TYPES[name].topics
     alone = DestinationSettings(name="one", type=name, path=Path("records"), topics=topics[:1])
@@ -90,7 +89,7 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     ],
 )
 def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
-    """Each problem is one sentence that names the setting; at the bound of a batch there is none."""
+    """Each problem is one sentence that names the setting. A batch at the limit is accepted."""
     at_bound = DestinationSettings(
         name="one", type="s3", url="s3://bucket/x", leave_out=("user", "tags.a"), batch_records=MOST_RECORDS
     )
@@ -120,7 +119,7 @@ def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], 
     ],
 )
 def test_kafka_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
-    """As a lake of files does; at the bound of a transaction there is no problem."""
+    """A transaction at the limit is accepted."""
     at_bound = DestinationSettings(name="one", type="kafka", url="a:9093,b:9093", batch_records=10_000)
     assert [] == list(catalogue.problems([at_bound]))
     (problem,) = catalogue.problems([replace(at_bound, **changes)])

@@ -1,4 +1,4 @@
-"""Usage events on their way to the upstream: what becomes of each type."""
+"""How each type of usage events is sent to the upstream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ SERVICE = "http://cost.example"
     ids=["no upstream", "nowhere to send", "unmapped", "mapped", "another Tollhouse", "a path of its own"],
 )
 def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | None) -> None:
-    """As an event where the upstream takes events, else as its stream; without a mapping it stays."""
+    """
+    A type is sent as an event if the upstream accepts events, else as its stream. Without a mapping it
+    is not sent.
+    """
     assert expected == sent_as(settings, "api_call")
     assert (expected if expected == "event" else None) == sent_as(settings, "login")
 
@@ -43,7 +46,7 @@ def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | No
     ids=["nowhere to send", "no mapping", "another type is mapped", "another Tollhouse"],
 )
 def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) -> None:
-    """Towards the service alone, and only with an upstream."""
+    """Only types for the cost service count as unmapped, and only if an upstream is configured."""
     assert expected == is_unmapped(settings, "login")
     assert not is_unmapped(UpstreamSettings(base_url=SERVICE, events=MAPPED), "api_call")
 
@@ -65,7 +68,7 @@ def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) ->
     ],
 )
 def test_what_an_event_amounts_to(value: str, data: dict[str, Scalar], expected: str | None) -> None:
-    """What its type's mapping names in it; without a mapping nothing."""
+    """The mapping of the event's type names the field of the amount. Without a mapping there is no amount."""
     event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data)
     settings = UpstreamSettings(events={"api_call": EventStream(stream="calls", value=value)})
     assert (None if expected is None else Decimal(expected)) == amount_of(settings, event)

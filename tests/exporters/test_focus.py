@@ -1,4 +1,4 @@
-"""FOCUS 1.2 rows against the rules of the specification's columns."""
+"""FOCUS 1.2 rows, checked against the specification's rules for columns."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
     """
-    Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC times.
+    Mandatory columns exist, required values are not null, and values are allowed ones, numbers or UTC times.
     """
     assert set() == MANDATORY - set(row)
     assert [] == [name for name in NEVER_NULL if not row[name]]
@@ -102,7 +102,10 @@ NAMES_OF_BEFORE, NAMES_OF_NOW = {"ProviderName", "PublisherName"}, {"ServiceProv
     ],
 )
 def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> None:
-    """Never null; the host is the seller where nobody tells; all other columns are those of 1.2, in their order."""
+    """
+    The column is never null. If nothing names the seller, the host is the seller. Other columns are those of
+    1.2, in order.
+    """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     charges = asyncio.run(focus.of_entries([entry]))
     text = (focus.header(version) + focus.lines(charges, version=version)).decode()
@@ -118,7 +121,7 @@ def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_usage_and_credits(row: dict[str, str]) -> None:
-    """Usage is priced and never negative; what came back is a credit, without usage; units go with quantities."""
+    """Usage is priced and never negative. A refund is a credit without usage. Quantities have units."""
     if row["ChargeCategory"] == "Usage":
         assert Decimal(row["PricingQuantity"]) >= 0
         assert "Standard" == row["PricingCategory"]
@@ -131,7 +134,7 @@ def test_usage_and_credits(row: dict[str, str]) -> None:
         assert (row[quantity] == "") == (row[unit] == "")
 
 
-NEXT_MONTH_S = 3600  # after AT it is November
+NEXT_MONTH_S = 3600  # the next hour is in November
 
 
 @pytest.mark.parametrize(
@@ -139,8 +142,8 @@ NEXT_MONTH_S = 3600  # after AT it is November
 )
 def test_what_is_taken_back_is_usage(later_s: int, of_class: str, billed_in: str) -> None:
     """
-    A counter's tokens and money with a minus: usage that may be less than nothing, and no credit. It is a
-    correction in the sense of FOCUS only where the month of the usage had ended.
+    Negative tokens and money of a counter are negative usage, not a credit. They are a FOCUS correction only
+    if the month of the usage has ended.
     """
     back: list[Record] = [
         counter(9, start_time=AT * NS, value=-10, token_type="input"),
@@ -177,9 +180,9 @@ def test_a_correction_stands_with_the_record_that_it_changes(
     later_s: int, of_class: str, billed_in: str
 ) -> None:
     """
-    Less and more, another team's and another currency's: each is a row of its own beside the call, with the
-    difference. The class and the period of billing are those of the time at which it became known; a call of an
-    ended month that comes late corrects nothing.
+    Each difference is its own row next to the call, whether it is lower, higher, of another team or of
+    another currency. Its class and billing period follow the time at which the change became known. A late
+    call of an ended month corrects nothing.
     """
     calls = [paid(1), paid(2), paid(3)]
     cheaper = corrected(11, calls[0], cost="0.1")
@@ -207,12 +210,15 @@ def test_a_correction_stands_with_the_record_that_it_changes(
 
 
 def test_a_correction_that_moves_nothing_is_no_row() -> None:
-    """What it says was counted so already."""
+    """The totals already contain the values that it states."""
     assert [] == rows([corrected(11, paid(1), trace_id="another")])
 
 
 def test_currencies_have_rows_of_their_own() -> None:
-    """Amounts of several are never added up: the usage stands with one of them, and quantities stay what they were."""
+    """
+    Amounts in several currencies are never summed. The row of one currency has the usage, and quantities
+    stay the same.
+    """
     charged: list[Record] = [
         paid(11, cost=None, charges={"EUR": "2"}, request_model="euros"),
         paid(12, cost=None, charges={"EUR": "1"}, request_model="both"),
@@ -240,7 +246,7 @@ def test_currencies_have_rows_of_their_own() -> None:
 
 
 def test_periods_hold_each_other() -> None:
-    """A charge is an hour in its month; both ends are exclusive, also at the turn of a month."""
+    """A charge covers an hour within its month. Both ends are exclusive, also at the turn of a month."""
     for row in rows():
         start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))
         assert timedelta(hours=1) == end - start
@@ -250,7 +256,9 @@ def test_periods_hold_each_other() -> None:
 
 
 def test_the_sum_is_the_spend() -> None:
-    """Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost."""
+    """
+    Cached calls cost nothing, shadows have no rows, and counters of money count. Nothing else is added or lost.
+    """
     found = rows()
     assert Decimal("0.25") * 3 - Decimal("1.5") + Decimal("0.1") + Decimal("0.75") == sum(
         Decimal(row["BilledCost"]) for row in found
@@ -259,7 +267,7 @@ def test_the_sum_is_the_spend() -> None:
 
 
 def test_regions_are_rows_of_their_own() -> None:
-    """As on a provider's bill; both columns are null where no source tells where a call was processed."""
+    """A provider's bill does the same. Both columns are null if no source states the region."""
     found = rows(
         [paid(1, region="us-east-1"), paid(2, region="us-east-1"), paid(3, region="global"), paid(4)]
     )
@@ -269,7 +277,7 @@ def test_regions_are_rows_of_their_own() -> None:
 
 
 def test_writes_for_an_hour_have_a_column() -> None:
-    """A bill has a line of its own for them."""
+    """A provider's bill has a separate line for writes with a lifetime of one hour."""
     [row] = rows([paid(1, cache_write_tokens=3, cache_write_1h_tokens=2), paid(2, cache_write_tokens=4)])
     assert row["x_CacheWriteTokens"] == "7"
     assert row["x_CacheWriteOneHourTokens"] == "2"
@@ -278,7 +286,7 @@ def test_writes_for_an_hour_have_a_column() -> None:
 async def test_a_file_with_other_columns_is_moved_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An earlier version may have begun the file with other columns: the new lines begin a file of their own."""
+    """An earlier version may have written the file with other columns, so new lines go to a new file."""
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
@@ -295,7 +303,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
 
 
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
-    """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""
+    """Only the file's first line is the header. A repeated delivery replaces the lines that it wrote."""
     path = tmp_path / "focus.csv"
     exporter = FileExporter(path, write=destination.lines_of, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
@@ -316,7 +324,7 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_line_is_a_formula(name: str) -> None:
-    """A spreadsheet shows what a sender made of its model, its user or its team, and runs none of it."""
+    """A spreadsheet must show a sender's names of models, users and teams, and never run them as formulas."""
     names = dict.fromkeys(("request_model", "team", "user", "api_key", "device", "region"), name)
     record = paid(1, response_model=None, cost="-1.5", **names)
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
@@ -328,7 +336,7 @@ def test_no_line_is_a_formula(name: str) -> None:
 
 
 def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
-    """Senders are not made to wait for it, and it comes to the same as in one."""
+    """Encoding yields to waiting senders, and the result is the same as without yielding."""
     records = [paid(n, user=f"user-{n}") for n in range(1, 200)]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=199, attempts=0, idempotency_key="k")

@@ -1,4 +1,4 @@
-"""Routes that wait for more to send, are exchanged while they send, and stop, over a spool in memory."""
+"""Routes over a spool in memory that wait for more records, are reconfigured while they send, and stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.loop_turns import until_all_wait
 
 
 class Gate(Capture):
-    """Answers when it is opened, and says whether it was closed."""
+    """An exporter that answers once the test opens it, and notes when it was closed."""
 
     def __init__(self, *, max_records: int = 5) -> None:
         super().__init__(max_records=max_records)
@@ -58,7 +58,7 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
 async def lingering(
     tmp_path: Path, exporter: Capture, *, linger_s: float
 ) -> AsyncIterator[tuple[Spooled, Forwarder]]:
-    """A route over an empty spool whose records wait for others."""
+    """Start a route over an empty spool whose records wait `linger_s` for more."""
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         configs = [config(exporter, "first", linger_s=linger_s)]
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)
@@ -72,7 +72,9 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
 
 
 async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> None:
-    """Ten commits become one delivery; a stop does not leave it for the next start."""
+    """
+    Ten commits become one delivery. A stop sends waiting records instead of leaving them for the next start.
+    """
     exporter = Capture()
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         for number in range(1, 11):
@@ -85,7 +87,7 @@ async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> 
 
 
 async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
-    """What is left over waits for its own others."""
+    """The records that are left over wait for more."""
     exporter = Capture(max_records=4)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -98,7 +100,7 @@ async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: float) -> None:
-    """Without others it leaves when its time is over."""
+    """A record without followers leaves when its time is over."""
     exporter = Capture()
     async with lingering(tmp_path, exporter, linger_s=linger_s) as (spool, routes):
         await spool.add(calls(1, 10))
@@ -109,7 +111,7 @@ async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: fl
 async def test_a_stop_does_not_wait_for_a_silent_upstream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it does not answer in time stays open."""
+    """A delivery that gets no answer in time stays open."""
     monkeypatch.setattr(forwarder, "FLUSH_S", 0.5)
     silent = Gate()
     async with lingering(tmp_path, silent, linger_s=3600) as (spool, routes):
@@ -120,7 +122,7 @@ async def test_a_stop_does_not_wait_for_a_silent_upstream(
 
 
 async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> None:
-    """A refusal at the stop is kept, as every other."""
+    """A refusal during the stop is stored like every other."""
     exporter = Capture(answers=[Retryable("503", status=503)] * 9)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 3))
@@ -138,7 +140,9 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
 
 
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
-    """Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous."""
+    """
+    The delivery settles under the earlier settings, the next one uses the new settings, and none becomes ambiguous.
+    """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -153,7 +157,7 @@ async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
 
 
 async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
-    """What it sends by stays open."""
+    """Its connection stays open."""
     first, second = Gate(), Capture()
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -165,7 +169,10 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
 
 
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
-    """Its place is kept; when it comes back it goes on there, and only when its last delivery was answered."""
+    """
+    A removed route keeps its progress. When it is added again, it continues there after its last
+    delivery was answered.
+    """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -184,7 +191,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
 
 
 async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
-    """Unless it was retired."""
+    """Exception: a retired route may end."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
         waiting = asyncio.create_task(routes.wait())
         await routes.configure([], None)
@@ -198,11 +205,14 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
 
 
 class Turns(HeldTasks, SoleNode):
-    """Leases that a test gives and takes."""
+    """Leases that a test grants and revokes."""
 
 
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
-    """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
+    """
+    A route waits for its lease, and finishes its delivery before another process gets it. Later it continues
+    where that process stopped.
+    """
     leases, gate = Turns(), Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 20))
@@ -227,7 +237,9 @@ async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
 
 
 async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> None:
-    """Nothing of it runs, so nothing is waited for; the new one has the lease when it is gained."""
+    """
+    The old route sends nothing, so the exchange waits for nothing. The new route gets the lease when it is granted.
+    """
     leases, second = Turns(), Capture(max_records=5)
     first = Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):

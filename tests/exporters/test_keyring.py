@@ -1,4 +1,4 @@
-"""Which key a stream leaves under."""
+"""The choice of the upstream key and the address for each stream."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ENVIRON = {"WIDE": "secret-wide", "NARROW": "secret-narrow"}
 
 
 def test_a_managed_use_case_goes_first() -> None:
-    """Of two keys that grant a scope, the one with a use case carries it, wherever it stands in the file."""
+    """If two keys grant a scope, the key with a use case sends it, in any order of the file."""
     keyring = Keyring([WIDE, NARROW], ENVIRON)
     assert "secret-narrow" == keyring.secret_for(scopes.INGEST)
     assert "secret-wide" == keyring.secret_for(scopes.ENROLL)
 
 
 def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
-    """The reason of a parked route says which key is missing."""
+    """The reason of a parked route states which key is missing."""
     with pytest.raises(
         Misconfigured, match=r"covers the scope ai-telemetry-ingest:ingest-ai-telemetry .*Send AI Telemetry"
     ):
@@ -33,7 +33,7 @@ def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
 
 
 def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scope that joins a use case opens for keys that exist, with no edit."""
+    """If a scope joins a use case, existing keys may use it without an edit."""
     keyring = Keyring([NARROW], ENVIRON)
     assert keyring.covering(scopes.PING) is None
     monkeypatch.setitem(scopes.USE_CASES, scopes.SEND_AI_TELEMETRY, frozenset({scopes.INGEST, scopes.PING}))
@@ -41,7 +41,7 @@ def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """The next request goes under the new secret, and the stamp tells that it changed."""
+    """The next request uses the new secret, and the stamp shows the change."""
     file = tmp_path / "key"
     file.write_text("one\n")
     keyring = Keyring([UpstreamKey(name="k", secret_file=file, scopes=(scopes.INGEST,))])
@@ -57,7 +57,9 @@ def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "", "\n", "two\nlines", "a b", "bell\x07"])
 def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | None) -> None:
-    """Missing, empty or mangled: the route waits, the message names file and key and never the content."""
+    """
+    With a missing, empty or mangled secret the route waits. The message names file and key, never the content.
+    """
     file = tmp_path / "key"
     if content is not None:
         file.write_text(content)
@@ -69,20 +71,19 @@ def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | Non
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    """An empty environment is the operator's to mend."""
     with pytest.raises(Misconfigured, match="NARROW"):
         Keyring([NARROW], {}).secret_for(scopes.INGEST)
 
 
 def test_the_secret_is_in_no_repr() -> None:
-    """What logs may print of a keyring holds no secret."""
+    """Logs may print a keyring, so its repr must hold no secret."""
     keyring = Keyring([NARROW], ENVIRON)
     keyring.secret_for(scopes.INGEST)
     assert "secret-narrow" not in repr(vars(keyring)) + repr(keyring.covering(scopes.INGEST))
 
 
 def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
-    """No stream can be parked for a scope that no key could ever have."""
+    """Otherwise a stream could be parked for a scope that no key can have."""
     assert set() == {stream.scope for stream in STREAMS.values()} - scopes.SCOPES
 
 
@@ -123,13 +124,13 @@ def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
 def test_a_stream_has_one_address(
     settings: dict[str, object], stream: str, parts: dict[str, str], url: str | None
 ) -> None:
-    """The table's default, the base of its kind, or what upstream.paths says."""
+    """The address is the table's default, or the base of its kind, or the one in upstream.paths."""
     upstream = UpstreamSettings(base_url="https://cost.example/", **settings)  # type: ignore[arg-type]
     assert url == Paths(upstream).url(stream, **parts)
 
 
 def test_an_overridden_path_is_not_the_published_one() -> None:
-    """What an operator chose, and what only a Tollhouse has, counts as unverified."""
+    """Paths that an operator chose, or that only Tollhouse serves, count as unverified."""
     paths = Paths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
     assert [False, False, True] == [
         paths.published(name) for name in ("billing-drops", "traces", "unit-cost")

@@ -1,4 +1,4 @@
-"""Counters on the wire: delta sums that another Tollhouse reads back as the same records."""
+"""Counters as OTLP delta sums, which another Tollhouse reads back as the same records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -
 
 
 def taken_in(*records: UsageMetric | Correction) -> list[Record]:
-    """What another Tollhouse makes of the request."""
+    """Return the records that another Tollhouse makes of the request."""
     slices = normalise(
         "metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options()
     )
@@ -63,12 +63,12 @@ REFUND = counter(7, name="test.cost.usage", unit="USD", value="-0.12345678901234
     "record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN), TAKEN_BACK, REFUND, EUROS]
 )
 def test_another_tollhouse_gets_every_field_back(record: UsageMetric) -> None:
-    """Tokens as integers, money to the last digit, unknown times as unknown."""
+    """Tokens stay integers, money keeps every digit, and unknown times stay unknown."""
     assert [record] == taken_in(record)
 
 
 def test_series_are_monotonic_delta_sums() -> None:
-    """One metric for each name and unit; readers that know nothing of Tollhouse can add the points up."""
+    """Each name and unit has one metric, so readers that know nothing of Tollhouse can add up its points."""
     request = ExportMetricsServiceRequest.FromString(
         metrics_request([(FULL, 1.0), (MONEY, 1.0), (counter(5), 1.0)])
     )
@@ -83,7 +83,7 @@ def test_series_are_monotonic_delta_sums() -> None:
 
 
 def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
-    """A monotonic sum never falls: negative values stand apart, under the same name."""
+    """A monotonic sum never falls, so negative values have a separate metric of the same name."""
     request = ExportMetricsServiceRequest.FromString(
         metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)])
     )
@@ -95,12 +95,11 @@ def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
 
 
 def test_the_same_counters_are_the_same_bytes() -> None:
-    """A repeat is byte for byte the first request."""
     assert metrics_request([(FULL, 1.0), (MONEY, 1.0)]) == metrics_request([(FULL, 1.0), (MONEY, 1.0)])
 
 
 def test_a_correction_leaves_as_sums_that_may_fall() -> None:
-    """Its cost, and each count that it changes; another Tollhouse adds them up to what the call is."""
+    """The cost and each changed count have a sum. Another Tollhouse adds them up to the corrected call."""
     before = call(
         1, output_tokens=9, start_time=BEGAN, estimated_cost="0.5", cost_source="estimated", team="search"
     )

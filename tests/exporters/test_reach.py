@@ -1,4 +1,6 @@
-"""Where requests may go whose address an account chose: looked up by a made-up resolver, connected by real sockets."""
+"""
+Allowed addresses for requests whose address an account chose. The resolver is simulated, the sockets are real.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ Resolve = Callable[[str, Sequence[str]], None]
 
 @pytest.fixture
 def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
-    """Have a name lead to addresses, one for each time that it is looked up; the last one stays."""
+    """Make a name resolve to the next address at each lookup; the last address stays."""
     known: dict[str, list[str]] = {}
     real = socket.getaddrinfo
 
@@ -68,7 +70,7 @@ def test_no_request_goes_to_a_special_address(address: str) -> None:
     "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "fd12::1", "1.1.1.1", "2606:4700::1"]
 )
 def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
-    """Receivers of alerts are often there."""
+    """Receivers of alerts often run there."""
     check_reach(address)
 
 
@@ -105,7 +107,7 @@ def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, pr
     ],
 )  # fmt: skip
 async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolve) -> None:
-    """As a number, in octal, mapped to version 6, or behind a name: nothing is connected to."""
+    """A forbidden address as a number, in octal, mapped to IPv6 or behind a name gets no connection."""
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
     async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
@@ -114,7 +116,9 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
 
 
 async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolve: Resolve) -> None:
-    """What is connected to is what was checked, so looking up twice does not help whoever owns the name."""
+    """
+    The client connects to the address that it checked, so a changed DNS answer does not help an attacker.
+    """
     async with FakeUpstream() as receiver:
         port = receiver.url.rpartition(":")[2]
         resolve("rebound.example", ["127.0.0.1", METADATA])
@@ -158,7 +162,7 @@ KEPT = (
 
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
 async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
-    """Its stated address may be good, and its name lead to a service of credentials."""
+    """The stated address may look harmless while its name resolves to a service of credentials."""
     resolve("metadata.example", [METADATA])
     assert [] == list(problems([settings]))
     channel = build(settings, CLOCK)
@@ -169,7 +173,7 @@ async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, re
 
 
 async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> None:
-    """A name that leads to it is looked up once, and the mail arrives."""
+    """The name is looked up once, and the mail arrives."""
     resolve("mail.example", ["127.0.0.1"])
     async with mail_server(Mailbox()) as mailbox:
         to = kept(

@@ -1,4 +1,6 @@
-"""The record file: every record one line, no line twice, whatever happens between write and settle."""
+"""
+The record file has one line per record and no duplicate, even after a crash between write and settlement.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def delivery(first: int, last: int, *, mark: str | None = None) -> Delivery:
 
 
 async def marked(exporter: FileExporter, sent: Delivery) -> Delivery:
-    """As the route does it: a mark is stored before anything is written."""
+    """Store the mark before anything is written, as the route does."""
     mark = await exporter.prepare(sent)
     return sent if mark is None else replace(sent, mark=mark)
 
@@ -65,7 +67,7 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
 
 
 async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
-    """Directories are made, each record is its JSON form on one line, shadows say so and count as delivered."""
+    """The exporter creates directories. Shadows are marked as such and count as delivered."""
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
     _, settlement = await attempt(exporter, delivery(1, 2), records)
     assert [as_json(record) for record in records] == lines(path)
@@ -74,12 +76,14 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
 
 
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
-    """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
+    """
+    The process was killed between write and settlement. The next one finds the lines and writes only missing ones.
+    """
     first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
-        file.write(b'{"kind": "inf')  # torn
+        file.write(b'{"kind": "inf')  # a torn line
     await first.close()
     second = FileExporter(path, write=lines_of)
     await attempt(second, crashed, calls(3, 5))
@@ -89,7 +93,10 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
 
 
 async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> None:
-    """Zeros where sectors were not flushed: every line is a record all the same, those of others untouched."""
+    """
+    Unflushed sectors hold zeros after a power cut. Every line is a whole record again, and other deliveries'
+    lines are unchanged.
+    """
     before, killed, after = [FileExporter(path, write=lines_of) for _ in range(3)]
     await attempt(before, delivery(1, 5), calls(1, 5))
     sent, _ = await attempt(killed, delivery(6, 25), calls(6, 25))
@@ -106,7 +113,7 @@ async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> Non
 
 
 async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path) -> None:
-    """After a rename the next delivery goes to a new file at the path."""
+    """After a rename, the next delivery creates a new file at the path."""
     await attempt(exporter, delivery(1, 2), calls(1, 2))
     old = path.rename(path.with_suffix(".1"))
     await attempt(exporter, delivery(3, 4), calls(3, 4))
@@ -115,7 +122,10 @@ async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path)
 
 
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
-    """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
+    """
+    The file was rotated between crash and repeat. Whole lines stay in the old file, and the rest goes to
+    the new file.
+    """
     first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
@@ -126,14 +136,14 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    third = FileExporter(path, write=lines_of)  # killed once more, with lines in both files
+    third = FileExporter(path, write=lines_of)  # killed a second time, with lines in both files
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
 
 
 async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
-    """The mark of a shared file names no device: each machine has a number of its own for what it mounts."""
+    """The mark of a shared file names no device, because each machine numbers its mounts differently."""
     one = FileExporter(path, write=lines_of, shared=True)
     sent, _ = await attempt(one, delivery(1, 2), calls(1, 2))
     await one.close()
@@ -146,7 +156,7 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
 
 
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
-    """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
+    """The file was deleted or moved between crash and repeat, so the delivery is written to a new file."""
     first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
@@ -158,7 +168,7 @@ async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
 
 
 async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
-    """An operator may point the path elsewhere; a repeat finds what the link leads to."""
+    """The path may be a symbolic link. A repeat finds the file to which the link leads."""
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
@@ -175,7 +185,7 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
 async def test_lines_are_flushed_before_the_delivery_settles(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When send returns, the last thing that happened to the file was a flush of all it holds."""
+    """When send returns, the last operation on the file was a flush of its whole content."""
     sizes: list[int] = []
     flush = os.fsync
 
@@ -192,7 +202,7 @@ async def test_lines_are_flushed_before_the_delivery_settles(
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may still be writing for a send that nobody waits for: the repeat comes after it and finds it."""
+    """The disk may still write for a cancelled send. The repeat waits for that write and finds its lines."""
     ready = await marked(exporter, delivery(1, 3))
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -216,7 +226,7 @@ async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
 
 
 def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
-    """os.write that writes part of the first call and then fails."""
+    """Return an os.write that writes a part at the first call and then fails."""
     write = os.write
 
     def broken(descriptor: int, data: Any) -> int:
@@ -231,7 +241,7 @@ def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
 async def test_a_full_disk_is_waited_for(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a line written, then no space: retried, and the half is cut off first."""
+    """The disk fills up within a line. The delivery is retried, and the partial line is cut off first."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", failing(errno.ENOSPC, after=20))
@@ -243,7 +253,7 @@ async def test_a_full_disk_is_waited_for(
 
 
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
-    """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
+    """After a crash, other deliveries may be written first. The repeat changes none of their lines."""
     first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
@@ -260,7 +270,10 @@ async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
 async def test_a_delivery_passes_one_that_met_a_full_disk(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a delivery written, then no space, and while it waits the next one finds room: both are there, once."""
+    """
+    A delivery is half written when the disk fills up, and the next one finds space while it waits. Both end
+    up in the file once.
+    """
     ready = await marked(exporter, delivery(1, 3))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", failing(errno.ENOSPC, after=400))
@@ -272,7 +285,9 @@ async def test_a_delivery_passes_one_that_met_a_full_disk(
 
 
 async def test_two_topics_share_a_file(path: Path) -> None:
-    """A destination of two topics is two routes and one file: a repeat of one costs the other no line."""
+    """
+    A destination with two topics has two routes and one file. A repeat of one route removes no line of the other.
+    """
     one, other = FileExporter(path, write=lines_of), FileExporter(path, write=lines_of)
     mine = await marked(one, delivery(1, 3))
     theirs = await marked(other, delivery(4, 6))
@@ -286,7 +301,7 @@ async def test_two_topics_share_a_file(path: Path) -> None:
 
 
 async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path: Path) -> None:
-    """A file that somebody brought along may end without a newline: what is whole gets one."""
+    """An existing file may end without a newline. A whole last line gets one."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"kind": "note"}')
     await attempt(exporter, delivery(1, 1), calls(1, 1))
@@ -294,7 +309,7 @@ async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path:
 
 
 async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
-    """A directory in the place of the file is for the operator to mend: the message names it."""
+    """If the path is a directory, the message names it, because the operator must change it."""
     exporter = FileExporter(tmp_path, write=lines_of)
     with pytest.raises(Misconfigured, match="Is a directory"):
         await exporter.prepare(delivery(1, 1))
@@ -302,13 +317,13 @@ async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
 
 
 async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path) -> None:
-    """It names people and teams: others on the machine cannot read it."""
+    """The file names people and teams, so other users of the machine cannot read it."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     assert 0 == path.stat().st_mode & 0o007
 
 
 async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
-    """Nothing is written to the directory beneath, and the route goes on once it is mounted again."""
+    """Nothing is written below the missing mount, and the route continues once it is mounted again."""
     disk = tmp_path / "disk"
     path = disk / "archive" / "records.ndjson"
     exporter = FileExporter(path, write=lines_of)

@@ -1,4 +1,4 @@
-"""No spelling of a secret stays in what a far side said."""
+"""A destination's message contains no form of a secret after redaction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_no_part_of_a_secret_address_stays(said: str) -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    """The host and short parts help to find the mistake."""
+    """The host and short parts stay, because they help to find the mistake."""
     assert "404 at hooks.example.com: v=1" == redact("404 at hooks.example.com: v=1", [ADDRESS])
 
 
@@ -63,7 +63,7 @@ def test_values_of_a_query_are_secret_where_the_address_is_none() -> None:
 
 
 def test_words_are_one_line_of_visible_marks() -> None:
-    """Neither a terminal nor a reader of the log is led astray by what a far side wrote."""
+    """A destination's message cannot control a terminal or mislead a reader of the log."""
     assert "a b c d e" == redact("a\x1b\n\u2028b\u202ec\x9bd\u200be")
 
 

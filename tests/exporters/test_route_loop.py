@@ -1,4 +1,4 @@
-"""The loop of a route, step by step over a spool in memory: answers are scripted, the clock is moved by hand."""
+"""The route loop, step by step over a spool in memory. Answers are scripted, and the test moves the clock."""
 
 from __future__ import annotations
 
@@ -59,14 +59,15 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
 
 
 async def test_nothing_due_is_said(spool: Spooled) -> None:
-    """An idle route asks for nothing."""
     exporter = Capture()
     assert not await route_of(spool, exporter).forward_once()
     assert [] == exporter.deliveries
 
 
 async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: StoppedClock) -> None:
-    """After one failure the next delivery is tried at once; the failed one comes back in its time, the same."""
+    """
+    After one failure the next delivery is tried at once. The failed one is retried unchanged when it is due.
+    """
     await spool.add(calls(1, 20))
     exporter = Capture(answers=[DOWN, None, None], max_records=10)
     route = route_of(spool, exporter)
@@ -79,7 +80,7 @@ async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: S
 
 
 async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: StoppedClock) -> None:
-    """Set back by a day while a delivery waits for two seconds, it still waits for two seconds."""
+    """If the wall clock is set back by a day, a delivery that waits two seconds still waits two seconds."""
     await spool.add(calls(1, 10))
     route = route_of(spool, Capture(answers=[DOWN]))
     await route.forward_once()
@@ -91,7 +92,7 @@ async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: Sto
 
 
 async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogCaptureFixture) -> None:
-    """An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged."""
+    """If an exporter fails inside, the delivery is retried under its key, and the fault is logged."""
 
     class Broken(Capture):
         async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -104,7 +105,9 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
 
 
 async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: StoppedClock) -> None:
-    """It is shown, nothing is lost, what does not fail passes all the same, and the end of the fault ends it."""
+    """
+    The fault is shown, nothing is lost, other deliveries still pass, and the route recovers when the fault ends.
+    """
     broken = {"is": True}
 
     class Broken(Capture):
@@ -135,7 +138,10 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
 
 
 async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
-    """Neither settled nor retried: after the next declaration it is due again, the same, and may have been taken."""
+    """
+    The delivery is neither settled nor retried. After the next declaration it is due again,
+    marked as possibly accepted.
+    """
     sending = asyncio.Event()
 
     class Slow(Capture):
@@ -159,7 +165,7 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
 
 
 async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> None:
-    """Its mark is refused before the first byte is written, and whoever has it now goes on."""
+    """Its mark is refused before the first byte is written, and the process that took it over continues."""
 
     class Marking(Capture):
         async def prepare(self, delivery: Delivery) -> str | None:
@@ -176,14 +182,14 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
 
 
 async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spooled) -> None:
-    """An unknown outcome settles as unknown."""
+    """A delivery with an unknown outcome settles as unknown."""
     await spool.add(calls(1, 3))
     await route_of(spool, Capture(answers=[OutcomeUnknown("no answer")])).forward_once()
     assert {"unknown": 3} == await spool.terms()
 
 
 async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spool: Spooled) -> None:
-    """The children begin at the named number; nothing counts as refused."""
+    """The second part starts at the number that the exporter names. Nothing counts as rejected."""
     await spool.add(calls(1, 10))
     exporter = Capture(answers=[Divide("two kinds", at=4)])
     route = route_of(spool, exporter)
@@ -195,7 +201,7 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
 async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """Even when the route is proven to work, one refusal of a single record is not enough."""
+    """Even if the route works otherwise, one rejection of a single record is not enough."""
     await spool.add(calls(1, 2))
     exporter = Capture(answers=[BAD, None, BAD])
     route = route_of(spool, exporter)
@@ -209,7 +215,7 @@ async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
 
 
 class Picky(Capture):
-    """Refuses every delivery that holds a record of some."""
+    """An exporter that rejects every delivery with one of these records."""
 
     refused = frozenset(map(record_id, (3, 7)))
 
@@ -223,7 +229,10 @@ class Picky(Capture):
 async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """At spool.max_dead_letters the next record stays queued, with the reason; room for it lets the route go on."""
+    """
+    At spool.max_dead_letters, the next rejected record stays queued with its reason. The route continues once
+    there is space.
+    """
     await spool.add(calls(1, 10))
     route = RouteLoop(
         SPEC,
@@ -251,7 +260,10 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
 
 
 async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
-    """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
+    """
+    After one rejection without any success, the route tries the newest records one at a time, and retries
+    rejected ones when due.
+    """
     await spool.add(calls(1, 1))
     exporter = Capture(answers=[BAD] * 4)
     route = route_of(spool, exporter)
@@ -271,7 +283,10 @@ async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock
 
 
 async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
-    """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
+    """
+    At most MAX_SUSPECTS single records are tried first, then one more every ten minutes, so a series of bad
+    records cannot block the route.
+    """
     throttle = RouteThrottle(clock, Backoff())
     throttle.refuse()
     assert MAX_SUSPECTS == throttle.max_suspects()
@@ -281,7 +296,10 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
 
 
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
-    """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
+    """
+    Failures of one round count as one. The wait grows with rounds. A success ends it, but not a wait that
+    the destination requested.
+    """
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
     assert [False, False] == [throttle.fail(began, "503", hint_s=None) for _ in range(2)]
@@ -297,7 +315,9 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
 
 
 async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
-    """One failure alone tells nothing; then each that differs takes the place of the one before, until one passes."""
+    """
+    A single failure shows nothing. Afterwards each different reason replaces the last one until a delivery passes.
+    """
     await spool.add(calls(1, 1))
     answers = ["503 busy", "503 busy", "no answer", "no answer"]
     route = route_of(spool, Capture(answers=[Retryable(words) for words in answers]))
@@ -310,7 +330,7 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
 
 
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
-    """Only the first worker goes on, after the wait."""
+    """Only the first worker continues, after the wait."""
     throttle = RouteThrottle(clock, Backoff())
     throttle.park(60)
     assert throttle.rest_s(0) == 60
@@ -320,7 +340,9 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
 
 
 async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself, for as long as it takes; once the key is taken again, all that waited is delivered."""
+    """
+    The route retries for as long as necessary. Once the key is accepted again, everything that waited is delivered.
+    """
     waits: list[float] = []
     real = RouteThrottle.park
 
@@ -341,7 +363,7 @@ async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch:
 
 
 class Choking(Capture):
-    """Answers 500 to every request with one record in it."""
+    """An exporter that answers with an error to every request that contains one certain record."""
 
     def __init__(self, record: int, status: int) -> None:
         super().__init__()
@@ -359,11 +381,14 @@ class Choking(Capture):
 async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     spool: Spooled, clock: StoppedClock, status: int, delivered: int
 ) -> None:
-    """Nothing else passes that could clear the others: halving finds it. A 503 speaks of the service alone."""
+    """
+    No other delivery passes, so only halving can find the record. A 503 is about the service, so
+    nothing is halved.
+    """
     await spool.add(calls(1, 100))
     exporter = Choking(37, status)
     route = route_of(spool, exporter)
-    for _ in range(60):  # ten minutes
+    for _ in range(60):
         await route.forward_once()
         clock.move(10)
     assert delivered == len(exporter.records)
@@ -377,7 +402,9 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
 async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """The record was found, then the destination answers 500 to all: after hours of it both wait, and then pass."""
+    """
+    The record is found, then the destination answers 500 to everything for hours. Both wait, and pass afterwards.
+    """
 
     class Ill(Choking):
         is_down = False
@@ -410,11 +437,11 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
 
 
 async def test_a_record_that_breaks_the_upstream_ends_as_stuck(spool: Spooled, clock: StoppedClock) -> None:
-    """5xx for one record while others pass: shown as stuck, never removed."""
+    """If one record gets 5xx while others pass, it is shown as stuck and never deleted."""
     route = route_of(spool, Choking(1, 500))
     for number in range(1, 41):
         await spool.add(calls(number, number))
-        for _ in range(2):  # the one that fails, and one that passes
+        for _ in range(2):  # the failing delivery and one that passes
             await route.forward_once()
         clock.move(600)
     state = await spool.state()
@@ -435,7 +462,7 @@ ANSWERS: dict[str, SendError | None] = {
 
 
 class Partial(Capture):
-    """Accepts all but one of every batch of more than five."""
+    """An exporter that accepts all but one record of every batch of more than five."""
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         settlement = await super().send(delivery, entries)
@@ -447,7 +474,7 @@ class Partial(Capture):
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(sorted(ANSWERS)), max_size=60), st.integers(1, 40), st.integers(1, 15))
 def test_the_books_balance_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
-    """After every single answer each accepted number is in exactly one term, and at the end none is queued."""
+    """After every answer each accepted number is in exactly one term. At the end none is queued."""
 
     async def run() -> None:
         clock = StoppedClock()
@@ -477,7 +504,9 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
 async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
     spool: Spooled, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just when a record is to be set aside: it is sent again in its time, and set aside then."""
+    """
+    The storage fails just when a record is set aside. The record is sent again when due, and set aside then.
+    """
     await spool.add(calls(1, 2))
     exporter = Capture(answers=[BAD, None, BAD, BAD, BAD])
     route = route_of(spool, exporter)

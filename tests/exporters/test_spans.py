@@ -1,4 +1,4 @@
-"""Records on the wire: what the official protobuf classes read is what the record said."""
+"""Records as OTLP spans: the official protobuf classes read exactly what the record states."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 def taken_in(*records: Inference) -> list[Inference]:
-    """What another Tollhouse makes of the request."""
+    """Return the records that another Tollhouse makes of the request."""
     body = SpanEncoder().request((record, COMMITTED_AT) for record in records)
     slices = normalise("traces", body, json=False, options=Options())
     while True:
@@ -80,7 +80,7 @@ def taken_in(*records: Inference) -> list[Inference]:
 
 
 def test_a_full_record_in_the_current_vocabulary() -> None:
-    """Every field stands under its GenAI name where there is one, else under tollhouse.*."""
+    """Every field uses its GenAI attribute name if one exists, else a name under tollhouse.*."""
     (span,) = parsed(FULL)
     assert {
         "gen_ai.operation.name": "chat",
@@ -121,7 +121,7 @@ def test_a_full_record_in_the_current_vocabulary() -> None:
 
 
 def test_an_error_is_the_span_status_too() -> None:
-    """A failed call is an error for readers that know nothing of Tollhouse."""
+    """Readers that know nothing of Tollhouse see a failed call as an error."""
     (span,) = parsed(call(1, status="error", error_type="RateLimitError"))
     assert Status.STATUS_CODE_ERROR == span.status.code
     assert attributes(span)["tollhouse.status"] == "error"
@@ -130,7 +130,8 @@ def test_an_error_is_the_span_status_too() -> None:
 
 def test_what_is_unknown_is_absent() -> None:
     """
-    Null is not an attribute and no zero; missing ids are cut from the hash of the id, missing times are the commit's.
+    A null field has no attribute, not a zero. Missing trace and span ids derive from a hash of the record id,
+    missing times from the commit.
     """
     (span,) = parsed(Inference(id=record_id(1), source="test"))
     assert {
@@ -148,7 +149,7 @@ def test_what_is_unknown_is_absent() -> None:
 
 
 def test_ids_of_another_form_are_kept_apart() -> None:
-    """An id that OTLP has no room for, or that is not unique, travels as text."""
+    """An id that does not fit the OTLP field, or is not unique, is sent as text."""
     (span,) = parsed(call(1, trace_id="trace-7", span_id="A" * 16, request_id="chatcmpl-12"))
     said = attributes(span)
     assert said["tollhouse.trace_id"] == "trace-7"
@@ -173,7 +174,9 @@ def test_ids_of_another_form_are_kept_apart() -> None:
     ],
 )
 def test_only_plain_ids_stand_in_their_fields(trace_id: str, span_id: str) -> None:
-    """Lower-case digits of their number, not all zero: any other form is read back as it was."""
+    """
+    The OTLP fields hold only ids in lower-case hex that are not all zero. Any other form is read back unchanged.
+    """
     record = call(1, trace_id=trace_id, span_id=span_id)
     (span,) = parsed(record)
     said = attributes(span)
@@ -186,7 +189,7 @@ def test_only_plain_ids_stand_in_their_fields(trace_id: str, span_id: str) -> No
 
 
 def test_the_same_records_are_the_same_bytes() -> None:
-    """Whatever an encoder wrote before, a repeat is byte for byte the first request."""
+    """The bytes do not depend on what the encoder wrote before."""
     used = SpanEncoder()
     for n in range(5000):
         used.span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
@@ -195,7 +198,7 @@ def test_the_same_records_are_the_same_bytes() -> None:
 
 
 def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
-    """Others stand under Tollhouse's own; a quantity with a fraction is decimal text."""
+    """Other meters have Tollhouse names. A quantity with a fraction is decimal text."""
     record = Inference(id=b"1" * 16, source="otel")
     record.meters = {"input_audio_tokens": 1000, "cache_image_read_tokens": 0, "audio_seconds": "12.5"}
     found = attributes(parsed(record)[0])
@@ -207,7 +210,7 @@ def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
 
 
 def test_a_charge_is_never_an_amount_of_dollars() -> None:
-    """A reader of before charges sees the estimate, and no reported cost."""
+    """A reader that does not know charges sees the estimate and no reported cost."""
     record = Inference(id=b"1" * 16, source="otel", charges={"EUR": "1.5"}, cost_source="reported")
     for estimate, cost_source in ((None, "none"), ("2", "estimated")):
         record.estimated_cost = estimate
@@ -269,7 +272,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
     )
 )
 def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:
-    """Gateways chain without loss: what the next one reads equals what this one sent."""
+    """Gateways can be chained without loss."""
     (received,) = taken_in(record)
     for money_field in ("cost", "estimated_cost"):  # equal as numbers
         ours, theirs = getattr(record, money_field), getattr(received, money_field)

@@ -1,5 +1,3 @@
-"""A delivery of AI telemetry on its way to a request."""
-
 from __future__ import annotations
 
 import asyncio
@@ -24,7 +22,7 @@ AT = 1_790_000_000.25
 
 
 class KeptClient(Client):
-    """Sends nothing, and keeps what it was given."""
+    """A client that stores the request body and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__(ClientSettings(), clock=SystemClock())
@@ -37,7 +35,7 @@ class KeptClient(Client):
 
 @pytest.mark.parametrize("count", [1, TURN, TURN + 1, 1000])
 async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) -> None:
-    """A whole delivery takes as long as dozens of requests: they are not made to wait for it, and it is the same."""
+    """Encoding a whole delivery takes as long as dozens of requests, so it yields. The result is the same."""
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     client = KeptClient()
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))

@@ -1,5 +1,5 @@
 """
-A cost service for tests: a real HTTP server on loopback that writes down every request and answers as it was told.
+A cost service for tests: a real HTTP server on loopback that records every request and sends scripted answers.
 
     async with FakeUpstream() as upstream:
         upstream.answers.append(Reply(503, headers={"Retry-After": "2"}))   # for the next request, then 200 again
@@ -7,7 +7,7 @@ A cost service for tests: a real HTTP server on loopback that writes down every 
         ...
         await upstream.until(lambda: len(upstream.ids) == 1000)
 
-`judge` is asked when no scripted answer is left; None from it means 200.
+When no scripted answer is left, `judge` decides. If it returns None, the answer is 200.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Received:
-    """One request as it came, and its body inflated."""
+    """A received request with its inflated body."""
 
     method: str
     path: str
-    headers: dict[str, str]  # by lower-case name
+    headers: dict[str, str]  # lower-case names
     raw: bytes
     body: bytes
-    target: str = ""  # the path with the query, as they were written
+    target: str = ""  # the path and query as they were sent
 
     @property
     def key(self) -> str | None:
@@ -52,7 +52,7 @@ class Received:
 
     @property
     def spans(self) -> list[dict[str, Any]]:
-        """Attributes of each span."""
+        """Return the attributes of each span."""
         request = ExportTraceServiceRequest.FromString(self.body)
         return [
             _attributes(span.attributes)
@@ -63,7 +63,7 @@ class Received:
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """Attributes of each data point."""
+        """Return the attributes of each data point."""
         request = ExportMetricsServiceRequest.FromString(self.body)
         return [
             _attributes(point.attributes)
@@ -75,7 +75,7 @@ class Received:
 
     @property
     def ids(self) -> list[str]:
-        """The `tollhouse.id` of everything in it."""
+        """Return the `tollhouse.id` of every span or data point."""
         items = self.points if self.path.endswith("/v1/metrics") else self.spans
         return [item["tollhouse.id"] for item in items]
 
@@ -83,7 +83,7 @@ class Received:
 class FakeUpstream:
     def __init__(self) -> None:
         self.requests: list[Received] = []  # every attempt, in order of arrival
-        self.accepted: list[Received] = []  # those that were answered with a 2xx
+        self.accepted: list[Received] = []  # requests that were answered with 2xx
         self.answers: deque[Reply] = deque()
         self.judge: Callable[[Received], Reply | None] = lambda request: None
         self.url = ""
@@ -92,11 +92,11 @@ class FakeUpstream:
 
     @property
     def ids(self) -> list[str]:
-        """Everything that was accepted, in order, repeats included."""
+        """Return the ids of all accepted items, in order, with repeats."""
         return [record_id for request in self.accepted for record_id in request.ids]
 
     async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Wait for a condition that requests bring about."""
+        """Wait until a condition holds. It is checked after each request."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 

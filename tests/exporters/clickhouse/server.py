@@ -1,4 +1,4 @@
-"""A server that answers as ClickHouse does over HTTP, keeps rows and tokens, and fails when it is told to."""
+"""An HTTP server that responds like ClickHouse, stores rows and tokens, and fails when a test says so."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Table:
         self.users: set[str | None] = set()
         self.signed: set[tuple[str | None, str | None]] = (
             set()
-        )  # a password, and whether the certificate is meant
+        )  # password and certificate header of each request
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
-        self.forgets = False  # tokens
-        self.fails = ""  # the next insert; one of REFUSED
+        self.forgets = False  # tokens of inserts
+        self.fails = ""  # how the next insert fails; one of REFUSED
 
     async def answer(self, request: web.Request) -> web.Response:
         query = request.query["query"]
@@ -58,7 +58,7 @@ class Table:
         return web.Response(text="".join(f"{number}\t{id}\n" for number, id in found))
 
     def _sums(self, query: str) -> list[list[object]]:
-        """Sum as ClickHouse does: all rows, or those of a range, which are equal once."""
+        """Sum rows as ClickHouse does: all rows, or the rows of a range, each distinct row once."""
         bounds = re.search(
             r"number BETWEEN (\d+) AND (\d+).*BETWEEN '(.*)' AND '(.*)'.*intDiv\(number, (\d+)\)", query
         )
@@ -82,7 +82,7 @@ class Table:
         if self.forgets or token not in [known for known, _ in self.inserts]:
             self.rows += [orjson.loads(line) for line in body.splitlines()]
         self.inserts.append((token, body))
-        if fails:  # the rows are there, and nobody is told
+        if fails:  # the rows are stored, but the client gets no answer
             assert request.transport is not None
             request.transport.abort()
         return web.Response()
@@ -99,7 +99,7 @@ def _sum(edition: str, rows: list[dict[str, Any]]) -> list[object]:
 
 @asynccontextmanager
 async def served(table: Table, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Yield the address of a database; with `tls` behind something that ends TLS as OpenSSL does, with its alerts."""
+    """Yield the address of a database. With `tls`, a proxy ends TLS and sends alerts as OpenSSL does."""
     app = web.Application()
     app.router.add_post("/", table.answer)
     async with TestServer(app, host="127.0.0.1") as server:
@@ -111,7 +111,7 @@ async def served(table: Table, *, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 class TlsFront(socketserver.ThreadingTCPServer):
-    """asyncio's own server drops a connection without a word where it does not take a certificate."""
+    """A TLS proxy. asyncio's own server drops a connection without an alert if it rejects the certificate."""
 
     daemon_threads = True
 
@@ -129,7 +129,7 @@ class TlsFront(socketserver.ThreadingTCPServer):
         self.server_close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Pass on what comes, both ways, until either side ends."""
+        """Copy bytes in both directions until either side ends."""
         try:
             with (
                 self._tls.wrap_socket(request, server_side=True) as client,
@@ -137,12 +137,12 @@ class TlsFront(socketserver.ThreadingTCPServer):
             ):
                 while _passed(client, server):
                     pass
-        except OSError:  # ssl.SSLError is one: the client was told by an alert
+        except OSError:  # ssl.SSLError is an OSError; the client has received an alert
             request.close()
 
 
 def _passed(client: ssl.SSLSocket, server: socket.socket) -> bool:
-    """Pass on one piece; False at the end."""
+    """Copy one piece; return False at the end of the stream."""
     ready = [client] if client.pending() else select([client, server], [], [])[0]
     for one in ready:
         piece = one.recv(65536)

@@ -1,4 +1,4 @@
-"""Who a gateway is to ClickHouse: a client certificate that is good, missing, of somebody else, and exchanged."""
+"""Client certificates for ClickHouse: valid, missing, of another authority, and replaced."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of an authority that the server does not know."""
+    """Certificates of an authority that the server does not know."""
     return Certificates(tmp_path_factory.mktemp("others"))
 
 
 def asking(certificates: Certificates) -> ssl.SSLContext:
-    """A server's side, which asks for a client certificate."""
+    """Return a server-side TLS context that requires a client certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.path("ca.pem"))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
@@ -62,7 +62,7 @@ async def checked(given: dict[str, Any]) -> Probe:
 async def test_a_certificate_signs_in_a_user_without_a_password(
     own: Certificates, tmp_path: Path, secret: str, signed: tuple[str | None, str | None]
 ) -> None:
-    """With a password both are asked for; without a user the certificate opens the connection alone."""
+    """With a password, the server checks both. Without a user, the certificate only opens the connection."""
     table, file = Table(), tmp_path / "secret"
     file.write_text(secret)
     async with served(table, tls=asking(own)) as url:
@@ -73,7 +73,10 @@ async def test_a_certificate_signs_in_a_user_without_a_password(
 
 
 async def test_one_that_is_refused_is_named(own: Certificates, others: Certificates, tmp_path: Path) -> None:
-    """None, one of another authority, a server that is not known, and files that hold no certificate."""
+    """
+    A refused certificate is named: none, one of another authority, an unknown server, and files
+    without a certificate.
+    """
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     wrong: dict[str, dict[str, Any]] = {
@@ -87,7 +90,8 @@ async def test_one_that_is_refused_is_named(own: Certificates, others: Certifica
     async with served(Table(), tls=asking(own)) as url:
         for words, changes in wrong.items():
             found = await checked(settings(url, own, **changes))
-            while found.status == UNAVAILABLE:  # cut off while it still wrote: what the server said is gone
+            # The connection was cut during a write, so the server's message is lost.
+            while found.status == UNAVAILABLE:
                 found = await checked(settings(url, own, **changes))
             said = (found.words or "").lower().replace("_", " ")
             assert found.status == REFUSED, (words, found)
@@ -97,7 +101,9 @@ async def test_one_that_is_refused_is_named(own: Certificates, others: Certifica
 async def test_one_that_is_exchanged_wakes_the_route(
     own: Certificates, others: Certificates, tmp_path: Path
 ) -> None:
-    """One of another authority parks; nothing is lost, and the right one is taken without a restart."""
+    """
+    A certificate of another authority parks the route without loss. The right one is accepted without a restart.
+    """
     table, cert, key = Table(), tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(others.path("client.pem"), cert)
     shutil.copy(others.path("client.key"), key)
@@ -122,7 +128,7 @@ async def test_one_that_is_exchanged_wakes_the_route(
     ],
 )
 async def test_what_cannot_work_is_told_before(changes: dict[str, Any], words: str) -> None:
-    """Half a certificate, and one on a connection without TLS."""
+    """The check reports half a certificate, and a certificate for a connection without TLS."""
     given = {"type": "clickhouse", "url": "https://house.example:8443/costs", **changes}
     [found] = problems([DestinationSettings(name="lake", **given)])
     assert words in found

@@ -1,4 +1,4 @@
-"""Rows in a table: each once, whatever becomes of an answer, and what an operator is told."""
+"""ClickHouse rows: each is stored once even if answers are lost, and operators get clear messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[3] / "docs/clickhouse.md"
 
 
 async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mark: str = "") -> list[str]:
-    """Land the records 1 to 10 as a new process would; return the marks that were kept."""
+    """Deliver records 1 to 10 as a new process would; return the marks that were stored."""
     marks: list[str] = []
 
     async def entries() -> AsyncIterator[Entry]:
@@ -52,7 +52,7 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
 
 
 async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> None:
-    """What the table has is settled, also where it has forgotten every token."""
+    """Rows that the table already has are settled, even if the server has forgotten every token."""
     table = Table()
     table.forgets = True
     async with served(table) as url, opened(tmp_path) as house:
@@ -66,7 +66,7 @@ async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> 
 
 
 async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(tmp_path: Path) -> None:
-    """An insert of several months may be there in part: the token is what keeps it from coming twice."""
+    """An insert over several months may be stored in part. The same token prevents duplicates."""
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -78,7 +78,7 @@ async def test_a_part_that_is_there_is_sent_whole_with_the_same_bytes_and_token(
 
 
 async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
-    """A copy of the installation has the same numbers under other ids."""
+    """A copy of the installation uses the same numbers with other ids."""
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -98,7 +98,7 @@ async def test_rows_of_others_park_and_nothing_is_added(tmp_path: Path) -> None:
 async def test_a_refusal_parks_or_waits_and_never_drops(
     fails: str, error: type[Exception], tmp_path: Path
 ) -> None:
-    """Codes of the server decide, because most of them come with the status 500."""
+    """The server's error code decides, because most errors come with status 500."""
     table = Table()
     async with served(table) as url, opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -111,7 +111,7 @@ async def test_a_refusal_parks_or_waits_and_never_drops(
 
 
 async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
-    """Deliveries follow one another through the forwarder; a lost answer in between adds nothing twice."""
+    """Deliveries follow one another through the forwarder. A lost answer in between adds no duplicates."""
     table = Table()
     table.forgets = True
     secret = tmp_path / "secret"
@@ -148,7 +148,7 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
     ],
 )
 async def test_check_names_what_mends_a_table(change: dict[str, Any], status: str, words: str) -> None:
-    """It reads alone, and each difference is a statement to run."""
+    """The check only reads, and reports each difference as a statement to run."""
     table = Table()
     for name, value in change.items():
         setattr(table, name, value)
@@ -161,7 +161,7 @@ async def test_check_names_what_mends_a_table(change: dict[str, Any], status: st
 
 
 async def test_no_message_holds_the_password(tmp_path: Path) -> None:
-    """Not that of an address where nobody answers either."""
+    """This includes messages about an address where no server listens."""
     secret = tmp_path / "secret"
     secret.write_text("writer\nhunter2\n")
     source = SecretSource("one", file=secret, most_lines=2)
@@ -186,7 +186,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     ],
 )
 def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str, Any], words: str) -> None:
-    """Each problem is one sentence; at the bound of a request there is none."""
+    """Each problem is one sentence. A request at the limit is accepted."""
     url = "https://house.example:8443/costs"
     at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user", "tags.a"))
     assert [] == list(catalogue.problems([at_bound]))
@@ -195,5 +195,5 @@ def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str,
 
 
 def test_the_page_has_the_table_that_rows_are_made_for() -> None:
-    """Operators copy it from there."""
+    """Operators copy the table definition from the page."""
     assert f"```sql\n{statements('ai_telemetry')}```" in DOCS.read_text()

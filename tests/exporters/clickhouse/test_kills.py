@@ -1,4 +1,4 @@
-"""A gateway that is killed while it adds rows, again and again, beside lost answers and errors of the server."""
+"""A gateway that is killed repeatedly while it inserts rows, together with lost answers and server errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.processes.copied import Process, start_process
 from tests.rounds import IS_LONG
 
 SEEDS = range(50 if IS_LONG else 3)
-MOST_REQUESTS = 8  # of one life; all records take 20 and more
-FAILS = ("", "", "", "", "answer", "busy")  # of an insert
+MOST_REQUESTS = 8  # in one life of the process; all records need 20 and more
+FAILS = ("", "", "", "", "answer", "busy")  # outcomes of an insert
 
 
 class Killing(Table):
-    """Kills its client at a request, before or after it does what is asked; it has forgotten every token."""
+    """A table that kills its client before or after a request takes effect, and has forgotten every token."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class Killing(Table):
 
 
 def ended(process: Process) -> tuple[str, str, int]:
-    """Wait for the end of a process; return what it printed, its errors and its status."""
+    """Wait for the end of a process; return its output, its errors and its exit code."""
     assert process.stdout is not None and process.stderr is not None
     with process.stdout as stdout, process.stderr as stderr:
         return stdout.read(), stderr.read(), process.wait()
 
 
 async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
-    """Start the gateway until one ends by itself; return how many were killed."""
+    """Restart the gateway until one process ends by itself; return the number of killed processes."""
     killed = 0
     while True:
         words = ("-m", "tests.exporters.clickhouse.victim", str(data), url)
@@ -78,7 +78,7 @@ async def lives(data: Path, url: str, table: Killing, cwd: Path) -> int:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_kills_at_random_requests_lose_no_row_and_repeat_none(seed: int, tmp_path: Path) -> None:
-    """The table equals the books: each number and each id once, and the sum of what was spent."""
+    """The table equals the accounting: each number and each id once, and the same total spend."""
     table = Killing(Random(seed))
     data = tmp_path / "data"
     async with served(table) as url:

@@ -1,4 +1,4 @@
-"""A process that adds its records to a table, as often as it is started, and may be killed: `victim DATA URL`."""
+"""A process that exports its records to a table at each start and may be killed: `victim DATA URL`."""
 
 from __future__ import annotations
 

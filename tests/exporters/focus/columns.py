@@ -1,7 +1,7 @@
 """
-The columns of the dataset Cost and Usage by version of the FOCUS Specification. Those of 1.2 (2025-05), 1.3 (2025-12)
-and the working draft of 1.5 are from its tables of columns; those of 1.4 (2026-06) are what changed since 1.3, as the
-plan of the FinOps toolkit for 1.4 cites its tag.
+The columns of the FOCUS dataset Cost and Usage by version. The columns of 1.2 (2025-05), 1.3 (2025-12) and
+the working draft of 1.5 come from the specification's tables. The columns of 1.4 (2026-06) are 1.3 with the
+changes that the FinOps toolkit's plan for 1.4 cites.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """`is_mandatory`: each file has it; `may_be_null`: a row may have no value of it."""
+    """`is_mandatory`: each file has the column. `may_be_null`: a row may leave it empty."""
 
     is_mandatory: bool
     may_be_null: bool

@@ -1,4 +1,4 @@
-"""What is exported as FOCUS rows has the columns of its version, as the specification names them, and no others."""
+"""FOCUS exports have exactly the columns that the specification names for their version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(version: str, *, of_bills: bool) -> Sequence[str]:
 
 
 def test_every_version_is_published() -> None:
-    """With as many columns as its table has; only the last one is in work."""
+    """The number of columns equals the specification's table. Only the last version is a draft."""
     assert list(PUBLISHED) == list(charges.VERSIONS)
     assert [57, 65, 65, 68] == [len(columns) for columns in PUBLISHED.values()]
 
@@ -29,7 +29,10 @@ def test_every_version_is_published() -> None:
 @pytest.mark.parametrize("of_bills", [False, True])
 @pytest.mark.parametrize("version", PUBLISHED)
 def test_columns_are_those_of_the_version(version: str, of_bills: bool) -> None:
-    """Each once: mandatory ones are there, names of other versions are not; own ones begin with x_, and stand last."""
+    """
+    Each column appears once, mandatory ones always, and none of another version. Tollhouse's own columns
+    start with x_ and come last.
+    """
     published, exported = PUBLISHED[version], names(version, of_bills=of_bills)
     own = [name for name in exported if name.startswith("x_")]
     assert len(set(exported)) == len(exported)
@@ -40,7 +43,9 @@ def test_columns_are_those_of_the_version(version: str, of_bills: bool) -> None:
 
 @pytest.mark.parametrize("version", PUBLISHED)
 def test_what_may_not_be_null_has_a_value(version: str) -> None:
-    """In every row, whatever a record leaves out. Rows of bills are in the tests of that export."""
+    """
+    Each row has these values, whatever a record leaves out. The export of bills has its own tests for its rows.
+    """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     found = asyncio.run(charges.of_entries([entry]))
     text = (charges.header(version) + charges.lines(found, version=version)).decode()

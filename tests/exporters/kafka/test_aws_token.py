@@ -1,4 +1,4 @@
-"""The token of Amazon MSK: what AWS's own signer makes of the same key and time, and what a file of keys must hold."""
+"""Tokens for Amazon MSK equal those of AWS's signer, and errors in the file of keys are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporters.settings import DestinationSettings
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 
 
-# Of `aws-msk-iam-sasl-signer-python` 1.0.2, asked for the same second.
+# Results of `aws-msk-iam-sasl-signer-python` 1.0.2 for the same second.
 @pytest.mark.parametrize(
     ("session", "signature"),
     [
@@ -25,7 +25,7 @@ KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
     ],
 )
 def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signature: str) -> None:
-    """Every part of the address, with and without temporary keys."""
+    """Every part of the address is equal, with and without temporary keys."""
     token = aws_token(KEY, SECRET, session, region="eu-central-1", now=1_790_000_000.9)
     address = urlsplit(urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     expected = {
@@ -46,7 +46,7 @@ def test_a_token_is_the_address_that_the_signer_of_aws_makes(session: str, signa
 
 
 async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(tmp_path: Path) -> None:
-    """Temporary keys are renewed by whoever writes the file."""
+    """Another program renews temporary keys by rewriting the file."""
     file = tmp_path / "keys"
     file.write_text("one\nsecret\n")
     settings = DestinationSettings(
@@ -73,7 +73,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
 def test_a_file_of_other_lines_is_told_before_anybody_connects(
     sasl: str, text: str, words: str, tmp_path: Path
 ) -> None:
-    """Nothing of the file is in the message."""
+    """The message contains nothing of the file."""
     file = tmp_path / "keys"
     file.write_text(text)
     settings = DestinationSettings(name="stream", type="kafka", url="b:9098", sasl=sasl, secret_file=file)

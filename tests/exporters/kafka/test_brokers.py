@@ -1,4 +1,4 @@
-"""The way to the brokers: it ends whatever they do, and every topic is asked for."""
+"""Connections to Kafka brokers: closing always ends, and the check looks at every topic."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SETTINGS = DestinationSettings(
 
 
 async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the library goes on: neither its sender, nor its connections, nor who waits for a message."""
+    """After closing, the library's sender, its connections and waiting callers have all ended."""
     producer = AIOKafkaProducer(bootstrap_servers=SETTINGS.url)
 
     async def send() -> None:
-        with suppress(asyncio.CancelledError):  # as the library's own does
+        with suppress(asyncio.CancelledError):  # the library's sender does the same
             await asyncio.Event().wait()
 
     before = asyncio.all_tasks()
@@ -53,7 +53,7 @@ async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: py
 
 
 async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A route has a topic of its own, and the second may be missing alone."""
+    """Each route has its own topic, so the second may be missing when the first exists."""
 
     async def opened(brokers: Brokers, id: str, keys: Collection[bytes]) -> Any:
         if brokers._topic == "tollhouse.usage-events":
@@ -79,12 +79,12 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
         ("compact", True, False),
         ("compact,delete", True, True),
         ("delete", True, True),
-        ("", True, False),  # the user may not ask
+        ("", True, False),  # the user may not read the policy
     ],
 )
 async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(
     policy: str, is_progress: bool, is_problem: bool
 ) -> None:
-    """Records may end, progress may not."""
+    """Retention may delete records, but not progress."""
     setup = TopicSetup(partitions=1, replicas=3, policy=policy, least_in_sync="2")
     assert is_problem == bool([*problems_of("one", setup, is_progress=is_progress)])

@@ -1,4 +1,4 @@
-"""The keys of AWS without a file: the services of a machine, a container and a pod stand in here."""
+"""AWS keys from the services of a machine, a container or a pod, which these tests simulate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def served(platform: Platform) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("who", ["machine", "pod", "role"])
 async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
-    """Keys with their session and their end; of a pod and a role for the token of a file."""
+    """Keys come with their session and expiry. A pod and a role exchange the token in a file for them."""
     (tmp_path / "token").write_text("a-token\n")
     file = str(tmp_path / "token")
     platform = Platform()
@@ -60,7 +60,7 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
 
 
 async def test_keys_are_asked_for_again_before_they_end() -> None:
-    """Once for many connections; again five minutes before the end of the keys."""
+    """Many connections share one request. Keys are fetched again five minutes before they expire."""
     platform, clock = Platform(), MovedClock(SystemClock().now())
     async with served(platform) as url:
         identity = AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}, clock=clock)
@@ -75,7 +75,7 @@ async def test_keys_are_asked_for_again_before_they_end() -> None:
 
 
 async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of the environment sign the token of a connection, and no service is asked."""
+    """Keys in environment variables sign a connection's token, and no service is called."""
     for name, value in (
         ("ACCESS_KEY_ID", "own"),
         ("SECRET_ACCESS_KEY", "secret"),
@@ -91,14 +91,14 @@ async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     ("refuses", "error"), [({"/latest/": 404}, Misconfigured), ({"/latest/": 503}, Retryable)]
 )
 async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: type[Exception]) -> None:
-    """Who has no identity is told so; a service that is busy is asked again."""
+    """A machine without an identity gets a clear error. A busy service is retried."""
     async with served(Platform(refuses=refuses)) as url:
         with pytest.raises(error, match=r"503|AWS gives this machine no keys"):
             await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).keys()
 
 
 async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
-    """The exchange of a pod's token is over TLS."""
+    """The pod's token is sent only over TLS."""
     (tmp_path / "token").write_text("a-token")
     environ = {
         "AWS_ENDPOINT_URL_STS": "http://sts.example.com",

@@ -1,4 +1,4 @@
-"""Deliveries as transactions: what becomes of one whose answer was lost, and of one that is there already."""
+"""Kafka deliveries as transactions: lost answers, and deliveries that the topic already has."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.integration.lake.lakes import ROUTE, House, opened
 
 
 class Topic:
-    """Brokers that keep what is committed, and lose answers when they are told to."""
+    """Brokers that store committed messages and lose answers when a test says so."""
 
     def __init__(self) -> None:
         self.messages: list[TopicMessage] = []
         self.kept: dict[bytes, TopicProgress] = {}
         self.ids: list[str] = []
         self.is_open = False
-        self.loses = ""  # the next transaction, or the answer to it
+        self.loses = ""  # what the next transaction loses: all of it, or only its answer
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         self.ids.append(id)
@@ -67,7 +67,7 @@ def delivery(first: int, last: int, mark: str | None = None) -> Delivery:
 
 @pytest.mark.parametrize("loses", ["transaction", "answer"])
 async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: str, tmp_path: Path) -> None:
-    """What is there is asked for under the same id, whoever asks."""
+    """Any process finds the stored progress under the same id."""
     topic = Topic()
     async with opened(tmp_path) as house:
         await house.add(calls(1, 10))
@@ -81,7 +81,7 @@ async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: 
 
 
 async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
-    """Numbers that the topic has under another delivery are never sent a second time."""
+    """Numbers that the topic has from another delivery are never sent again."""
     topic = Topic()
     async with opened(tmp_path) as house:
         await house.add(calls(1, 20))
@@ -95,7 +95,7 @@ async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:
-    """The mark of the first attempt proves which records it had."""
+    """The mark of the first attempt proves which records it contained."""
     async with opened(tmp_path) as house:
         await house.add(calls(1, 10))
         with pytest.raises(Misconfigured, match="the log changed under a delivery"):
@@ -103,7 +103,7 @@ async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None
 
 
 async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_path: Path) -> None:
-    """Keys are the records' own ids; a number without a record has no message."""
+    """Message keys are the records' ids. A number without a record has no message."""
     one, two = calls(1, 2)
     entry = Entry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
     first, second = messages_of(entry, route=ROUTE, edition="3f9c1a2b")

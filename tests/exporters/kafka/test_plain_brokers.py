@@ -1,4 +1,4 @@
-"""Brokers without transactions: the progress is sent once they have the messages."""
+"""Brokers without transactions store the progress after the messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MESSAGES = [TopicMessage(key, key, b"{}", 1, []) for key in (b"a", b"b")]
 
 
 class Producer:
-    """Answers a message when it is told to; it has nothing of a transaction."""
+    """A producer without transactions that acknowledges a message when the test says so."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
@@ -35,7 +35,7 @@ class Producer:
 
 
 async def test_the_progress_is_sent_behind_the_messages() -> None:
-    """Else a crash between them would lose what the progress says is there."""
+    """If the progress came first, a crash in between would lose the messages that it confirms."""
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]
     await brokers.try_transaction()

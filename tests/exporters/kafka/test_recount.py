@@ -1,4 +1,6 @@
-"""Which numbers of a topic are there, which are absent, and which nobody can know of any more."""
+"""
+The recount of a topic: numbers that exist, numbers that are absent, and numbers that retention may have deleted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def kept(numbers: Iterable[int], *, cut: Iterable[int] = ()) -> KeptMessages:
 
 
 def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
-    """Those that follow are in hand, or of the next delivery."""
+    """Numbers after the settled ones are in flight or belong to the next delivery."""
     found = kept([*range(1, 10), *range(12, 100_000), 100_002])
     assert [(10, 12), (100_000, 100_001)] == list(found.absent(100_001))
     assert found.count_below(100_001) == 99_997
@@ -27,14 +29,16 @@ def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
 
 
 def test_what_retention_took_of_a_partition_is_not_absent() -> None:
-    """From the first number on that every cut partition has, a number that is not there is absent."""
+    """
+    A missing number counts as absent only above the first number of every partition that retention has cut.
+    """
     numbers = [number for number in range(1, 100) if number % PARTITIONS or number >= 60]
     assert [] == list(kept(numbers, cut=[0]).absent(100))
     assert [(70, 71)] == list(kept([each for each in numbers if each != 70], cut=[0]).absent(100))
 
 
 def test_of_a_partition_that_is_empty_nothing_is_known() -> None:
-    """All of it may have been taken."""
+    """Retention may have deleted all of it."""
     numbers = [number for number in range(1, 100) if number % PARTITIONS]
     assert [] == list(kept(numbers, cut=[0]).absent(100))
     assert 33 == len(list(kept(numbers).absent(100)))

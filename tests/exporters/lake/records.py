@@ -1,4 +1,6 @@
-"""Random records of AI telemetry, with what is hard to write: long decimals, other scripts, late and early times."""
+"""
+Random AI records with values that are hard to write: long decimals, other scripts, late and early times.
+"""
 
 from __future__ import annotations
 

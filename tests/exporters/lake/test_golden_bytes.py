@@ -1,4 +1,4 @@
-"""The bytes of a file are those of its writer number: what changes them has another number."""
+"""The writer number of a format identifies its bytes: any change of the bytes requires a new number."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, CURRENCY, NS, Correction, Inference, Record, UsageMetric
 from tests.exporters.lake.records import NOON
 
-ROWS = 5000  # more than a part, and than a batch of what is written
-# By format and writer number, as FORMATS has them. A row is never changed: a new number has a new row.
+ROWS = 5000  # more than one part, and more than one batch of writes
+# Digests by format and writer number, as FORMATS lists them. Never change a row; add a row for a new number.
 GOLDEN = {
     ("parquet", 2): "825c16ea73b84311d47ddcef04493a4171bc3d6566df8148d2218ee09f55d9f1",
     ("ndjson", 2): "77efd41fae21beb0c7750843c40090dc4668a93f4d1db720e8a2693d1190d0ac",
@@ -46,7 +46,7 @@ def _call(number: int) -> Inference:
 
 
 def _records() -> list[Record | None]:
-    """Rows of each kind, and a number that was damaged."""
+    """Return rows of each kind, and one damaged number."""
     calls = [_call(number) for number in range(1, ROWS + 1)]
     correction = Correction(
         id=b"c" * 16,
@@ -70,8 +70,8 @@ def _records() -> list[Record | None]:
 @pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
 def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: Path) -> None:
     """
-    A setting, a column or a library that changes the bytes of the same rows asks for another `writer` in
-    exporters/lake/formats.py, and for its row above.
+    If a setting, a column or a library changes the bytes, raise `writer` in exporters/lake/formats.py and add
+    a row above.
     """
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=NOON + 0.5, records=_records())
     series = Series("lake", "3f9c1a2b", 1, entry.last)

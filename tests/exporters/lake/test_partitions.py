@@ -1,4 +1,4 @@
-"""The files of a delivery: what readers of Parquet see is what the ledger counts, to the last digit."""
+"""Data lake files of a delivery: Parquet readers see exactly what the totals count, to the last digit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def calls(count: int, **fields: Any) -> list[Inference]:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.none() | RECORDS, min_size=1, max_size=40))
 def test_the_sums_of_files_are_those_of_the_ledger(records: list[Record | None]) -> None:
-    """Spend, calls and tokens of the rows that count are those that the ledger adds up, for every day."""
+    """Spend, calls and tokens of counted rows equal the ledger's sums for every day."""
     sums = HourlySums()
     sums.add([entry(records)])
     with tempfile.TemporaryDirectory() as directory:
@@ -86,7 +86,7 @@ def _units(amount: Decimal | None) -> int:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(RECORDS, min_size=1, max_size=20))
 def test_every_value_is_read_as_it_was_written(records: list[Record]) -> None:
-    """Numbers, texts, money, times, tags and meters of each row come back, also those that are unknown."""
+    """Numbers, texts, money, times, tags and meters of each row are read back, including unknown values."""
     rows = [
         row_of(record, number=number, committed_at=NOON + 0.5, edition="3f9c1a2b").values
         for number, record in enumerate(records, 1)
@@ -104,7 +104,7 @@ def test_every_value_is_read_as_it_was_written(records: list[Record]) -> None:
 
 
 def _plain(type: str, value: Any) -> Any:
-    """A value that was read, as a row has it."""
+    """Return a value read from a file in the form that a row has."""
     if value is None:
         return None
     if type == "money":
@@ -122,7 +122,7 @@ def _plain(type: str, value: Any) -> Any:
 def test_amounts_of_a_call_are_its_own(
     source: str, status: str, amounts: tuple[str | None, str | None]
 ) -> None:
-    """Whatever is counted as its spend: an amount that it has not stays null."""
+    """An amount that a call does not have stays null, whichever amount counts as its spend."""
     cost, estimated_cost = amounts
     (call,) = calls(1, cost=cost, estimated_cost=estimated_cost, cost_source=source, status=status)
     values = dict(zip(COLUMNS, row_of(call, number=1, committed_at=NOON, edition="e").values, strict=True))
@@ -131,7 +131,7 @@ def test_amounts_of_a_call_are_its_own(
 
 
 def test_rows_of_many_days_wait_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts and groups are as large as their bounds, whatever days their rows have; each row is there once."""
+    """Parts and groups stay within their limits for any mix of days, and each row is written once."""
     monkeypatch.setattr(partitions, "PART_ROWS", 8)
     monkeypatch.setattr(partitions, "GROUP_ROWS", 32)
     records = calls(300)
@@ -152,7 +152,7 @@ def numbers(path: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("count", [1, partitions.GROUP_ROWS + 1])
 def test_groups_end_at_their_bound(tmp_path: Path, count: int) -> None:
-    """A file of more rows than a group has another group, and every row once."""
+    """Rows beyond the limit start another group, and every row is written once."""
     made = written(tmp_path, *entry(calls(count, cost="0.1", cost_source="reported")).parts(4096))
     (file,) = made.files
     found = pq.read_metadata(tmp_path / f"{file.date}.parquet")
@@ -162,13 +162,13 @@ def test_groups_end_at_their_bound(tmp_path: Path, count: int) -> None:
 
 
 def test_a_row_that_was_damaged_is_named(tmp_path: Path) -> None:
-    """Numbers without a record, in an entry, between entries and at the end, are in the manifest."""
+    """The manifest lists numbers without a record: in an entry, between entries and at the end."""
     first, second = entry([*calls(1), None], first=5), entry(calls(1), first=9)
     assert [6, 7, 8, 10] == written(tmp_path, first, second, last=10).numbers.damaged
 
 
 def test_a_delivery_has_a_file_for_each_day(tmp_path: Path) -> None:
-    """The name of a file has the day of its rows; the day is that of the call, not that of its arrival."""
+    """A file name contains the day of the calls, not the day of their arrival."""
     late = Inference(id=b"l" * 16, source="test", start_time=(NOON - 86400) * NS)
     unbelieved = Inference(id=b"u" * 16, source="test", start_time=(NOON + 86400) * NS)
     made = written(tmp_path, entry([late, unbelieved, *calls(1)], first=123001))
@@ -178,7 +178,7 @@ def test_a_delivery_has_a_file_for_each_day(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_the_same_for_the_same_rows_only(tmp_path: Path) -> None:
-    """Groups and entries may be cut otherwise; another amount is another digest, also in the footer."""
+    """The digest does not depend on groups and entries. Another amount changes it, also in the footer."""
     records = calls(100, cost="0.1", cost_source="reported")
     one = written(tmp_path, entry(records))
     assert one.digest == written(tmp_path, *entry(records).parts(7)).digest
@@ -188,7 +188,7 @@ def test_the_digest_is_the_same_for_the_same_rows_only(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_left_out_stay_null(tmp_path: Path) -> None:
-    """A left out column has no value, and the digest and the sums are as before."""
+    """Leaving out a column changes neither the digest nor the sums."""
     records = calls(3, user="ada@acme.com", cost="0.1", cost_source="reported")
     whole = written(tmp_path, entry(records))
     made = written(tmp_path, entry(records), leave_out=["user"])
@@ -199,7 +199,7 @@ def test_columns_that_are_left_out_stay_null(tmp_path: Path) -> None:
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """A manifest is JSON, its sums with every digit."""
+    """A manifest is JSON and stores its sums with every digit."""
     made = written(tmp_path, entry(calls(2, cost="0.000000000000000000000000001", cost_source="reported")))
     body = manifest.written(made)
     assert made == manifest.read(body)

@@ -1,4 +1,4 @@
-"""The record that is read back from a row is the one that it was made of, in every format of records."""
+"""A row of any format is read back as the record from which it was made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _amount(text: str | None) -> str | None:
 
 
 def kept_of(record: Record) -> Record:
-    """The record as a row can have it: whole microseconds, amounts and quantities in their shortest form."""
+    """
+    Return the record as a row can store it: whole microseconds, amounts and quantities in their shortest form.
+    """
     assert isinstance(record, Inference | UsageMetric)
     times = {"start_time": _us(record.start_time), "end_time": _us(record.end_time)}
     if isinstance(record, Inference):
@@ -49,7 +51,10 @@ def kept_of(record: Record) -> Record:
 @settings(max_examples=20, deadline=None)
 @given(records=st.lists(RECORDS, min_size=1, max_size=20))
 def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> None:
-    """With its number, its commit and every field that has a column; a correction is none of them."""
+    """
+    The number, the commit time and every field with a column are read back. Corrections are not read
+    back as records.
+    """
     rows = [row_of(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"

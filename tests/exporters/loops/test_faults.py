@@ -1,4 +1,4 @@
-"""What fails inside of Tollhouse again and again is shown as parked, and no longer than it lasts."""
+"""A repeated internal fault shows a loop as parked, only while the fault lasts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from tests.exporters.spools import StoppedClock
 
 
 class Fault:
-    """A defect, for as long as it is there."""
+    """A defect that a test can switch off."""
 
     is_there = True
 
     def meet(self) -> list[Any]:
-        """Nothing, once it is gone."""
         if self.is_there:
             raise ValueError("a secret value")
         return []
 
 
 async def test_a_stream_of_container_metrics() -> None:
-    """Its other streams go on."""
+    """The other streams continue."""
     fault, asked = Fault(), []
 
     class Files:
@@ -62,7 +61,7 @@ async def test_a_stream_of_container_metrics() -> None:
 
 
 async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop goes on by itself."""
+    """The loop recovers by itself."""
     fault = Fault()
 
     class Table:
@@ -84,7 +83,7 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is kept."""
+    """Waiting notifications are not lost."""
     fault, clock = Fault(), StoppedClock()
 
     class Table:

@@ -1,4 +1,4 @@
-"""How long the newest records of a route wait for others."""
+"""How long the newest records of a route wait for more records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.spool.contract.examples import add, call
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 @pytest.mark.parametrize("records", [1, 9, 10, 24, 30])
 async def test_everything_leaves_without_further_records(seconds: float, records: int) -> None:
-    """What is left over of whole deliveries waits for its time, not for the next commit."""
+    """Records that do not fill a delivery wait for their time, not for the next commit."""
     opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
     linger = Linger(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
     await add(opened.log, *[call(number) for number in range(records)])
@@ -66,7 +66,10 @@ async def next_below(linger: CommitLinger) -> int:
 async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
     kept: SqliteSpool, clock: MovedClock
 ) -> None:
-    """And those behind it with it: nothing waits until the clock is there again."""
+    """
+    Records committed by a clock that was ahead leave at once, with all later ones, instead of waiting
+    for that time.
+    """
     clock.move(5 * 3600)
     await add(kept.log, call(1))
     clock.set_back(5 * 3600)
@@ -75,7 +78,7 @@ async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
 
 
 async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: MovedClock) -> None:
-    """What was committed before it leaves at once; what comes later waits for its time."""
+    """Records committed before the request leave at once. Later records wait for their time."""
     linger = lingering(kept, clock)
     waits = asyncio.create_task(next_below(linger))
     await add(kept.log, call(1))

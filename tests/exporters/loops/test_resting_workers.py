@@ -1,4 +1,4 @@
-"""Workers of a route are woken one by one: as many look for work as there is work, and one more."""
+"""Workers of a route are woken one by one: only as many as have work, and one more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = 4
 
 
 class _Together(Capture):
-    """Answers when so many deliveries are with it at once."""
+    """An exporter that answers once `count` deliveries have arrived at the same time."""
 
     in_flight = WORKERS
 
@@ -33,7 +33,7 @@ class _Together(Capture):
 
 @asynccontextmanager
 async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, list[str]]]:
-    """A spool with a route that runs, and what its workers asked for since all of them rest."""
+    """Yield a spool with a running route, and the queries of its workers since all of them rest."""
     async with spooled("memory", place, StoppedClock()) as spool:
         await spool.deliveries.declare([SPEC])
         asked: list[str] = []
@@ -61,13 +61,13 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def _steps() -> None:
-    """Whatever can go on without waiting for anything else does so."""
+    """Run the event loop until every task waits."""
     for _ in range(100):
         await asyncio.sleep(0)
 
 
 async def test_one_record_wakes_a_worker_and_the_next(tmp_path: Path) -> None:
-    """The first sends it and looks again, the second finds nothing; the others rest."""
+    """The first worker sends the record and looks again, the second finds nothing, and the others rest."""
     exporter = _Together(1)
     async with _running(tmp_path, exporter) as (spool, asked):
         await spool.add(calls(1, 1))
@@ -77,7 +77,7 @@ async def test_one_record_wakes_a_worker_and_the_next(tmp_path: Path) -> None:
 
 
 async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
-    """Each that finds work wakes another: none of these deliveries is answered before all were sent."""
+    """Each worker that finds work wakes another, so all deliveries are sent before the first answer."""
     exporter = _Together(WORKERS)
     async with _running(tmp_path, exporter) as (spool, _):
         await spool.add(calls(1, WORKERS))
@@ -85,7 +85,7 @@ async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
 
 
 async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
-    """While one sends alone, news wake that one."""
+    """While only one worker may send, news wake that worker."""
     resting = RestingWorkers(lambda place: place == 0)
     workers = [asyncio.create_task(resting.rest(place, 60, told=resting.told)) for place in (1, 0)]
     await _steps()
@@ -97,7 +97,7 @@ async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
 
 
 async def test_news_are_not_missed_by_who_looks_just_now() -> None:
-    """They come when nobody rests: who read before them does not begin to rest."""
+    """If news arrive between a worker's query and its rest, the worker does not rest."""
     resting = RestingWorkers(lambda place: True)
     told = resting.told
     resting.wake_one()

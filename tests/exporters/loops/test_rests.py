@@ -1,6 +1,4 @@
-"""
-No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time comes.
-"""
+"""No loop oversleeps: it wakes in time for everything that it skipped as not yet due."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ from tests.exporters.notifications.examples import waiting
 from tests.exporters.spools import SPEC, calls, spooled
 
 STEP_S = 0.01
-BORDERS = range(12)  # more than a round reads the clock
+BORDERS = range(12)  # more steps than a round has reads of the clock
 
 
 class SteppingClock:
-    """Time goes on with every look at it, as it does for a process that others hold up."""
+    """A clock that advances at every read, as for a process that the system keeps interrupting."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -45,14 +43,16 @@ class SteppingClock:
 
 
 class Tried(BaseException):
-    """What waits was tried."""
+    """Raised when the waiting item is tried."""
 
 
-Rest = Callable[[SteppingClock, float, Path], Awaitable[float]]  # one round; how long the loop rests then
+Rest = Callable[
+    [SteppingClock, float, Path], Awaitable[float]
+]  # Run one round; return how long the loop then rests.
 
 
 async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path) -> float:
-    """A stream that waits after a failure."""
+    """Run a stream that waits after a failure."""
 
     class Files:
         async def due(self, kind: str, *, limit: int) -> list[object]:
@@ -104,7 +104,9 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         await route.forward_once()
         due_at = await spool.deliveries.next_due_at(SPEC.name)
         assert due_at is not None
-        clock.at += due_at - route._throttle.now() - (border - clock.at)  # so that it is due at the border
+        clock.at += (
+            due_at - route._throttle.now() - (border - clock.at)
+        )  # so that the item is due at the border
         clock.step_s = STEP_S
         if await route.forward_once():
             raise Tried
@@ -166,7 +168,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
     ],
 )
 async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
-    """Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it."""
+    """If an item becomes due anywhere within a round, that round tries it or the loop wakes for it."""
     clock = SteppingClock()
     comes_at = clock.at + (border + 0.5) * STEP_S
     try:

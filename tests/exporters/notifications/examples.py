@@ -1,5 +1,3 @@
-"""Notices and channel settings for tests."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -30,5 +28,5 @@ def waiting(
 
 
 def settings(type: str = "webhook", **fields: Any) -> NotifySettings:
-    """Notices of a channel for people leave at once, unless a test says otherwise."""
+    """Return channel settings whose notices leave at once, unless `fields` says otherwise."""
     return NotifySettings(**{"name": "one", "type": type, "group_wait": 0.0, **fields})

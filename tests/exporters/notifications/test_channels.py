@@ -1,4 +1,4 @@
-"""What each kind of channel sends, and what the configuration asks of it."""
+"""The messages of each kind of channel, and the settings that each requires."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPLETE: dict[str, dict[str, Any]] = {
 
 
 def test_every_module_is_in_the_list() -> None:
-    """A module in the folder that the list forgot would be a channel that nobody can configure."""
+    """Nobody could configure a channel that the list forgets."""
     modules = {path.stem for path in Path(channels.__file__).parent.glob("*.py")} - {"__init__"}
     assert modules == set(catalogue.TYPES) == set(COMPLETE)
 
@@ -88,7 +88,7 @@ def test_a_name_stands_for_one_channel() -> None:
 
 
 def test_the_signature_is_that_of_the_specification() -> None:
-    """The published example of Standard Webhooks."""
+    """The example is published in Standard Webhooks."""
     signed = webhook.sign(
         webhook.secret_bytes(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
     )
@@ -97,13 +97,15 @@ def test_the_signature_is_that_of_the_specification() -> None:
 
 @pytest.mark.parametrize("secret", ["", "whsec_!", SECRET[6:], "whsec_c2hvcnQ=", "whsec_" + "A" * 92])
 def test_a_secret_of_another_form_parks_the_channel(secret: str) -> None:
-    """The message says what it must be, and not what it is."""
+    """The message states the required form, but not the secret."""
     with pytest.raises(Misconfigured, match=r"^the signing secret is whsec_ and 24 to 64 bytes in base64$"):
         webhook.secret_bytes(secret)
 
 
 def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
-    """Team names come from reports: no mention, no markup, no link under other words."""
+    """
+    Team names come from reports, so they must not cause mentions, markup or links with a misleading text.
+    """
     text = slack.text(
         Message(notices=[notice(title="<!channel> @everyone *x*", fields={"team": "[free](http://bad)"})])
     )
@@ -113,7 +115,7 @@ def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
 
 
 def test_names_are_shown_in_chats_letter_by_letter() -> None:
-    """No code, no emphasis and no address that a click opens; the console's own link stays one."""
+    """Names become no code, no emphasis and no link. Only the console's own link works."""
     named = notice(
         title="`rm` ~x~ _y_ a_b",
         fields={"team": "https://bad.example www.bad.example"},
@@ -132,7 +134,7 @@ def test_a_long_chat_message_is_cut() -> None:
 
 
 def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
-    """No mention, no markup; Teams refuses a message over 28 KB."""
+    """Names cause no mention and no markup. Teams refuses messages over 28 KB, so a card is cut."""
     named = notice(
         title="**x** @all", fields={"team": "[free](http://bad)"}, text="one\n\ntwo", link="https://a/b"
     )
@@ -149,7 +151,7 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
 
 
 def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
-    """Amounts do not make another one, a greater severity does."""
+    """Another amount does not start a new alert, but a greater severity does."""
     first, second = (notice(id, thread="budget 1", fields={"spent": id}) for id in ("80", "90"))
     keys = [
         pagerduty.event(each, key="k" * 32)["dedup_key"]
@@ -160,7 +162,10 @@ def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
 
 
 def test_an_alert_is_known_by_labels_without_amounts() -> None:
-    """Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent."""
+    """
+    Notices of one thread are one alert. A notice without a thread is its own alert. An alert ends after
+    it is sent.
+    """
     first, second = (notice(id, thread="budget 1", fields={"spent so far": id}) for id in ("80", "90"))
     alert = alertmanager.alert(first, now=NOW + 99_999)
     assert alert["labels"] == alertmanager.alert(second, now=NOW)["labels"]
@@ -177,7 +182,7 @@ def test_an_alert_is_known_by_labels_without_amounts() -> None:
 
 
 def test_a_mail_is_recognised_when_it_is_repeated() -> None:
-    """The same notices have the same Message-ID; notices of one thread refer to the same message."""
+    """The same notices have the same Message-ID. Notices of one thread refer to the same message."""
     one = settings("email", **MAIL)
     first, again, other = (
         message_from_bytes(bytes(email.written(Message(notices=each), one, now=now)), policy=default)

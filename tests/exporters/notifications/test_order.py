@@ -1,5 +1,5 @@
 """
-Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one id.
+Each notice arrives in order and under one id, whatever the receiver answers and whenever Tollhouse restarts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Step = tuple[str, int]
 
 
 class Receiver:
-    """Drops what it has already, by the message's id, as receivers are told to do."""
+    """A receiver that drops messages whose id it already has, as the documentation tells receivers to do."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = list(answers)
@@ -53,14 +53,12 @@ class Receiver:
     def stamp(self) -> object:
         return None
 
-    def check_secret(self) -> None:
-        """It has none."""
+    def check_secret(self) -> None: ...
 
     async def probe(self) -> Probe:
         return Probe(status=OK)
 
-    async def close(self) -> None:
-        """Nothing is open."""
+    async def close(self) -> None: ...
 
 
 ANSWERS = st.lists(st.sampled_from([TAKEN, LOST_ANSWER, DOWN, WRONG]), max_size=12)
@@ -70,7 +68,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([ADD, WAIT, RESTART]), st.integers(1,
 @given(ANSWERS, STEPS, st.booleans())
 @settings(max_examples=examples(150))
 def test_every_notice_arrives_once_and_in_order(answers: list[str], steps: list[Step], groups: bool) -> None:
-    """A repeat is the same message: a receiver that knows its id has every notice exactly once."""
+    """A repeat has the same id, so a receiver that remembers ids has every notice exactly once."""
     asyncio.run(_play(answers, steps, groups))
 
 

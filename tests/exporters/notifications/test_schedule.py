@@ -1,4 +1,4 @@
-"""When a channel may send: quiet hours, the digest, what leaves as one message, and the order."""
+"""When a channel may send: quiet hours, the digest, grouping and order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> float:
         ("2026-09-21 22:00:00", "2026-09-22 07:00:00"),
         ("2026-09-22 06:59:59", "2026-09-22 07:00:00"),
         ("2026-09-22 07:00:00", None),
-        ("2026-10-24 23:00:00", "2026-10-25 07:00:00"),  # the night of 25 hours in a day
-        ("2027-03-27 23:00:00", "2027-03-28 07:00:00"),  # and the one of 23
+        ("2026-10-24 23:00:00", "2026-10-25 07:00:00"),  # the night in a day of 25 hours
+        ("2027-03-27 23:00:00", "2027-03-28 07:00:00"),  # the night in a day of 23 hours
     ],
 )
 def test_quiet_hours_are_wall_clock_times(now: str, until: str | None) -> None:
-    """A warning waits for the end of the night, whenever clocks are changed; a critical notice and a test do not."""
+    """
+    A warning waits for the end of the night, even when clocks change. A critical notice and a test do not wait.
+    """
     schedule = schedule_of(settings(**NIGHT), groups=True)
     assert (at(until) if until else 0.0) == schedule.held_until(waiting(1), at(now))
     for free in (waiting(1, severity=CRITICAL), waiting(1, kind=TEST)):
@@ -48,7 +50,7 @@ def test_quiet_hours_within_a_day() -> None:
 
 
 def test_the_digest_holds_what_is_not_urgent() -> None:
-    """Notices of severity info leave at the first time of the digest after they were made."""
+    """Notices of severity info leave at the first digest after their creation."""
     schedule = schedule_of(settings(digest="08:00", time_zone="Europe/Berlin"), groups=True)
     made = at("2026-09-21 08:00:00")
     info, warning = (waiting(1, severity=severity, at=made) for severity in (INFO, WARNING))
@@ -64,9 +66,7 @@ def test_a_digest_within_quiet_hours_leaves_at_their_end() -> None:
 
 
 def test_notices_leave_together_after_the_wait() -> None:
-    """
-    As many as came by then, at most MAX_GROUP, a test never among them; without groups each leaves alone at once.
-    """
+    """A group has at most MAX_GROUP notices and never a test. Without groups, each notice leaves at once."""
     queue = [waiting(number, at=NOW + number) for number in range(MAX_GROUP + 5)]
     queue.insert(1, waiting(100, kind=TEST, at=NOW))
     together = schedule_of(settings(group_wait=30.0), groups=True)
@@ -79,14 +79,19 @@ def test_notices_leave_together_after_the_wait() -> None:
 
 
 def test_a_message_that_was_tried_comes_first_and_stays_as_it_was() -> None:
-    """Also while it waits for its next try: the order is kept, and a repeat is the same message."""
+    """
+    This holds while the message waits for its retry: the order is kept, and a repeat is the same message.
+    """
     begun = [waiting(2, message=2, not_before=NOW + 50), waiting(3, message=2, not_before=NOW + 50)]
     queue = [waiting(1), *begun, waiting(4)]
     assert (begun, NOW + 50) == next_message(queue, schedule_of(settings(), groups=True), now=NOW)
 
 
 def test_what_some_recipients_have_is_not_joined_by_what_others_have() -> None:
-    """A message leaves out the recipients that have it already."""
+    """
+    A message must leave out the recipients that already have it, so only notices with the same
+    recipients are joined.
+    """
     first, second = (
         waiting(1),
         Notification(notice=waiting(2).notice, channel="one", number=2, reached=("a@b",)),
@@ -119,7 +124,7 @@ QUIET = st.sampled_from(["", "22:00-07:00", "00:00-23:59"])
 
 @given(NOTIFICATIONS, st.booleans(), QUIET, st.sampled_from(["", "08:00"]))
 def test_everything_leaves_once(queue: list[Notification], groups: bool, quiet: str, digest: str) -> None:
-    """Whatever waits leaves within two days, each notice in one message, and nothing is said to be due and is not."""
+    """All notices leave within two days, each in one message, and a message is never due and then missing."""
     schedule = schedule_of(settings(quiet_hours=quiet, digest=digest, group_wait=30.0), groups=groups)
     queue = sorted(queue, key=lambda each: each.number)
     now, left = NOW, list(queue)
