@@ -1,8 +1,8 @@
 """
-A month of clusters: nodes that a provider bills, nodes that have a price, and both. What each team and workload has of
-them is worked out from the plan by fractions alone, once more and apart from the product.
+A simulated month of clusters: nodes that a provider bills, nodes that have a price, and both. The expected
+cost of each team and workload is computed from the plan with fractions, independently of the product.
 
-Of each day ten minutes are measured: a counter rises in them, and levels hold for them.
+Only ten minutes of each day are measured: counters rise and levels hold during them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Sums = dict[Place, Fraction]
 
 @dataclass
 class Pod:
-    """`is_placed` says whether its metrics tell the node."""
+    """A pod. `is_placed` is False if its metrics do not state the node."""
 
     name: str
     team: str
@@ -92,7 +92,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a bill about a node, a cluster as a whole, or neither. `own` is a workload that the row names."""
+    """A row of a bill about a node, a whole cluster, or neither. `own` is a workload that the row names."""
 
     day: int
     amount: Decimal
@@ -149,7 +149,7 @@ class Plan:
         return Decimal(self.chance.randrange(1, 10**9)).scaleb(-7)
 
     def bill_nodes(self, nodes: Sequence[int] = (0, 1, 2), days: slice = slice(None), **more: object) -> None:
-        """Two rows of each of some nodes, on each of some days."""
+        """Add two bill rows for each of the nodes on each of the days."""
         for cluster in self.clusters:
             for node in (cluster.nodes[place] for place in nodes):
                 for day in self.days[days]:
@@ -165,7 +165,7 @@ class Plan:
 
 
 def plan_of(seed: str, days: int) -> Plan:
-    """Two clusters of three nodes and eight pods each."""
+    """Plan two clusters with three nodes and eight pods each."""
     chance = Random(seed)
     clusters = []
     for number, name in enumerate(("prod", "test")):
@@ -192,7 +192,7 @@ def plan_of(seed: str, days: int) -> Plan:
     return Plan(chance, clusters, [MARCH.start + place * DAY_S for place in range(days)])
 
 
-# What may be so of a month: each changes the plan.
+# Variations of a month. Each function changes the plan.
 
 
 def _discounted(plan: Plan) -> None:
@@ -286,11 +286,11 @@ def planned(causes: Sequence[str], *, seed: int = 1, days: int = 4) -> Plan:
     return plan
 
 
-# What agents told of it.
+# Reports of the agents.
 
 
 class PlannedUsage:
-    """What the metrics of the plan's clusters come to."""
+    """The usage that follows from the metrics of the plan's clusters."""
 
     def __init__(self, plan: Plan) -> None:
         self.prices: Sequence[ContainerPrice] = (PRICE,)
@@ -348,7 +348,7 @@ def _metrics(cluster: Cluster, days: Sequence[int]) -> list[MetricSeries]:
 
 
 def _levels(amount: int, days: Sequence[int]) -> list[tuple[int, float]]:
-    """A level for the time that is measured, and 0 until the next day."""
+    """Return a level for the measured time, then 0 until the next day."""
     found = []
     for day in days:
         found += [(day * 1000, float(amount)), (day * 1000 + MEASURED_S * 1000, 0.0)]
@@ -356,7 +356,7 @@ def _levels(amount: int, days: Sequence[int]) -> list[tuple[int, float]]:
     return found
 
 
-# The ledger with it.
+# The ledger with bills and usage.
 
 
 @dataclass
@@ -366,7 +366,7 @@ class PlannedClusters:
     drops: Drops
 
     def put(self, lines: Sequence[Line] | None = None) -> None:
-        """Send the rows of bills, each month and connection as a whole."""
+        """Send the bill rows as complete months for each connection."""
         told = self.plan.lines if lines is None else lines
         for connection in ("c-1", "c-2"):
             if rows := [line.as_row() for line in told if line.connection == connection]:
@@ -374,7 +374,7 @@ class PlannedClusters:
 
 
 async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClusters:
-    """Put the rows of a plan's bills, and what its containers used, into a ledger."""
+    """Put the bill rows and the container usage of a plan into a ledger."""
     connections = [
         BillingConnection(
             id=id, name=id, cloud_provider=CLOUD, expected_ingest_rate=None, is_enabled=True, s3_bucket=None,
@@ -398,17 +398,17 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
 
 
 def billed(plan: Plan, cost_type: str) -> int:
-    """What the rows of bills come to, in units of the ledger."""
+    """Sum the bill rows, in units of the ledger."""
     return sum(money.units(f"{line.amount_of(cost_type):f}") for line in plan.lines)
 
 
-# What each place has of it, from the plan.
+# Expected costs per place, from the plan.
 
 
 def owed(plan: Plan, cost_type: str) -> Sums:
     found: dict[Place, Fraction] = defaultdict(Fraction)
     for day in plan.days:
-        covered: set[tuple[int, str]] = set()  # "" is all of a cluster
+        covered: set[tuple[int, str]] = set()  # "" stands for the whole cluster
         for line in plan.lines:
             if line.day <= day < line.day + line.days * DAY_S:
                 amount = Fraction(line.amount_of(cost_type)) / line.days
@@ -422,7 +422,7 @@ def owed(plan: Plan, cost_type: str) -> Sums:
 
 
 def _bill(found: Sums, line: Line, amount: Fraction) -> None:
-    """Divide a row over what ran where it is about; what nobody used is idle."""
+    """Divide a row over the pods that ran on its node or cluster. The unused part is idle."""
     cluster, node = line.cluster, line.node
     if cluster is None or line.own:
         found[CLOUD, line.charge, "", line.own] += amount
@@ -436,7 +436,10 @@ def _bill(found: Sums, line: Line, amount: Fraction) -> None:
 
 
 def _price(found: Sums, cluster: Cluster, covered: set[str]) -> None:
-    """Nodes without a bill cost what they are worth; pods of no known node are in that, as far as it is idle."""
+    """
+    Price the nodes that have no bill. Pods without a known node are charged to the idle part, as far
+    as it suffices.
+    """
     nodes = [node for node in cluster.nodes if node.name not in covered]
     idle = Fraction(0)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""What is planted in bills beside usage: discounts, commitments, prepaid money, lines in other currencies."""
+"""Planted bill lines other than usage: discounts, commitments, prepaid amounts and foreign currencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MICRO = Decimal("0.000001")
 
 
 def line(like: StatementRow, kind: str, amount: Decimal, day: int, **more: Any) -> StatementRow:
-    """A line that tells no model, tier and region, unless told otherwise."""
+    """Copy a line without model, tier and region, unless `more` sets them."""
     plain: dict[str, Any] = {"model": None, "tier": None, "region": None, "batch": None, "key": None}
     place = {"kind": kind, "amount": amount, "start": day, "end": day + DAY_S, **plain, **more}
     return msgspec.structs.replace(like, **place)
@@ -30,7 +30,7 @@ def _paid(rows: Rows, day: int | None = None) -> list[StatementRow]:
 
 
 def _like(rows: Rows) -> StatementRow:
-    """A row of dollars of the bill, to make others of."""
+    """Return a dollar row of the bill as a template."""
     found = next(row for row in rows if row.unit in ("usd", "accrued_usd"))
     return msgspec.structs.replace(found, unit="usd")
 
@@ -47,7 +47,9 @@ def planting(change: Callable[[Random, Rows], Rows], *causes: str) -> Planting:
 
 
 def _enterprise(random: Random, rows: Rows) -> Rows:
-    """Nine percent of each day, as lines that take other lines to 0 one after the other, as AWS writes them."""
+    """
+    Discount each day by nine percent with lines that reduce usage lines to 0 one after another, as AWS does.
+    """
     found = [*rows]
     for day in DAYS:
         paid = _paid(rows, day)
@@ -68,8 +70,8 @@ def _grant(random: Random, rows: Rows) -> Rows:
 
 def _throughput(random: Random, rows: Rows) -> Rows:
     """
-    A fee on the first day for all usage of one model, of which 70 % is used: nothing is billed for this usage, which
-    has its part of the fee by the day.
+    Charge a fee on the first day for all usage of one model, 70 % of which is used. The usage itself is not
+    billed but has a daily part of the fee.
     """
     paid = _paid(rows)
     model = random.choice(sorted({row.model or "" for row in paid}))
@@ -91,14 +93,14 @@ def _throughput(random: Random, rows: Rows) -> Rows:
 
 
 def _scale_tier(random: Random, rows: Rows) -> Rows:
-    """A fee of each day for tokens by the minute: nobody tells which calls it is for."""
+    """Charge a daily fee for tokens per minute that names no calls."""
     paid = _paid(rows)
     a_day = (_sum(paid) / 100).quantize(CENT)
     return [*rows, *(line(_like(rows), "throughput", a_day, day) for day in DAYS)]
 
 
 def _prepaid(random: Random, rows: Rows) -> Rows:
-    """Twice the usage is bought on the first day; all usage is drawn from it, and the rest is left for later."""
+    """Buy twice the usage on the first day. All usage draws from it, and the rest stays for later."""
     paid = _paid(rows)
     bought = (2 * _sum(paid)).quantize(CENT)
     drawn = [msgspec.structs.replace(row, unit="accrued_usd") for row in paid]
@@ -108,7 +110,7 @@ def _prepaid(random: Random, rows: Rows) -> Rows:
 
 
 def _euros(random: Random, rows: Rows) -> Rows:
-    """Some lines are in euros, of which there is no rate."""
+    """Add lines in euros, for which there is no rate."""
     days = set(random.sample(DAYS, 3))
     like = _like(rows)
     return [*rows, *(line(like, "support", CENT * 100, day, unit="eur", currency="EUR") for day in days)]

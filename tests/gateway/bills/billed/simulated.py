@@ -1,9 +1,9 @@
 """
-Months of bills in which something is planted: what the ledger makes of them, and what each owner of calls has of them
-by fractions alone.
+Simulated months of bills with planted causes: the ledger's result, and each owner's expected share
+computed with fractions.
 
-Calls, reports and plants are those of the simulator of reconciliation; each call has one of twelve teams, forty users
-and nine services.
+Calls, reports and plants come from the reconciliation simulator. Each call has one of twelve teams, forty
+users and nine services.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from tests.spool.ledger_log import FakeClock, FakeLog
 
 MARCH = CalendarMonth.of("2026-03")
 TEAMS = tuple(f"team-{number:02}" for number in range(12))
-NEAR = 10**7  # units: 10^-20 dollars
+NEAR = 10**7  # units, which is 10^-20 dollars
 _BY_KEY = len(TEAMS) // len(KEYS)
-_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # in their tokens
+_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # providers whose bills state the region of tokens
 OWNERS = ("team", "user", "tag:service")
 _IN_WORDS = {
     f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]
-}  # as its meters write them
+}  # kinds as its meters name them
 Owner = tuple[str, ...]  # values of OWNERS
 
 
 def owned(report: Inference) -> Inference:
-    """A call with its team, user and service."""
+    """Return the call with a team, a user and a service."""
     second = (report.start_time or 0) // NS
     user = second % 40
     team = TEAMS[KEYS.index(report.api_key or "") * _BY_KEY + user % _BY_KEY]
@@ -62,7 +62,7 @@ def owned(report: Inference) -> Inference:
 
 
 class Statements:
-    """Rows of statements as the biller reads them; they are about their days and those of March."""
+    """Bill rows as the biller reads them. They cover their days and March."""
 
     def __init__(self, rows: Sequence[StatementRow]) -> None:
         self.kept = [*rows]
@@ -82,7 +82,7 @@ class Statements:
 
 @dataclass(kw_only=True)
 class BilledMonth:
-    """March of some providers, and the ledger with its billed money."""
+    """March of some providers, and the ledger with its billed costs."""
 
     rows: Statements
     reports: Sequence[Inference]
@@ -93,7 +93,7 @@ class BilledMonth:
     closed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     async def paid(self, cost_type: str, *by: str, **filters: Any) -> dict[tuple[str | None, ...], int]:
-        """What a cost type comes to, in units; groups of 0 are left out."""
+        """Sum a cost type by dimensions, in units. Groups of 0 are left out."""
         rows = await self.ledger.costs(question(cost_type, *by, **filters))
         found = {row.group: money.units(row.cost) for row in rows}
         return {group: amount for group, amount in found.items() if amount}
@@ -102,7 +102,7 @@ class BilledMonth:
         return [row for row in self.rows.kept if row.provider == provider]
 
     async def reasons(self) -> Counter[str]:
-        """What no calls are known for, by reason."""
+        """Sum the amounts without known calls, by reason."""
         found: Counter[str] = Counter()
         for day in await self.ledger.billed_days(MARCH.start, MARCH.end):
             found.update(day.reasons)
@@ -124,7 +124,7 @@ def question(cost_type: str, *by: str, **filters: Any) -> CostQuery:
 async def billed_month(
     plants: Mapping[str, Sequence[Plant]], *, seed: int = 7, a_day: int = 4
 ) -> BilledMonth:
-    """Make the bills of March of the providers that are named, with the plants of each."""
+    """Create the March bills of the named providers, with the plants of each."""
     rows: list[StatementRow] = []
     reports: list[Inference] = []
     for provider, planted in plants.items():
@@ -154,18 +154,18 @@ async def billed_month(
 
 
 def units(rows: Iterable[StatementRow], unit: str = "usd") -> int:
-    """What rows come to, in units of the ledger."""
+    """Sum bill rows, in units of the ledger."""
     amount = sum((Fraction(row.amount) for row in rows if row.unit == unit), Fraction(0)) * money.UNIT
     assert amount.denominator == 1
     return int(amount)
 
 
-# What each owner has, by fractions: once more and apart from the product.
+# Expected shares of the owners, computed with fractions, independently of the product.
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """What calls of a bill have in common; None where it does not tell."""
+    """The fields that calls of a bill have in common. None means that the bill does not state the field."""
 
     day: int
     model: str
@@ -179,15 +179,15 @@ class _Cell:
         return self.day, self.model, self.kind
 
     def has(self, other: _Cell) -> bool:
-        """True if the other is one of those that this is about."""
+        """Return whether this cell includes the other."""
         pairs = ((self.key, other.key), (self.tier, other.tier), (self.region, other.region))
         return self.place == other.place and all(mine in (None, theirs) for mine, theirs in pairs)
 
 
 def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Owner, Fraction]:
     """
-    Return what each owner has of the usage at the billed rates: of cells of which calls were told, as the bill tells
-    them. What is billed beyond these calls is of nobody.
+    Return each owner's share of usage at the billed rates, for cells whose calls are reported as the bill
+    states them. Amounts beyond these calls belong to no owner.
     """
     amounts: dict[_Cell, Fraction] = defaultdict(Fraction)
     quantities: Counter[_Cell] = Counter()

@@ -1,4 +1,4 @@
-"""Where a bill is missing, a question of billed money may have what was counted, marked by its basis."""
+"""If a bill is missing, a query of billed costs may use counted costs, marked by their basis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Paid = dict[tuple[str | None, ...], Decimal]
 
 
 async def billed_world() -> World:
-    """Two days with a bill, on the second of which another seller has none; a third day without any."""
+    """Create two days with a bill and a third without. On the second day, another seller has no bill."""
     world = await World().open()
     for day in range(3):
         world.use("search", 60 + day, day=day)
@@ -40,7 +40,7 @@ async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
 
 
 async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
-    """To the last digit, in every grouping; all else is as it is billed."""
+    """The amounts are exact in every grouping, and everything else is as billed."""
     world = await billed_world()
     query = world.asked("billed_cost", "team", "basis")
     counted = await world.paid("real_cost", "team")
@@ -62,7 +62,7 @@ async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
 
 
 async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
-    """`basis=counted` is what was added; a period has both; others of the largest are one group."""
+    """`basis=counted` returns only the added costs. Both kinds share periods and the group of the others."""
     world = await billed_world()
     query = world.asked("billed_cost", "team")
     asks = WithMissing(world.ledger, world.ledger)
@@ -80,7 +80,10 @@ async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
 
 
 async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
-    """And of the type of final days alone, days that are not final have it, too."""
+    """
+    With restricted access, only visible counted costs are added. For final costs, days that are not final
+    also use counted costs.
+    """
     world = await billed_world()
     mine = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
     asks = WithMissing(SlicedLedger(world.ledger, mine), world.ledger)

@@ -1,4 +1,6 @@
-"""Bills of months are made from statements and ledger: each day once, and again where either changed."""
+"""
+Billed costs are computed from bills and the ledger, once per day, and again only where one of them changed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ FIRST = BEGIN // DAY * DAY
 
 
 class Told:
-    """Statements that were imported, as the biller reads them."""
+    """Imported bills as the biller reads them."""
 
     def __init__(self) -> None:
         self.kept: list[StatementRow] = []
@@ -98,7 +100,9 @@ class World:
 
 
 async def test_every_dimension_closes_to_the_bill() -> None:
-    """Usage, discount and tax of two days are in every grouping of both types; what is missing has its reason."""
+    """
+    Usage, discount and tax of two days are in every grouping of both cost types. Missing calls have a reason.
+    """
     world = await World().open()
     world.use("search", 60)
     world.use("ads", 30)
@@ -113,7 +117,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert by_team["ads", "usage"] == Decimal("0.3")
     within = await world.paid("discounted_cost", "team", "charge")
     assert Decimal("-0.06") == within["search", "discount"]
-    tax = 19 * money.UNIT // 100 * 60 // 107  # by usage before discounts, 1.07 in all
+    tax = 19 * money.UNIT // 100 * 60 // 107  # divided by usage before discounts, 1.07 in total
     assert tax == money.units(str(within["search", "tax"]))
     beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
@@ -123,7 +127,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
 
 
 async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> None:
-    """The groups of a question are of its own dimensions."""
+    """The list of sellers without a bill does not depend on the query's dimensions."""
     world = await World().open()
     world.use("search", 60)
     await world.ledger.catch_up(world.log)
@@ -137,7 +141,7 @@ async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> 
 
 
 async def test_a_day_is_made_again_where_something_changed() -> None:
-    """A late call and a restated amount change their day; nothing else is written."""
+    """A late call or a restated amount recomputes its day, and no other day is written."""
     world = await World().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]
@@ -159,7 +163,7 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
 
 
 async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
-    """Whether or not the bill has a tax, too."""
+    """This holds whether or not the bill has a tax."""
     world = await World().open()
     world.use("search", 60)
     world.use("ads", 20)
@@ -176,7 +180,7 @@ async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> No
 
 
 async def test_a_day_that_is_not_final_says_so() -> None:
-    """What a provider may tell anew is provisional; a day that is not over has no billed money."""
+    """A day that the provider may restate is provisional. A day that has not ended has no billed cost."""
     world = await World().open()
     world.clock.at = FIRST + DAY + HOUR
     world.told.settled = False
@@ -190,7 +194,7 @@ async def test_a_day_that_is_not_final_says_so() -> None:
 
 
 async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day() -> None:
-    """Each row is rounded once; what has no rate is named, and a rate that becomes known divides its day anew."""
+    """Each row is rounded once. A currency without a rate is named, and a new rate recomputes its day."""
     world = await World().open()
     known = {("EUR", FIRST): "1.0831", ("JPY", FIRST): "0.006612345678", ("EUR", FIRST + DAY): "1.0899"}
 

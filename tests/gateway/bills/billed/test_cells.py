@@ -1,4 +1,4 @@
-"""Usage on a bill is paid by the calls that it is about, and by nobody where there are none."""
+"""Billed usage is charged to the calls that it covers, and stays unallocated if there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, pa
 
 
 def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
-    """Of 100 billed tokens 80 are known: 20 % of the money is of nobody, with the reason."""
+    """Of 100 billed tokens, 80 are reported. 20 % of the cost is unallocated, with a reason."""
     rows = [row("input", 10), row("input", 100, unit="tokens")]
     found = divided(rows, [calls("a", 50), calls("b", 20), calls("b", 10, user="x")])
     expected = {
@@ -29,13 +29,13 @@ def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
 
 
 def test_a_cell_told_twice_is_all_of_its_calls() -> None:
-    """Where more was counted than billed, all of the money is divided."""
+    """If more was counted than billed, the whole amount is divided."""
     found = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
     assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(found)
 
 
 def test_money_is_divided_over_quantities_that_tell_more() -> None:
-    """A key that nobody reports and one that was told twice do not cancel each other."""
+    """A key without reports and a key that was reported twice do not cancel each other."""
     rows = [row("input", 10)] + [row("input", 50, unit="tokens", key=key) for key in ("k1", "k2")]
     found = divided(rows, [calls("a", 100, key="k1")])
     assert {("a", "usage", "exact"): 5 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT} == paid(found)
@@ -43,7 +43,9 @@ def test_money_is_divided_over_quantities_that_tell_more() -> None:
 
 
 def test_a_level_that_calls_do_not_know_is_given_up() -> None:
-    """Regions of a bill that no call tells are one pool: what both did not report stays of nobody."""
+    """
+    If no call states a region, the billed regions form one pool. Unreported tokens of both stay unallocated.
+    """
     rows = [row("input", 6, region=name) for name in ("eu", "us")]
     rows += [row("input", 60, unit="tokens", region=name) for name in ("eu", "us")]
     found = divided(rows, [calls("a", 90), calls("b", 10)])
@@ -53,7 +55,7 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
 
 
 def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
-    """What a bill has of all other regions, by whatever name, is of the calls that are in none of those."""
+    """A row for all other regions, whatever its name, is charged to the calls of regions without a row."""
     for anywhere in ("global", None):
         rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
         rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
@@ -64,7 +66,9 @@ def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
 
 
 def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
-    """Calls that are all told in one region pay for the others as far as it has not billed their tokens."""
+    """
+    If all calls are in one region, they pay for the other regions only beyond the tokens that their region billed.
+    """
     rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
     rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
     found = divided(rows, [calls("a", 250, region="eu")])
@@ -73,7 +77,9 @@ def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
 
 
 def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
-    """Output that nobody reports is of nobody where the input of all calls is billed; else it is of these calls."""
+    """
+    If the input of all calls is billed, unreported output stays unallocated. Otherwise these calls pay for it.
+    """
     rows = [
         row("input", 4),
         row("input", 100, unit="tokens"),
@@ -83,12 +89,12 @@ def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     found = divided(rows, [calls("a", 100)])
     assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(found)
     assert {UNREPORTED: 3 * UNIT} == found.reasons
-    found = divided(rows, [calls("a", 150)])  # told without its kinds
+    found = divided(rows, [calls("a", 150)])  # reported without token kinds
     assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
 
 
 def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
-    """It is divided by value; what the bill tells of the kind is still of nobody."""
+    """The amount is divided by value. Output that no call reports still stays unallocated."""
     rows = [
         row("input", 4),
         row("input", 100, unit="tokens"),
@@ -102,20 +108,20 @@ def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
 
 
 def test_a_tier_is_paid_by_its_own_calls() -> None:
-    """Batch calls pay the batch rate, also where another team used the model at full price."""
+    """Batch calls pay the batch rate, even if another team used the model at full price."""
     rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]
     found = divided(rows, [calls("a", 10, tier="batch"), calls("b", 10)])
     assert {("a", "usage", "value"): UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
 
 
 def test_nobody_pays_for_a_tier_that_others_used() -> None:
-    """Batch calls that nobody reports cost those nothing whose calls are all on the bill at their own tier."""
+    """If all calls of a team are billed at their own tier, unreported batch calls cost the team nothing."""
     rows = [row("input", 4, tier="standard"), row("input", 100, unit="tokens", tier="standard")]
     rows += [row("input", 2, batch=True), row("input", 100, unit="tokens", batch=True)]
     found = divided(rows, [calls("a", 100)])
     assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(found)
     found = divided(rows, [calls("a", 150)])
-    assert UNIT == paid(found)["a", "usage", "pooled"]  # the tier of 50 is not known
+    assert UNIT == paid(found)["a", "usage", "pooled"]  # the tier of 50 tokens is not known
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,7 @@ def test_nobody_pays_for_a_tier_that_others_used() -> None:
     ids=["a day without calls", "another model"],
 )
 def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str) -> None:
-    """Model and day are never given up: the money is of nobody, as the bill names it."""
+    """The model and the day are never widened. The amount stays unallocated with the names of the bill."""
     found = divided([row("input", 3, region="us", key="k")], uses)
     assert {reason: 3 * UNIT} == found.reasons
     [each] = found.sums
@@ -137,13 +143,13 @@ def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str)
 
 
 def test_money_without_a_quantity_is_divided_by_value() -> None:
-    """An amount for all tokens of a model follows list prices, and says so."""
+    """An amount for all tokens of a model is divided by list prices, and its basis says so."""
     found = divided([row("cost", 6)], [calls("a", 40), calls("b", 0, output=20)])
     assert {("a", "usage", "value"): 2 * UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
 
 
 def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
-    """A monthly line is divided as the days are worth, and evenly without any."""
+    """A monthly line is divided by the value of each day, or evenly without calls."""
     uses = [calls("a", 30, day=0), calls("a", 10, day=2)]
     found = bill([row("cost", 4, days=3)], uses, days=3).amounts
     assert [3 * UNIT, UNIT] == [sum(each.amount for each in rows) for _, rows in sorted(found.items())]
@@ -152,7 +158,7 @@ def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
 
 
 def test_amounts_in_other_currencies_are_counted_and_never_converted() -> None:
-    """They are in no sum of dollars."""
+    """They are not part of any sum in dollars."""
     made = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
     assert {"EUR": 1} == made.foreign[DAY]
     assert [UNIT] == [each.amount for each in made.amounts[DAY]]
@@ -180,7 +186,7 @@ metered = st.tuples(st.sampled_from(["input", "output"]), tokens, tiers, keys)
 def test_all_of_the_bill_is_somewhere_by_every_grouping(
     used: list[Any], money: list[Any], told: list[Any], random: Random
 ) -> None:
-    """Each arrangement closes to the bill, to the last digit; no order of rows or calls changes a byte."""
+    """Each arrangement adds up exactly to the bill. The order of rows and calls does not change a byte."""
     uses = [calls(team, given, output=made, tier=tier, key=key) for team, given, made, tier, key in used]
     rows = [row(kind, amount, tier=tier, key=key) for kind, amount, tier, key in money]
     rows += [row(kind, count, unit="tokens", tier=tier, key=key) for kind, count, tier, key in told]

@@ -1,4 +1,4 @@
-"""A closed month of bills does not move: what changes afterwards is an entry of its own day."""
+"""A closed month does not change. Later changes become entries of the day on which they were found."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
 MONTH = CalendarMonth.at(FIRST)
 EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
 AFTER = MONTH.end + 2 * DAY
-LATER = (MONTH.end - FIRST) // DAY + 30  # days that questions reach over
+LATER = (MONTH.end - FIRST) // DAY + 30  # number of days that queries cover
 TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
 
 
 class ClosedWorld(World):
-    """With months that can be closed, after the month of its calls."""
+    """Billed costs with months that can be closed."""
 
     closed: dict[str, Mapping[str, Any]]
 
@@ -73,7 +73,7 @@ class ClosedWorld(World):
 
 
 async def test_a_closed_month_comes_to_its_invoice() -> None:
-    """Half a cent a line is rounding; it is of nobody, and every grouping of every cost type has it."""
+    """Rounding of half a cent per line is unallocated, and every grouping of every cost type has it."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
@@ -92,7 +92,7 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
 
 
 async def test_what_an_invoice_has_and_no_bill_tells() -> None:
-    """A tax is divided by usage; what is left beyond half a cent a line is a difference, and a problem."""
+    """A tax is divided by usage. An amount beyond half a cent per line is a difference and a problem."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.use("ads", 20)
@@ -111,7 +111,10 @@ async def test_what_an_invoice_has_and_no_bill_tells() -> None:
 
 
 async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_were_found() -> None:
-    """I5: the month as it was closed and what restates it are the month made anew, in every type and grouping."""
+    """
+    The closed month plus its restatements equals the month computed from scratch, in every cost type and
+    grouping (identity I5).
+    """
     world, other = await ClosedWorld().open(), await ClosedWorld().open()
     for each in (world, other):
         each.use("search", 60)
@@ -159,7 +162,7 @@ def _back(world: ClosedWorld) -> None:
 
 
 async def test_days_without_a_bill_are_closed_too() -> None:
-    """A statement that comes later is an entry; the month and its number stay."""
+    """A bill that arrives later is a new entry. The month and its invoice number stay."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1")]
@@ -182,7 +185,10 @@ async def test_days_without_a_bill_are_closed_too() -> None:
 
 @pytest.mark.parametrize("days", [0, 1])
 async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
-    """On the same day there is no entry, later one that takes the first back; the closed month stays."""
+    """
+    If the bill is withdrawn on the same day, there is no entry; later, an entry reverses the first. The
+    closed month stays.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1")]
@@ -203,7 +209,7 @@ async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -
 
 
 def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -> None:
-    """Put a row about calls of the month into the next bill, on the first day after the month."""
+    """Add a row to the next bill, on the first day after the month, that corrects calls of the month."""
     times = {"corrects": FIRST + day * DAY, "corrects_until": FIRST + (day + days) * DAY}
     at = (MONTH.end - FIRST) // DAY
     row = msgspec.structs.replace(line("input", amount, day=at), line_type="correction", **times)
@@ -225,8 +231,8 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
     amount: str, days: int, left: str
 ) -> None:
     """
-    It is in the later bill, and counts once: as much as was restated, in the same direction. Without that bill the
-    entry stands again.
+    A later bill that has the restated amount reverses the entry, up to that amount and in the same direction.
+    If that bill is withdrawn, the entry is back.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)
@@ -257,7 +263,7 @@ async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
 
 
 async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
-    """The closed month is as it was told, whatever a later bill gives back; a restatement that follows counts once."""
+    """The closed month stays, whatever a later bill returns. A restatement after it counts once."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10"), line("input", "3", day=1)]
@@ -277,7 +283,7 @@ async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
 
 
 async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
-    """Whatever month is made first; another day has nothing new."""
+    """This holds in any order of the months, and the next day has nothing new."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "10")]
@@ -303,7 +309,9 @@ signed = st.integers(-(10**30), 10**30)
 def test_no_more_is_billed_than_was_restated(
     totals: dict[int, int], rows: list[tuple[int, int, int]]
 ) -> None:
-    """Of each day at most what it was restated by, and of all rows at most their sum, in either direction."""
+    """
+    The billed part of a day never exceeds its restatement, and the sum never exceeds the rows, in either direction.
+    """
     later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
     found = billed_of(totals, later)
     for day, amount in found.items():
@@ -325,7 +333,9 @@ def test_no_more_is_billed_than_was_restated(
     signed,
 )
 def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], billed: int) -> None:
-    """All of it less what was billed, however many rows it has; each row loses the same part."""
+    """
+    The rest is the total minus the billed amount, for any number of rows. Each row loses the same share.
+    """
     found = Restated(EMPTY, [_sum(*each) for each in parts], {"no_calls": 7}, {})
     left = found.unbilled(billed)
     rest = max(0, abs(found.total) - abs(billed)) if found.total else 0
@@ -343,7 +353,7 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
 
 
 async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
-    """A bill that changed between the closing and a restart, or a ledger that was lost, leaves a difference."""
+    """A bill that changed before a restart, or a lost ledger, leaves a difference line."""
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1.003")]
@@ -370,7 +380,7 @@ amounts = st.lists(part, max_size=8)
 
 @given(amounts, amounts)
 def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[Any]) -> None:
-    """For each bit of an arrangement, set of dimensions and basis; of one that did not change there is none."""
+    """This holds for each arrangement, set of dimensions and basis. An unchanged row has no restatement."""
     kept, made = ([_sum(*each) for each in side] for side in (before, after))
     found = restated(made, kept)
     assert [] == restated(made, made)
@@ -406,7 +416,7 @@ def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]
     ],
 )
 def test_a_wrong_invoice_is_refused_in_words(field: str, value: object, words: str) -> None:
-    """With the name of the field."""
+    """The error names the field."""
     given = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
     with pytest.raises(Invalid, match=words):
         closing.invoice_of(given)

@@ -1,4 +1,4 @@
-"""Rows of billing connections are billed money: by day and their own columns, each once, to the last digit."""
+"""Rows of billing connections become billed costs by day and column, each once and exactly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def row(at: str = "2026-10-05T03:00:00Z", cost: str = "1", **more: str) -> dict[
 
 
 class Drops:
-    """The rows of connections' months, as drops left them."""
+    """The rows that hourly files left in each month of a connection."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, list[HourRows]]] = {}
@@ -121,7 +121,7 @@ class Rows:
 
 
 async def test_rows_are_in_every_dimension_of_theirs() -> None:
-    """With their columns and tags beside the calls; counted money has none of them."""
+    """Columns and tags of rows are dimensions next to those of calls. Counted costs have none of them."""
     world = await Rows().open()
     world.drops.put(
         row(cost="3", resource__service="Atlas", resource__account="a", lineitem__type="Usage",
@@ -154,7 +154,7 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
 
 
 async def test_rows_have_all_their_tags() -> None:
-    """Also those that calls are not grouped by; without a value there is none, and long ones are cut."""
+    """This includes tags by which calls are not grouped. Empty tags are absent, and long values are cut."""
     world = await Rows().open()
     tags = {
         "centre": "k-1",
@@ -176,7 +176,7 @@ async def test_rows_have_all_their_tags() -> None:
 
 
 def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a day has too many sets, the smallest lose their tags first and keep account and team."""
+    """If a day has too many sets, the smallest lose their tags first but keep account and team."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     found: Sums = {}
     for number in range(200):
@@ -191,7 +191,7 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
 
 
 async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
-    """Rows without one pass no filter that only excludes: they are of everybody."""
+    """Rows without an owner do not pass a filter that only excludes, because they belong to everyone."""
     world = await Rows().open()
     tag = "resource/tag:owner"
     world.drops.put(row(cost="3", **{tag: "search"}), row(cost="5", **{tag: "ads"}), row(cost="9"))
@@ -205,7 +205,9 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
 
 
 async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
-    """A month made anew, a day without rows any more, and a connection that is in costs no more."""
+    """
+    This covers a recomputed month, a day without rows, and a connection that is no longer used in costs.
+    """
     world = await Rows().open()
     world.drops.put(row(cost="3"), row(at="2026-10-06T00:00:00Z", cost="4"))
     world.drops.put(row(cost="10"), connection="c-2")
@@ -223,7 +225,10 @@ async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
 
 
 def test_columns_that_are_missing_have_the_next_one() -> None:
-    """Discounted amortized, amortized, discounted, as billed; amounts of several are kept once."""
+    """
+    The order is discounted amortized, amortized, discounted, billed. An amount that several types share
+    is stored once.
+    """
     given = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
     found: Sums = {}
     add_rows(found, json.dumps(row(cost="10", **given)).encode(), RULES)
@@ -242,7 +247,7 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
 
 
 def test_a_row_of_several_days_is_cut_by_time() -> None:
-    """The last day has the remainder; its sum is the row."""
+    """The last day gets the remainder, so the parts add up to the row."""
     found: Sums = {}
     given = {"time/usage_end": "2026-10-07T06:00:00Z"}
     add_rows(found, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **given)).encode(), RULES)
@@ -254,7 +259,7 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
 
 
 def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held of a day is bounded however many rows, services and owners it has; the sum is exact."""
+    """Memory per day is limited for any number of rows, services and owners, and the sum is exact."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
     found: Sums = {}
@@ -283,7 +288,7 @@ a_row = st.builds(
 
 @given(st.lists(a_row, max_size=12))
 def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
-    """The sum over days, owners and services is that of the rows, whatever is in them."""
+    """For any rows, the sum over days, owners and services equals the sum of the rows."""
     found: Sums = {}
     add_rows(found, json.dumps(rows).encode()[1:-1], RULES)
     sums = [each for amounts in found.values() for each in sums_of_day(amounts)]
@@ -292,7 +297,7 @@ def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
 
 
 def test_many_sets_of_a_day_are_added_up() -> None:
-    """The largest stay; of the others provider and service do, and the sum is the same."""
+    """The largest sets stay. The others keep only provider and service, and the sum is unchanged."""
     found: Sums = {}
     tag = {"resource/tag:owner": "t"}
     rows = [
@@ -309,7 +314,10 @@ def test_many_sets_of_a_day_are_added_up() -> None:
 
 
 async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> None:
-    """Every operation and repeats of drops, looked at now and then: by each dimension the sums of what stands."""
+    """
+    Random file operations and repeats are read at random times. Each dimension equals a recount of
+    the current rows.
+    """
     chance, clock = random.Random(5), FakeClock()
     clock.at = (OCTOBER + timedelta(days=40)).timestamp()
     options = StorageOptions(
@@ -357,7 +365,7 @@ def random_row(chance: random.Random) -> dict[str, str]:
 
 
 def test_a_row_names_a_user_as_records_do() -> None:
-    """The e-mail address in the tag of a billing row is the person of the calls."""
+    """An e-mail address in a tag of a billing row gives the same user as in calls."""
     rules = replace(RULES, owner_tags={"user": "user"})
     hashed = rules.people.hashed("ann@example.com")
     assert {"user": hashed} == rules.owners({"user": "Ann@example.com"})

@@ -1,4 +1,4 @@
-"""Usage of containers as money: rows of bills divided over what ran there, and prices where no bill is."""
+"""Container usage as costs: bill rows are divided over the pods that ran, and prices apply without a bill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.gateway.bills.billed.test_connection_rows import OCTOBER, Rows, row
 from tests.rounds import examples
 
 PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
-DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # that of `row`
+DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # the day of `row`
 CORE_HOUR, GIB_HOUR = 3_600_000_000, 3_600_000 * 2**30
 PRICE = ContainerPrice(cluster="prod", cpu_hour=Decimal(1), memory_hour=Decimal("0.5"))
 RULES = RowRules(
@@ -49,7 +49,7 @@ def place(workload: str, node: str = "n-1", **tags: str) -> str:
     return UsagePlace(node, "shop", workload, tags).key
 
 
-# Of node n-1, worth 4 + 2 dollars, web used 1 + 1 and api 2; of n-2, worth 2, web used all.
+# Node n-1 is worth 4 + 2 dollars; web used 1 + 1 and api 2. Node n-2 is worth 2, all used by web.
 USAGE = DayUsage(
     used={
         place("web", owner="search"): [CORE_HOUR, 2 * GIB_HOUR, 0],
@@ -62,7 +62,7 @@ USAGE = DayUsage(
 
 
 class Usage:
-    """What agents told of clusters."""
+    """Cluster usage as agents reported it."""
 
     def __init__(self) -> None:
         self.prices: Sequence[ContainerPrice] = (PRICE,)
@@ -96,7 +96,7 @@ async def paid(rows: Rows, *by: str, cost_type: str = "billed_cost", **more: Any
 
 
 async def test_usage_without_a_bill_has_its_price() -> None:
-    """What nobody used of a node stands apart; every cost type has the same, and counted money nothing."""
+    """Idle capacity is separate. Every cost type has the same amount, and counted costs have none."""
     rows, _ = await world()
     assert 1 == await rows.book.look()
     assert 0 == await rows.book.look()
@@ -118,7 +118,7 @@ async def test_usage_without_a_bill_has_its_price() -> None:
 
 
 async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
-    """To the last digit, in every charge, in place of the price: the sum is the bill."""
+    """Every charge is divided exactly, and replaces the price, so the sum is the bill."""
     rows, _ = await world()
     of_cluster = {"k8s/cluster": "prod"}
     rows.drops.put(
@@ -147,7 +147,7 @@ async def test_a_row_of_a_cluster_is_divided_over_what_ran_there() -> None:
 
 
 async def test_a_node_with_a_bill_has_no_price() -> None:
-    """The others of its cluster keep theirs; a bill that goes gives the price back."""
+    """Other nodes of the cluster keep their prices. If the bill is withdrawn, the price is back."""
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "arn:aws:ec2:eu-west-1:1:instance/i-1"}))
     await rows.book.look()
@@ -164,7 +164,7 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
 
 
 async def test_what_a_bill_tells_of_namespaces_stays() -> None:
-    """It is no price either: the bill has told what its cluster cost."""
+    """It replaces the price, because the bill states the cost of its cluster."""
     rows, _ = await world()
     rows.drops.put(row(cost="5", **{"k8s/cluster": "prod", "k8s/namespace": "ads"}))
     await rows.book.look()
@@ -172,7 +172,10 @@ async def test_what_a_bill_tells_of_namespaces_stays() -> None:
 
 
 async def test_usage_that_comes_later_divides_anew() -> None:
-    """Of a day that rests at once, of one that is still told once an hour. Without prices all of it goes."""
+    """
+    A completed day is divided again at once, the current day once an hour. Without prices, all
+    container costs disappear.
+    """
     rows, usage = await world()
     rows.drops.put(row(cost="16", **{"k8s/cluster": "prod"}))
     usage.known = {}
@@ -193,7 +196,7 @@ async def test_usage_that_comes_later_divides_anew() -> None:
 
 
 def test_prices_fit_by_cluster_and_node() -> None:
-    """The first that fits holds; usage that no price fits is no money."""
+    """The first matching price applies. Usage without a matching price has no cost."""
     prices = [
         replace(PRICE, node="n-2", cpu_hour=Decimal(10)),
         replace(PRICE, cluster="pr*", memory_hour=Decimal(0)),
@@ -206,7 +209,7 @@ def test_prices_fit_by_cluster_and_node() -> None:
 
 
 def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
-    """Where the bill names no account, it is of neither, and neither has a price."""
+    """If the bill has no account, the row belongs to neither cluster, and neither has a price."""
     other = replace(PROD, account="a-2")
     known = [cluster_day(each, USAGE, [PRICE]) for each in (PROD, other)]
     clusters = [each for each in known if each is not None]
@@ -220,14 +223,14 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
 
 
 async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> None:
-    """Also where usage of that day comes later: it has no price beside the row."""
+    """This also holds if the usage of that day arrives later. It has no price next to the row."""
     rows, usage = await world()
     usage.known = {}
     id = {"resource/id": "i/i-1", "time/usage_end": "2026-11-02T00:00:00Z"}
     rows.drops.put(row(cost="6", at="2026-10-31T00:00:00Z", **id))
     await rows.book.look()
     assert {(None,): "6"} == await paid(rows, "workload")
-    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # the first of November
+    usage.known = {DAY + 27 * DAY_S: {PROD: USAGE}}  # 1 November
     await rows.book.look()
     expected = {
         ("billing", None): "3", ("billing", "web"): "1", ("billing", "api"): "1", ("billing", IDLE): "1",
@@ -238,7 +241,7 @@ async def test_a_row_that_reaches_into_the_next_month_is_divided_there_too() -> 
 
 
 async def test_a_row_of_a_node_may_name_its_cluster() -> None:
-    """It is of the node; the others of the cluster keep their price."""
+    """The row belongs to the node, and other nodes of the cluster keep their price."""
     rows, _ = await world()
     rows.drops.put(row(cost="3", **{"resource/id": "i/i-1", "k8s/cluster": "prod"}))
     await rows.book.look()
@@ -249,7 +252,7 @@ async def test_a_row_of_a_node_may_name_its_cluster() -> None:
 
 
 async def test_a_row_of_nothing_is_a_bill() -> None:
-    """A node that was free of charge has no price."""
+    """A row of 0 is a bill, so a free node has no price."""
     rows, _ = await world()
     rows.drops.put(row(cost="0", **{"resource/id": "i/i-1"}))
     await rows.book.look()
@@ -257,7 +260,7 @@ async def test_a_row_of_nothing_is_a_bill() -> None:
 
 
 def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
-    """Where the bill names neither, it is of none of them, and none of them has a price."""
+    """If the bill has neither, the row belongs to none of the nodes, and none of them has a price."""
     other = replace(PROD, account="a-2", name="test")
     third = replace(PROD, region="us-east-1", name="third")
     prices = [replace(PRICE, cluster="*")]
@@ -276,7 +279,7 @@ def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
 
 
 def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a namespace stay undivided, and cover their cluster."""
+    """Rows of a namespace stay undivided, and they replace the price of their cluster."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
     names = frozenset(["prod", "n-1"])
@@ -303,7 +306,10 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(40), deadline=None)
 def test_parts_come_to_the_rows(seed: int) -> None:
-    """By charge, arrangement and column of the row; who else ran there changes no part where nodes had room."""
+    """
+    The parts add up by charge, arrangement and column. If nodes had free capacity, other pods do not
+    change a share.
+    """
     chance = random.Random(seed)
     clusters = [_cluster(chance, name) for name in "xy"]
     amounts: Counter[Any] = Counter()

@@ -1,5 +1,5 @@
 """
-The identities I1 to I4 of the cost types, of any bill and any calls: all are one amount in several arrangements.
+Identities I1 to I4 of the cost types, for any bill and any calls: all are one amount in different arrangements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.rounds import examples
 DAYS = 3
 TEAMS = ("a", "b", "c")
 LINES = ("discount", "tax", "credit", "refund", "support", "throughput", "web_search", "rounding")
-_ROUNDED = 1000  # units: of some dozens of rows at most one each
+_ROUNDED = 1000  # units, at most one for each of some dozens of rows
 days, models = st.integers(0, DAYS - 1), st.sampled_from(["gpt-4o", "claude-opus-4"])
 tiers, keys = st.sampled_from([None, "batch"]), st.sampled_from([None, "k", "l"])
 dollars, tokens = st.decimals(-1000, 1000, places=6), st.integers(0, 10**9)
@@ -59,7 +59,7 @@ def made(drawn: Iterable[Any]) -> list[Use]:
 
 
 def usage_rows(money: Iterable[Any], told: Iterable[Any] = ()) -> list[StatementRow]:
-    """What a bill has of tokens: amounts, and quantities."""
+    """Create bill rows with amounts, and rows with quantities."""
     found = [_usage(*each) for each in money]
     return found + [_usage(*each, unit="tokens") for each in told]
 
@@ -73,7 +73,7 @@ def line_rows(lines: Iterable[Any]) -> list[StatementRow]:
 
 
 def fee_rows(micros: int, percent: int, model: str) -> list[StatementRow]:
-    """A purchase on the first day; each day has its part, so many percent of which cover usage."""
+    """Create a purchase on the first day and its daily parts, `percent` of which cover usage."""
     whole = Decimal(micros).scaleb(-6)
     found = [row("throughput", whole, model=None)]
     found.append(row("throughput", -whole, model=None, unit="accrued_usd"))
@@ -89,7 +89,7 @@ def fee_rows(micros: int, percent: int, model: str) -> list[StatementRow]:
 
 
 def whole(rows: Sequence[StatementRow], unit: str = "usd") -> int:
-    """What rows come to, in units of the ledger."""
+    """Sum bill rows, in units of the ledger."""
     amount = sum((Fraction(each.amount) for each in rows if each.unit == unit), Fraction(0)) * UNIT
     assert amount.denominator == 1
     return int(amount)
@@ -100,7 +100,7 @@ def total(sums: Iterable[BilledSum], cost_type: str) -> int:
 
 
 def by(sums: Iterable[BilledSum], cost_type: str) -> dict[Any, int]:
-    """The rows of a cost type, without those of 0."""
+    """Sum a cost type by row, without rows of 0."""
     found: Counter[Any] = Counter()
     for each in sums:
         if each.arranged & BILLED_TYPES[cost_type]:
@@ -128,8 +128,9 @@ def rows_of(drawn: Any) -> list[StatementRow]:
 @given(Uses, bills, st.randoms(use_true_random=False))
 def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random) -> None:
     """
-    I1 and I2: billed = discounted = the bill, amortized = discounted amortized = the bill over the term, to the last
-    digit. Of closed days the invoiced type is the latter row by row; no order of rows or calls changes anything.
+    I1 and I2: billed and discounted costs equal the bill; both amortized types equal the bill over its term.
+    On closed days, invoiced costs equal discounted amortized costs in each row. The order of rows and calls
+    has no effect.
     """
     uses, rows = made(used), rows_of(drawn)
     sums = divided_month(rows, uses, DAYS)
@@ -145,7 +146,7 @@ def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, fee)
 def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str]) -> None:
-    """I3: over its term, what a commitment covers, what nobody used of it and the rests of rounding are its fee."""
+    """I3: over its term, the covered part, the unused part and rounding of a commitment add up to its fee."""
     rows = fee_rows(*drawn)
     sums = divided_month(rows, made(used), DAYS)
     for name in ("amortized_cost", "discounted_amortized_cost"):
@@ -164,7 +165,7 @@ def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str])
 def test_without_layers_all_cost_types_are_equal(
     used: list[Any], money: list[Any], told: list[Any], lines: list[Any]
 ) -> None:
-    """I4: in every row, where there is no commitment, discount or tax."""
+    """I4: without commitments, discounts and taxes, every row is equal in all cost types."""
     plain = [each for each in lines if each[0] not in ("discount", "tax")]
     sums = divided_month(usage_rows(money, told) + line_rows(plain), made(used), DAYS)
     assert all(each.arranged == EVERY for each in sums)
@@ -173,7 +174,7 @@ def test_without_layers_all_cost_types_are_equal(
 @settings(max_examples=examples(60), deadline=None)
 @given(Uses, bills)
 def test_a_bill_that_is_given_back_leaves_nothing(used: list[Any], drawn: Any) -> None:
-    """P7: a bill and the same with the other sign are 0 in every row of every cost type."""
+    """P7: a bill plus its negative is 0 in every row of every cost type."""
     rows = rows_of(drawn)
     back = [row_of_back(each) for each in rows if each.unit != "tokens"]
     assert [] == divided_month(rows + back, made(used), DAYS)
@@ -189,8 +190,8 @@ def row_of_back(given: StatementRow) -> StatementRow:
 @given(Uses, bills)
 def test_slices_cut_each_cost_type_alike(used: list[Any], drawn: Any) -> None:
     """
-    What the slices of all teams have and what is in none of them is the bill; usage of calls is in the same slices
-    in every cost type.
+    The visible amounts of all teams plus the rest equal the bill. Usage is visible to the same teams in
+    every cost type.
     """
     rows = rows_of(drawn)
     sums = divided_month(rows, made(used), DAYS)

@@ -1,7 +1,8 @@
 """
-Lines of a bill that are no usage: alone in one arrangement, on what they reduce in the other.
+Bill lines other than usage are separate in one arrangement, and divided over the usage that they reduce
+in the other.
 
-What is given back, or charged anew, is of the calls of its own time, to the last digit.
+Refunds and later charges belong exactly to the calls of their own time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ LATER = {"day": 3, "line_type": "refund"}
 
 
 def test_a_discount_is_on_all_usage_in_its_scope() -> None:
-    """In proportion to usage money, not to the lines that the provider chose; both arrangements are one sum."""
+    """
+    The discount is in proportion to usage cost, not to the lines that the provider chose. Both arrangements
+    have the same sum.
+    """
     found = divided([row("cost", 4), row("discount", -2, model=None)], USES)
     assert {**USAGE, ("-", "discount", "unallocated"): -2 * UNIT} == paid(found, 1)
     shared = {("a", "discount", "shared"): -3 * UNIT // 2, ("b", "discount", "shared"): -UNIT // 2}
@@ -45,7 +49,7 @@ def test_a_discount_of_a_model_is_on_its_usage_alone() -> None:
 
 
 def test_tax_is_divided_by_the_usage_of_the_billing_period() -> None:
-    """Not by that of the day on which its line stands; without usage nobody has it."""
+    """The day of the tax line does not matter. Without usage, the tax is unallocated."""
     base = divided([row("cost", 4)], USES).base
     rows = [row("tax", "0.76", model=None)]
     assert {("a", "tax", "shared"): 57 * UNIT // 100, ("b", "tax", "shared"): 19 * UNIT // 100} == paid(
@@ -63,7 +67,7 @@ def test_what_no_call_caused_is_of_nobody() -> None:
 
 
 def test_searches_of_a_key_are_paid_by_its_calls() -> None:
-    """By value, in both arrangements."""
+    """They are divided by value in both arrangements."""
     uses = [calls("a", 30, key="k"), calls("b", 10, key="k"), calls("c", 10, key="l")]
     found = divided([row("web_search", 4, key="k", model=None)], uses)
     assert (
@@ -72,7 +76,10 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
 
 
 def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
-    """By how much, whatever else was called, also of no key; of a unit where the line names no meter."""
+    """
+    They are divided by quantity, for lines without a key as well. A line that names no meter is divided
+    by its unit.
+    """
     uses = [
         calls("a", 30, beside={"web_search": 1}),
         calls("b", 10, beside={"web_search": 3, "searches": 5, "images": 5}),
@@ -88,7 +95,7 @@ def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
 
 
 def test_searches_that_are_given_back_are_of_who_paid_them() -> None:
-    """Under the same charge; what is given back of no service is a credit."""
+    """They keep their charge. A refund of an unknown service is a credit."""
     uses = [calls("a", 30, key="k")]
     given = row("web_search", -4, key="k", model=None)
     assert {("a", "other", "shared"): -4 * UNIT} == paid(divided([given], uses))
@@ -103,7 +110,9 @@ def accrued(kind: str, amount: str | int, **more: Any) -> StatementRow:
 
 
 def test_a_fee_is_on_what_it_covers() -> None:
-    """A purchase of 30 for 30 days covers usage of 0.8 a day: its calls pay that, the rest of the day is unused."""
+    """
+    A fee of 30 for 30 days covers usage of 0.8 per day. Its calls pay that, and the rest of the day is unused.
+    """
     rows = [row("throughput", 30, model=None), row("cost", 4), accrued("throughput", -30, model=None)]
     rows += [accrued("cost", "0.8"), accrued("unused", "0.2", model=None), row("discount", -2, model=None)]
     found = divided(rows, USES)
@@ -122,7 +131,7 @@ def test_a_fee_is_on_what_it_covers() -> None:
 
 
 def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
-    """All of its usage is covered: nothing is billed on it, and its calls have cost what they used of the fee."""
+    """Nothing is billed on that day, and its calls cost what they used of the fee."""
     found = divided([accrued("input", 4), row("input", 80, unit="tokens")], USES)
     assert {} == paid(found, BILLED_TYPES["billed_cost"])
     part = {("a", "commitment", "exact"): 3 * UNIT // 2, ("b", "commitment", "exact"): UNIT // 2}
@@ -134,7 +143,7 @@ def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
 
 
 def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:
-    """It has all other types."""
+    """The day has all other cost types."""
     open_day: dict[str, Any] = {"unsettled": {"bill": frozenset({DAY})}}
     found = divided([row("cost", 4)], USES, **open_day)
     kinds = {name: bool(paid(found, bit)) for name, bit in BILLED_TYPES.items()}
@@ -150,7 +159,7 @@ def refund(
 
 
 def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str, int]:
-    """What each team has of the refunds of a day; nobody has "-"."""
+    """Return each team's part of a day's refunds. "-" is unallocated."""
     whole = bill(rows, uses, days=4)
     [amounts] = [refunds_of(found) for found in whole.amounts.values() if refunds_of(found)]
     found: dict[str, int] = {}
@@ -161,7 +170,7 @@ def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str,
 
 
 def test_a_refund_takes_from_each_what_the_charge_gave() -> None:
-    """Also what nobody reported of it: the charge and its refund are nothing in every row."""
+    """The charge and its refund cancel in every row, including the unallocated one."""
     rows = [row("input", 8), row("input", 80, unit="tokens")]
     charged = paid(divided(rows, USES, days=4))
     back = shared([*rows, refund(-8)], USES)
@@ -170,7 +179,10 @@ def test_a_refund_takes_from_each_what_the_charge_gave() -> None:
 
 
 def test_it_is_of_the_model_that_was_overcharged() -> None:
-    """And of the key, where both sides know it; one of no model is of all calls of the day, by value."""
+    """
+    The key decides as well, if both sides have one. A refund without a model is divided over all calls of the
+    day, by value.
+    """
     uses = [calls("a", 30), calls("c", 10, model="claude-opus-4"), calls("d", 10, day=1)]
     assert {"c": -UNIT} == shared([refund(-1, model="claude-opus-4")], uses[:2])
     assert {"a": -3 * UNIT, "c": -UNIT} == shared([refund(-4, "refund", model=None)], uses[:2])
@@ -179,7 +191,7 @@ def test_it_is_of_the_model_that_was_overcharged() -> None:
 
 
 def test_fees_and_searches_are_given_back_to_who_had_them() -> None:
-    """A fee was of nobody, searches of the calls of their key."""
+    """A refunded fee is unallocated, and refunded searches go to the calls of their key."""
     of_keys = [calls("a", 30, key="k"), calls("b", 10, key="l")]
     assert {"-": -UNIT} == shared([refund(-1, "throughput")], of_keys)
     rows = [refund(-1, "web_search", key="l", model=None), row("input", 1, key="k")]
@@ -189,7 +201,7 @@ def test_fees_and_searches_are_given_back_to_who_had_them() -> None:
 
 
 def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> None:
-    """Evenly where there are none, and nobody has it then; no digit is lost."""
+    """Without calls, the refund is divided evenly and unallocated. The sum is exact."""
     [line] = refunds_of(bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S])
     by_worth = dict(by_day([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
     assert {DAY: -10 * UNIT // 3 + 1, DAY + DAY_S: -10 * UNIT - (-10 * UNIT // 3 + 1)} == {
@@ -201,7 +213,7 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
 
 @given(st.integers(-(10**30), 10**30), st.lists(st.integers(0, 10**12), min_size=1, max_size=6))
 def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[int]) -> None:
-    """It stands alone where discounts do, and is on the calls where they are."""
+    """It is a separate line in some cost types and divided over calls in others."""
     uses = [calls(f"t{place}", count) for place, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
@@ -213,7 +225,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
 
 
 def test_one_whose_time_is_not_told_is_of_nobody() -> None:
-    """In every type, with the reason."""
+    """It is unallocated in every cost type, with a reason."""
     found = divided([row("refund", -3, model=None, line_type="refund")], USES)
     assert {"refund": -3 * UNIT} == found.reasons
     assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(found, 1) == paid(found, 2)
@@ -229,7 +241,10 @@ def test_one_whose_time_is_not_told_is_of_nobody() -> None:
     ],
 )
 def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_divided: bool) -> None:
-    """On the usage of the billing period in the types that have discounts there, or of nobody with the reason."""
+    """
+    Depending on the rules, they are divided over the period's usage in discounted types, or stay unallocated
+    with a reason.
+    """
     rows = [row("cost", 4), row(kind, -2, model=None)]
     whole = bill(rows, USES)
     base = divide_day(whole, DAY, USES).base
@@ -245,7 +260,7 @@ def test_credits_and_taxes_are_as_it_is_set(kind: str, rules: LayerRules, is_div
 
 
 async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
-    """Dated on the day on which it was billed; who called on that day has nothing of it."""
+    """It is dated on the day of the bill, but the calls of that day get no part of it."""
     world = await World().open()
     earlier = FIRST - 40 * 86400
     world.use("search", 60, day=-40)
@@ -268,7 +283,7 @@ async def test_a_refund_of_an_earlier_month_is_on_its_calls() -> None:
         world.ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),))
     )
     seen = []
-    for shows_layers in (False, True):  # as `billed.limited` says
+    for shows_layers in (False, True):  # depends on the setting `billed.limited`
         world.ledger.shows_layers = shows_layers
         rows = await sliced.costs(world.asked("discounted_cost", "charge"))
         seen.append([(row.group[0], row.cost) for row in rows])

@@ -1,6 +1,6 @@
 """
-Simulated months of bills: each planted cause is seen as what it is, calls pay their billed rate, and all of it is the
-invoice. `TOLLHOUSE_FAULTS=full` tries all causes of all providers, and all pairs.
+In simulated months of bills, each planted cause is recognized, calls pay their billed rate, and the total is
+the invoice. `TOLLHOUSE_FAULTS=full` tries every cause for every provider, and all pairs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CHARGES = {
     "tax": "tax", "discount": "discount", "credit": "credit", "refund": "refund", "web_search": "other",
     "throughput": "commitment",
 }  # fmt: skip
-# Calls that no source tells: the reasons that what they cost may have, the first of most of it.
+# Unreported calls: the reasons that their cost may have, the most frequent first.
 LOST = {
     "key": ("no_key", "no_model", "no_calls", "no_telemetry"),
     "model": ("no_model", "no_telemetry"),
@@ -80,7 +80,7 @@ def plant(name: str, provider: str, seed: int = 1) -> Plant:
 
 
 def cases() -> list[tuple[str, str]]:
-    """Each cause with a provider, and in long rounds with all that can show it."""
+    """Return each cause with one provider, or in full runs with every provider that can have it."""
     found = []
     for place, name in enumerate(EVERY):
         able = [each for each in ALL_PROVIDERS if each in plant(name, each).providers]
@@ -89,7 +89,9 @@ def cases() -> list[tuple[str, str]]:
 
 
 async def holds(month: BilledMonth, provider: str) -> None:
-    """What is so whatever is planted: all is the bill, lines are what they are, calls pay their billed rate."""
+    """
+    Check what holds for any plant: sums equal the bill, lines keep their kind, and calls pay their billed rate.
+    """
     rows = [row for row in month.of(provider) if row.start < MARCH.end]
     bill, accrued = units(rows), units(rows, "accrued_usd")
     only = {"include": {"provider": (provider,)}}
@@ -111,7 +113,7 @@ async def holds(month: BilledMonth, provider: str) -> None:
 
 
 async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
-    """By team, user and service, to 10^-20, where calls were told as the bill tells them."""
+    """Check shares by team, user and service to 10^-20, if calls are reported as billed."""
     reports = [each for each in month.reports if each.provider == provider]
     expected = simulated.owed(month.of(provider), reports)
     exact = {"include": {"charge": (USAGE,), "basis": ("exact",), "provider": (provider,)}}
@@ -128,7 +130,7 @@ async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_planted(provider: str) -> None:
-    """Nothing is of nobody, and the rests of rounding are below 10^-20."""
+    """Nothing is unallocated, and rounding is below 10^-20."""
     month = await billed_month({provider: []})
     await holds(month, provider)
     assert {} == +(await month.reasons())
@@ -139,7 +141,10 @@ async def test_nothing_is_planted(provider: str) -> None:
 
 @pytest.mark.parametrize(("name", "provider"), cases())
 async def test_one_cause(name: str, provider: str) -> None:
-    """It is seen by the charge of its lines, or as money of nobody with its reason; calls pay their billed rate."""
+    """
+    The charge of its lines or the reason of the unallocated amount shows the cause, and calls pay
+    their billed rate.
+    """
     month = await billed_month({provider: [plant(name, provider)]})
     await holds(month, provider)
     if name in LOST:
@@ -148,7 +153,7 @@ async def test_one_cause(name: str, provider: str) -> None:
 
 
 async def is_of_nobody(month: BilledMonth, provider: str, reasons: tuple[str, ...]) -> None:
-    """What was billed of calls that no source tells is of nobody: all of it, and no more."""
+    """Check that exactly the cost of unreported calls is unallocated."""
     found = +(await month.reasons())
     assert set(found) <= set(reasons)
     left = units(month.of(provider)) - sum(simulated.owed(month.of(provider), month.reports).values()) * UNIT
@@ -157,7 +162,8 @@ async def is_of_nobody(month: BilledMonth, provider: str, reasons: tuple[str, ..
     assert "pooled" not in bases
 
 
-# Pairs that long rounds once found wrong: calls of a region paid for others on days without a row, or a call, of it.
+# Pairs that failed in earlier full runs: calls of a region paid for other regions on days without its
+# rows or calls.
 ONCE_WRONG = [(AZURE, "region", "pacific"), (AZURE, "region", "share"), (GOOGLE, "key", "region")]
 
 
@@ -173,7 +179,7 @@ def pairs() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("provider", "first", "second"), pairs())
 async def test_two_causes(provider: str, first: str, second: str) -> None:
-    """All of the bill is somewhere, and calls pay their billed rate."""
+    """The sum is the bill, and calls pay their billed rate."""
     plants = [plant(first, provider), plant(second, provider)]
     await holds(await billed_month({provider: plants}), provider)
 
@@ -190,9 +196,9 @@ OF_CLUSTERS = ("some nodes", "nowhere", "several days", "given back", "others", 
 
 async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Five providers with five causes each, and clusters whose nodes have a bill, a price, or both: every dimension and
-    pair of dimensions in every cost type comes to each bill, slices of roles cut them alike, and closed with invoices
-    that round each line each comes to its invoice.
+    Five providers have five causes each, and clusters have bills, prices, or both. Every dimension and pair
+    in every cost type adds up to each bill, and restricted access cuts all types alike. Closed with rounded
+    invoices, each provider adds up to its invoice.
     """
     month = await billed_month(
         {name: [plant(each, name) for each in causes] for name, causes in TOGETHER.items()}
@@ -210,7 +216,9 @@ async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: pytest.MonkeyPatch) -> None:
-    """Nothing changes; the calls of a day are read for its bills and for the taxes of the month, of all providers."""
+    """
+    Check that a second pass changes nothing, and reads each day once for bills and once for the month's taxes.
+    """
     days_read: list[int] = []
     of_day = month.ledger.whole_sums_of_day
 
@@ -225,8 +233,8 @@ async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: p
 
 async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool = False) -> None:
     """
-    Each pair of dimensions in one cost type, in long rounds in every one; each of them alone in all. Of closed months
-    each alone, with what their invoices have beside the bills.
+    Check single dimensions in all cost types, and each pair in one type (in full runs in all). Closed months
+    are checked by single dimensions, with the amounts of their invoices.
     """
     bills = {name: bill_of(month, name) for name in TOGETHER}
     invoices = await beside_invoices(month) if closed else {}
@@ -251,7 +259,7 @@ async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool 
 
 
 async def beside_invoices(month: BilledMonth) -> dict[str | None, int]:
-    """What rounding and differences of invoices come to, by provider; that of dividing is of the bills."""
+    """Sum rounding and differences of invoices by provider. Rounding of divisions belongs to the bills."""
     found: Counter[str | None] = Counter()
     for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
         if INVOICE in day.provider:
@@ -261,13 +269,15 @@ async def beside_invoices(month: BilledMonth) -> dict[str | None, int]:
 
 
 def bill_of(month: BilledMonth, provider: str) -> tuple[int, int]:
-    """What is billed, and what it is with what the month accrues."""
+    """Return the billed amount, with and without the month's accruals."""
     rows = [row for row in month.of(provider) if row.start < MARCH.end]
     return units(rows), units(rows) + units(rows, "accrued_usd")
 
 
 async def slices_cut_alike(month: BilledMonth) -> None:
-    """What the slices of twelve teams have and what no slice has is all of it; their usage is one in every type."""
+    """
+    Check that visible costs of twelve teams plus the rest are the total, and that usage is equal in every type.
+    """
     usage = []
     for name in BILLED_TYPES:
         by = await month.paid(name, "charge", "basis", "origin")
@@ -289,7 +299,7 @@ async def slices_cut_alike(month: BilledMonth) -> None:
 
 
 async def closes_to_its_invoice(month: BilledMonth, provider: str) -> None:
-    """The invoice has a line, in cents, of each model and kind; what an export has twice it has once."""
+    """The invoice has one line per model and kind, in cents, and contains duplicated export rows once."""
     rows = [row for row in month.of(provider) if row.unit == "usd" and row.start < MARCH.end]
     once = rows if "twice" not in TOGETHER[provider] else [*dict.fromkeys(rows)]
     lines: dict[tuple[str | None, str], Decimal] = {}

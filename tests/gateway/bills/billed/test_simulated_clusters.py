@@ -1,5 +1,5 @@
 """
-Months of clusters: nodes that a provider bills, nodes that have a price, and both, in every cost type and dimension.
+Simulated months of clusters whose nodes have bills, prices, or both, in every cost type and dimension.
 `TOLLHOUSE_FAULTS=full` tries all pairs of causes.
 """
 
@@ -41,7 +41,7 @@ PLACES = ("provider", "charge", "team", "workload")
 
 
 class ClusterMonth:
-    """A ledger of clusters alone."""
+    """A ledger that has only clusters."""
 
     async def open(self, causes: Sequence[str]) -> ClusterMonth:
         self.clock = FakeClock(MARCH.end + 3 * DAY_S)
@@ -55,7 +55,10 @@ class ClusterMonth:
         return Counter({group: amount for group, amount in found.items() if amount})
 
     async def holds(self) -> None:
-        """All is the bill and the price, in every type and dimension; each place has what the plan says."""
+        """
+        Check that sums equal the bill plus the price in every type and dimension, and that each place
+        matches the plan.
+        """
         for cost_type in BILLED_TYPES:
             expected = owed(self.clusters.plan, cost_type)
             bill = billed(self.clusters.plan, cost_type)
@@ -74,7 +77,7 @@ class ClusterMonth:
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_one_cause(cause: str) -> None:
-    """Each alone: nothing is counted twice, and nothing is left out."""
+    """Nothing is counted twice or left out."""
     await (await ClusterMonth().open([cause])).holds()
 
 
@@ -84,8 +87,8 @@ def pairs() -> list[tuple[str, str]]:
     return every if IS_LONG else [*always, *Random("pairs of clusters").sample(every, 4)]
 
 
-# Pairs that were once wrong: usage whose node nobody told had its price beside the bills of all nodes, nodes of one
-# name in two clusters were one, and a node on which nothing ran was no idle one.
+# Pairs that failed before. Usage without a known node was priced although all nodes had bills; nodes of one
+# name in two clusters were merged; and a node without pods was not idle.
 ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
 
 
@@ -98,7 +101,7 @@ async def test_two_causes(causes: tuple[str, str]) -> None:
 async def test_very_many_rows_of_a_day_hide_no_node(
     causes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small rows of a day are added up; those about a node are divided nevertheless, and it has no price."""
+    """Small rows of a day are merged, but rows of a node are still divided, and the node has no price."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 3)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 6)
     month = await ClusterMonth().open(causes)
@@ -110,7 +113,10 @@ async def test_very_many_rows_of_a_day_hide_no_node(
 
 
 async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
-    """In place of the price, then without a row again; a restart between them changes nothing."""
+    """
+    A bill replaces the price, and the price is back when the bill is withdrawn. A restart in
+    between changes nothing.
+    """
     month = await ClusterMonth().open(["some nodes"])
     before = {name: await month.paid(name, *PLACES) for name in BILLED_TYPES}
     clusters = month.clusters
@@ -129,7 +135,7 @@ async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
 
 
 async def test_what_nobody_used_is_idle_and_of_nobody() -> None:
-    """Of a node on which nothing ran all of it, with the reason."""
+    """A node without pods is fully idle. Idle cost is unallocated, with a reason."""
     month = await ClusterMonth().open(["nodes", "idle"])
     expected = by(owed(month.clusters.plan, "billed_cost"), 3)
     found = await month.paid("billed_cost", "workload", "team", "basis")

@@ -1,4 +1,4 @@
-"""Properties of the rule that divides billed money: exact, alike for everybody, and blind to other teams."""
+"""Properties of the division of billed amounts: exact, equal for all, and independent of other teams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ quantities = st.none() | counts
 
 
 class NoFloat(int):
-    """A whole number that becomes no float, and is divided by no true division."""
+    """An integer that refuses conversion to float and true division."""
 
     def __float__(self) -> float:
         raise AssertionError("money became a float")
@@ -30,7 +30,9 @@ class NoFloat(int):
 
 @given(amounts, weights, quantities)
 def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """Shares, what nobody reported and the rest are the amount; each has its sign; the rest is below a unit a share."""
+    """
+    Shares, unreported part and rest add up to the amount and have its sign. The rest is below one unit per share.
+    """
     found = spread(amount, by, quantity=quantity)
     assert amount == sum(found.shares.values()) + found.unreported + found.rest
     sign = -1 if amount < 0 else 1
@@ -40,7 +42,7 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
 
 @given(amounts, weights, quantities)
 def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """Each share is computed from its own weight and the whole alone; a weight of 0 or below has none."""
+    """A share depends only on its own weight and the whole. A weight of 0 or less has no share."""
     found = spread(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
     whole = max(known, quantity or 0)
@@ -53,7 +55,7 @@ def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quant
 def test_the_order_of_rows_does_not_matter(
     amount: int, by: dict[int, int], quantity: int | None, random: Random
 ) -> None:
-    """Rows in another order, and one more row of weight 0, change nothing."""
+    """An additional row of weight 0 changes nothing either."""
     items = [*by.items(), (99, 0)]
     random.shuffle(items)
     assert spread(amount, by, quantity=quantity) == spread(amount, dict(items), quantity=quantity)
@@ -61,7 +63,6 @@ def test_the_order_of_rows_does_not_matter(
 
 @given(amounts, weights, quantities)
 def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """An amount and its negative are 0 in every row."""
     paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
     assert {key: -each for key, each in paid.shares.items()} == back.shares
     assert paid.unreported + back.unreported == 0
@@ -72,7 +73,7 @@ def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], qu
 def test_a_team_pays_the_billed_rate_whatever_others_use(
     price: int, mine: int, others: dict[int, int], more: int, unreported: int
 ) -> None:
-    """Where the bill tells the quantity and one rate, a share changes by no digit when other calls change."""
+    """If the bill states the quantity and one rate, other calls do not change a digit of a share."""
     used = sum(max(0, weight) for weight in others.values())
     alone, together = mine + unreported, mine + used + more
     first = spread(price * alone, {"mine": mine}, quantity=alone)
@@ -82,7 +83,7 @@ def test_a_team_pays_the_billed_rate_whatever_others_use(
 
 @given(amounts, weights, quantities)
 def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """The same comes of numbers that refuse to become floats."""
+    """Numbers that refuse to become floats give the same result."""
     plain = spread(amount, by, quantity=quantity)
     strict = {key: NoFloat(weight) for key, weight in by.items()}
     asked = None if quantity is None else NoFloat(quantity)
@@ -93,7 +94,7 @@ def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity:
 
 @given(amounts, st.integers(1, 400))
 def test_equal_parts_never_turn_their_sign(amount: int, count: int) -> None:
-    """The parts of a fee over its days are the fee, differ by a unit at most, and have its sign."""
+    """The daily parts of a fee add up to it, differ by at most one unit, and have its sign."""
     parts = in_turn(amount, [0] * count)
     assert sum(parts) == amount
     assert len(parts) == count

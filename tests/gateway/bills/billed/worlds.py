@@ -1,4 +1,4 @@
-"""A provider's bill and calls of one day or more, made up in a few words."""
+"""Short helpers to create a provider's bill and calls of one or more days."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def divided(
 
 
 def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) -> list[BilledSum]:
-    """All sums of the bill of some days, its taxes divided by the usage of all of them."""
+    """Return all sums of the bill for some days, with taxes divided by the usage of all of them."""
     whole = bill(rows, uses, days=days)
     by_day = {day: [each for each in uses if each[1].day == day] for day in sorted(whole.states)}
     base: Counter[tuple[Dimensions, str]] = Counter()
@@ -90,7 +90,7 @@ def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) 
 
 
 def paid(found: DividedDay, arranged: int = 1) -> dict[tuple[str, str, str], int]:
-    """What each team has, by charge and basis; nobody has "-"."""
+    """Return each team's amounts by charge and basis. "-" is unallocated."""
     sums: dict[tuple[str, str, str], int] = {}
     for each in found.sums:
         if each.arranged & arranged:

@@ -1,4 +1,4 @@
-"""Lists of seats as vendors give them: what is read of them, and what they make of the seats of a plan."""
+"""Seat lists of vendors: how they are read, and how they change the seats of a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TODAY = "2026-11-20"
 
 
 def github(login: str, **fields: Any) -> dict[str, Any]:
-    """A seat as /orgs/ORG/copilot/billing/seats has it."""
+    """Create a seat as in /orgs/ORG/copilot/billing/seats."""
     return {
         "created_at": "2026-08-03T23:30:00-06:00",
         "updated_at": "2026-11-01T00:00:00Z",
@@ -34,7 +34,7 @@ def page(*seats: dict[str, Any], total: int | None = None) -> dict[str, Any]:
 
 
 def test_seats_of_github() -> None:
-    """Days are in UTC; who has a seat by two teams has one, which ends when both do."""
+    """Days are in UTC. A user with a seat by two teams has one seat, which ends when both end."""
     leaving = "2026-12-01"
     pages = [
         page(github("ann"), github("bob", pending_cancellation_date=leaving), total=3),
@@ -56,7 +56,7 @@ def test_seats_of_github() -> None:
 
 
 def test_members_of_cursor() -> None:
-    """Who was removed, or is an owner without a seat, has none. Pages of spend have the same people."""
+    """Removed users and owners without a seat have none. Pages of spend list the same people."""
     members = [
         {"name": "Ann", "email": "ann@example.com", "role": "owner", "isRemoved": False},
         {"name": "Bob", "email": "bob@example.com", "role": "member", "isRemoved": True},
@@ -74,7 +74,7 @@ def test_members_of_cursor() -> None:
 
 
 def test_members_in_a_table() -> None:
-    """Columns are found by their names. Who is invited has a seat, as the vendor charges it."""
+    """Columns are found by name. An invited user has a seat, because the vendor charges for it."""
     table = (
         "\ufeffName,Email,Role,Seat Tier,Status\n"
         'Ann,ann@example.com,Owner,Premium,Active\n"Bob, B.",bob@example.com,User,Standard,Pending\n\n'
@@ -91,7 +91,9 @@ def test_members_in_a_table() -> None:
 
 
 def test_members_of_claude() -> None:
-    """Members of /v1/organizations/users, and who is still invited, over pages of which the last says so."""
+    """
+    The pages have members of /v1/organizations/users and invited users. The last page says that it is the last.
+    """
     user = {
         "id": "user_1",
         "type": "user",
@@ -117,7 +119,7 @@ def test_members_of_claude() -> None:
 
 
 def test_licenses_of_google() -> None:
-    """Those of Gemini Code Assist, and those of Gemini Enterprise that are assigned."""
+    """The formats are licenses of Gemini Code Assist, and assigned licenses of Gemini Enterprise."""
     used = {"assignTime": "2026-09-01T07:00:00Z", "recentUsageTime": "2026-11-19T00:00:00Z"}
     pages = [{"licensedUsers": [{"username": "ann@example.com", **used}], "nextPageToken": "t"},
              {"licensedUsers": [{"username": "bob@example.com"}]}]  # fmt: skip
@@ -156,7 +158,7 @@ def test_licenses_of_google() -> None:
     ],
 )  # fmt: skip
 def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSeat) -> None:
-    """However a vendor writes their names."""
+    """Column names match by their letters, however a vendor writes them."""
     assert [seat] == read_list("list.csv", f"{head}\n{row}\n".encode())
 
 
@@ -204,7 +206,7 @@ def test_who_is_gone_has_no_seat(status: str) -> None:
     ],
 )
 def test_a_list_that_is_not_whole_is_refused(content: bytes, words: str) -> None:
-    """With what is wrong with it; half of a list would end the other seats."""
+    """The error says what is wrong. Half a list would end the other seats."""
     with pytest.raises(Invalid, match=words):
         read_list("list", content)
 
@@ -216,7 +218,7 @@ def test_an_empty_list_ends_no_seat() -> None:
 
 
 def test_a_list_changes_what_is_running() -> None:
-    """Days that are over stay. Who comes back has a new seat; one that is stated for later stays."""
+    """Past days stay. A returning user has a new seat, and a seat that starts later stays."""
     seats = [
         Seat(user="stays", since="2026-01-01", team="search"),
         Seat(user="goes", since="2026-02-01"),
@@ -266,7 +268,7 @@ def test_names_of_a_list_are_those_of_telemetry() -> None:
 
 
 def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
-    """A seat that was given by the hash of an address is that of the address in the list."""
+    """A seat assigned by the hash of an address equals the seat of that address in the list."""
     people = People.of_installation(b"s" * 32)
     hashed = people.hashed("ann@example.com")
     listed = [ListedSeat(user="Ann@Example.com")]
@@ -278,7 +280,7 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
 
 
 def test_rows_that_name_somebody_again_are_counted_in_words() -> None:
-    """A person of two teams has one seat, and the list says so."""
+    """A person in two teams has one seat, and a note says so."""
     listed = [ListedSeat(user=user) for user in ("ann", "Ann", "bob")]
     changes = merged((), chosen(listed), "2026-11-20")
     assert "1 rows of the list repeat a person; each person counts once" == changes.repeats

@@ -1,4 +1,4 @@
-"""Billing cycles that begin on any day of the month, and the parts of them that months have."""
+"""Billing cycles that begin on any day of the month, and their parts in calendar months."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_leap_year() -> None:
 
 @pytest.mark.parametrize("day", range(1, 32))
 def test_every_day_is_in_one_cycle(day: int) -> None:
-    """Over three years, one cycle ends where the next begins."""
+    """Over three years, each cycle ends where the next begins."""
     start, end = day_from("2026-01-01"), day_from("2029-01-01")
     found = list(cycles(day, start, end))
     assert found[0].start <= start < found[0].end and found[-1].start < end <= found[-1].end
@@ -67,7 +67,7 @@ def asked(month: str) -> AskedDays:
 
 
 def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
-    """The spans here are days: they begin and end where cycles and months do."""
+    """Put days into a set of uses. Spans are days here, and begin and end with cycles and months."""
     uses = Uses()
     for mark, days in by_day.items():
         for day, use in days.items():
@@ -80,7 +80,7 @@ def spent(day: str, dollars: int) -> dict[int, SeatUse]:
 
 
 def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
-    """Ten dollars of a cycle from the 20th on are used up on 3 November, by the calls of two months."""
+    """Ten dollars of a cycle from the 20th are used up on 3 November, by calls of two months."""
     own = plan(
         Seat(user="ann", since="2026-01-01"), cycle_day=20, fee="31", included="10", overage_price="1.5"
     )
@@ -95,7 +95,7 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     assert november.beyond == 5 * ONE
     assert november.overage == 15 * ONE // 2
     assert november.included_value == 12 * ONE
-    # 19 days of 30 of a cycle and 12 of 31; then 19 of 31 and 11 of 30
+    # 19 days of a cycle of 30 days plus 12 of 31, and then 19 of 31 plus 11 of 30
     assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
     assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
 
@@ -111,8 +111,8 @@ def months_from(first: str, count: int) -> Iterator[AskedDays]:
 @pytest.mark.parametrize("day", [1, 17, 29, 31])
 def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     """
-    A made-up year without use at its edges: the fees of each cycle are the fee, and what was beyond in all months is
-    what was beyond in all cycles. No seat has more beyond than it used.
+    In a random year without use at its edges, the fees of each cycle add up to the fee. Extra usage of all
+    months equals that of all cycles, and no seat has more than it used.
     """
     chance = random.Random(day)
     seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]
@@ -142,7 +142,7 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
 
 
 def total(found: Sequence[Sequence[SeatMonth]]) -> tuple[int, int]:
-    """Return what was beyond, and what it costs."""
+    """Return the extra usage and its cost."""
     seats = [seat for each in found for seat in each]
     return sum(seat.beyond for seat in seats), sum(seat.overage for seat in seats)
 
@@ -155,7 +155,7 @@ def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_poole
 
 
 def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
-    """A correction that takes back more than its day has: the days add up to what was used in all of them."""
+    """A correction may exceed the use of its day, but the days add up to the total use."""
     own = plan(Seat(user="ann", since="2026-01-01"), included="10", overage_price="1")
     days = {**spent("2026-10-02", 20), **spent("2026-10-05", -4), **spent("2026-10-09", 1)}
     [month] = month_of_plan(own, asked("2026-10"), uses_of({"p:0": days}))

@@ -1,4 +1,4 @@
-"""Whether what is said of a simulated month is what was planted in it."""
+"""Comparison of a reconciliation with the causes that were planted in a simulated month."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
     "wrong",
     "invented",
 )
-NEAR = Decimal("0.02")  # of what was planted
-HALF_A_CENT = Decimal("0.005")  # where that is more: of amounts below a quarter of a dollar
+NEAR = Decimal("0.02")  # share of the planted amount
+HALF_A_CENT = Decimal("0.005")  # applies if it is larger, which is for amounts below a quarter of a dollar
 PENNY = Decimal("0.01")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """`error`: how far claims are from what was planted, of it, at worst. `words`: what was planted and found."""
+    """`error` is the largest relative error of a claim. `words` describes what was planted and found."""
 
     state: str
     error: Decimal
@@ -41,7 +41,7 @@ def dollars(units: int) -> Decimal:
 
 
 def holds(found: Reconciliation) -> None:
-    """The identities, of all and of each line, to the last digit."""
+    """Check that the identities hold exactly, in total and for each line."""
     for line in (found.total, *found.days, *found.models, *found.keys):
         assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
         assert line.difference == sum(line.causes.values()) + line.unexplained
@@ -49,7 +49,7 @@ def holds(found: Reconciliation) -> None:
 
 
 def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, Decimal]:
-    """What each cause claims; of less than a cent what was planted alone."""
+    """Sum the claims by cause. Claims below a cent count only if their cause was planted."""
     known = {cause for plant in planted for cause in plant.causes}
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for claim in found.claims:
@@ -63,7 +63,7 @@ def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, D
 
 
 def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
-    """One cause: it is claimed, all of it, and no other."""
+    """Judge a month with one cause, which must be the only claim and cover everything."""
     holds(found)
     sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
@@ -82,11 +82,11 @@ def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
 
 def judged_together(provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]) -> Verdict:
     """
-    Two causes or more: each is claimed; or a claim says of some of just these that they cannot be told apart,
-    and what these come to together is claimed; or what is not claimed is unexplained.
+    Judge a month with several causes. Each is claimed; or a claim names some of them as inseparable, and
+    their sum is claimed; or the rest is unexplained.
 
-    What some causes do together may be in any of them: a price of calls that nobody reports, or of a tier
-    that nobody tells.
+    The combined effect of causes may be in any of their claims, such as the price of unreported calls or of
+    an unreported tier.
     """
     holds(found)
     assert found.total.difference == difference(provider, seed, plants)
@@ -125,7 +125,7 @@ def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
 
 
 def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = False) -> bool:
-    """Whether what is claimed is one of the amounts that a share may be, between them, or a part of one."""
+    """Return whether the claimed amount is within the possible range of a share, or a part of it."""
     near = max(NEAR * max(map(abs, share)), HALF_A_CENT)
     amounts = (*share, Decimal(0)) if is_part else share
     return min(amounts) - near <= claimed <= max(amounts) + near
@@ -133,8 +133,8 @@ def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = 
 
 def _inseparable(found: Reconciliation, plants: Sequence[Plant]) -> list[frozenset[int]]:
     """
-    The plants that claims of more than a cent name together as inseparable, by place; none where a claim
-    names a cause that is none of theirs.
+    Return the groups of plants that claims above a cent name as inseparable, or none if a claim names
+    a foreign cause.
     """
     groups: list[frozenset[int]] = []
     for claim in found.claims:
@@ -161,14 +161,18 @@ def _said_words(found: Reconciliation) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
-    """The calls of a month without those that a plant leaves untold, or all as it tells them."""
+    """
+    The calls of a month without those that a plant leaves unreported, or all calls as the plant reports them.
+    """
 
     place: int
     are_told: bool
 
 
 class Months:
-    """What plants come to in a month, alone and together: of all calls, of the told ones, and as they are told."""
+    """
+    The effect of plants in a month, alone and together, for all calls, reported calls, and calls as reported.
+    """
 
     def __init__(self, provider: str, seed: int, plants: Sequence[Plant]) -> None:
         self._provider = provider
@@ -177,7 +181,10 @@ class Months:
         self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {}
 
     def shares(self, group: frozenset[int]) -> list[Decimal]:
-        """What some of the plants may be said to come to: before others and after them, and of other calls."""
+        """
+        Return the amounts that may be claimed for some plants: before and after other plants, and for other
+        sets of calls.
+        """
         every = frozenset(range(len(self._plants)))
         found = [self._amount(some | group) - self._amount(some) for some in _subsets(every - group)]
         for calls in self._others():
@@ -195,7 +202,7 @@ class Months:
                 yield _Calls(place=place, are_told=True)
 
     def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
-        """The difference of a month with these plants."""
+        """Return the difference of a month with these plants."""
         if chosen and (chosen, calls) not in self._known:
             plants = [self._plants[place] for place in sorted(chosen)]
             self._known[chosen, calls] = dollars(self._difference(plants, calls))

@@ -1,6 +1,6 @@
 """
-What is planted in a simulated month, each with the cause that is to claim it: what the provider does to the
-calls, what our sources tell of them, and what the bill does to its rows.
+Causes planted in a simulated month, each with its expected claim: changes by the provider, in the reports of
+sources, or in the rows of the bill.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tests.gateway.bills.reconciliation.simulator import (
     statements,
 )
 
-HAVE_KEYS = (OPENAI, ANTHROPIC)  # whose bills tell the key of tokens
+HAVE_KEYS = (OPENAI, ANTHROPIC)  # their bills state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
-A_DAY = 30  # calls
+A_DAY = 30  # calls per day
 _DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
 Rows = Sequence[StatementRow]
@@ -61,9 +61,9 @@ def _same_rows(rows: Rows) -> Rows:
 @dataclass(frozen=True, kw_only=True)
 class Plant:
     """
-    `causes`: one of them claims it. `done`: what the provider does to calls; `billed`: what its bill makes of
-    them beside; `rows`: what becomes of the rows of the bill. `lost`: calls that no source tells; `unsized`:
-    those that are told without their tokens; `told`, `reports`: what becomes of the others.
+    A cause. `causes` are the claims that may match it. `done` changes calls at the provider, `billed` only
+    their bill, and `rows` the bill's rows. `lost` selects unreported calls, and `unsized` calls reported
+    without tokens. `told` and `reports` change the others.
     """
 
     causes: tuple[str, ...]
@@ -77,7 +77,7 @@ class Plant:
     providers: tuple[str, ...] = ALL_PROVIDERS
 
 
-Planting = Callable[[Random, str], Plant]  # by chance, of a provider
+Planting = Callable[[Random, str], Plant]  # creates a random plant for a provider
 
 
 def lost(is_lost: Callable[[Call], bool], *causes: str) -> Plant:
@@ -112,7 +112,7 @@ def _share(random: Random, provider: str) -> Plant:
 
 
 def _untold_batch(is_batch: Callable[[Call], bool]) -> Plant:
-    """Calls that ran as a batch, and that no source tells as one; those of others are told."""
+    """Run some calls as batch that no source reports as batch."""
     return Plant(
         causes=("tier_unknown",),
         done=lambda calls: [replace(call, batch=call.batch or is_batch(call)) for call in calls],
@@ -179,7 +179,7 @@ def _uncached(call: Call) -> int:
 
 
 def _plain_cache(random: Random, provider: str) -> Plant:
-    """What a cache had is metered and billed as if no cache had it."""
+    """Bill cached input as if it were not cached."""
     return Plant(
         causes=("cache_split",),
         billed=lambda calls: [
@@ -189,7 +189,7 @@ def _plain_cache(random: Random, provider: str) -> Plant:
 
 
 def _twice(random: Random, provider: str) -> Plant:
-    """All rows of some days stand in the export once more."""
+    """Repeat all rows of two days in the export."""
     days = set(random.sample(DAYS, 2))
     return Plant(
         causes=("billed_twice",), rows=lambda rows: [*rows, *(row for row in rows if row.start in days)]
@@ -208,7 +208,7 @@ def _double_report(random: Random, provider: str) -> Plant:
 
 
 def _pacific(random: Random, provider: str) -> Plant:
-    """Days of the bill begin at eight (UTC)."""
+    """Start the days of the bill at eight o'clock UTC."""
     return Plant(
         causes=("time_edge",),
         billed=lambda calls: [
@@ -218,14 +218,14 @@ def _pacific(random: Random, provider: str) -> Plant:
 
 
 def _local_hours(random: Random, provider: str) -> Plant:
-    """A source tells its local time as UTC, seven hours behind."""
+    """Let a source report its local time as UTC, seven hours behind."""
     return Plant(
         causes=("time_edge",), told=lambda calls: [replace(call, time=call.time - 7 * 3600) for call in calls]
     )
 
 
 def _unsized(random: Random, provider: str) -> Plant:
-    """Streams without their tokens."""
+    """Report some streamed calls without their tokens."""
     return Plant(
         causes=("usage_missing",), unsized=lambda call: Random(f"u {call.time} {call.key}").random() < 0.1
     )
@@ -240,7 +240,7 @@ def _report(call: Call, plants: Sequence[Plant]) -> Inference:
 
 
 def _line(kind: str, cause: str, share: str) -> Planting:
-    """A line of the bill beside tokens, on the last day."""
+    """Add a bill line other than tokens on the last day."""
 
     def plant(random: Random, provider: str) -> Plant:
         def rows(given: Rows) -> Rows:
@@ -287,12 +287,12 @@ PLANTS: dict[str, Planting] = {
 
 @lru_cache(maxsize=8)
 def _month(provider: str, seed: int) -> Calls:
-    """The calls of a month in which nothing is planted."""
+    """Return the calls of a month without plants."""
     return tuple(month(seed=seed, a_day=A_DAY, providers=(provider,)))
 
 
 async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconciliation:
-    """The comparison of a month with some plants in it."""
+    """Reconcile a month with some plants."""
     rows, reports = both_sides(_month(provider, seed), list(plants))
     return reconcile(provider, rows, await count(reports, book()))
 
@@ -306,8 +306,8 @@ def difference(
     base: Callable[[Calls], Calls] = same_calls,
 ) -> int:
     """
-    What a month with some plants in it is billed above the estimates of its reports, in units: summed up here, apart
-    from ledger and comparison. `without` some of its calls; `base` changes them first.
+    Compute the billed cost minus the estimates of the reports, in units, independently of ledger and
+    comparison. `without` leaves out calls, and `base` changes calls first.
     """
     calls = [call for call in _month(provider, seed) if not without(call)]
     rows, reports = both_sides(base(calls), plants)
@@ -322,7 +322,7 @@ def difference(
 
 
 def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:
-    """Return the rows of the bill and the reports of calls, with some plants in them."""
+    """Return the bill rows and the call reports with some plants."""
     done = calls
     for plant in plants:
         done = plant.done(done)

@@ -1,4 +1,4 @@
-"""The simulated month as the files that its providers publish, by their own schemas: JSON and CSV."""
+"""The simulated month as files in the published formats of the providers, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, BEDROCK, DAY_S, DAYS, KINDS, OPENAI, Call
 
 _json = msgspec.json.Encoder(decimal_format="number")
-_SMALLEST = Decimal("0.000001")  # dollars, as Anthropic and AWS round
+_SMALLEST = Decimal("0.000001")  # dollars, the rounding unit of Anthropic and AWS
 _LINES = {"input": "input", "cache_read": "cached input", "cache_write_5m": "cache write", "output": "output"}
 _ANTHROPIC_TYPES = {
     "input": "uncached_input_tokens", "cache_read": "cache_read_input_tokens", "output": "output_tokens",
@@ -30,11 +30,11 @@ _AWS_TYPES = {
 
 Group = tuple[
     Call, Mapping[str, int], Mapping[str, Decimal], int
-]  # tokens and dollars by kind, and how many calls
+]  # first call, tokens and dollars by kind, and the number of calls
 
 
 def _groups(calls: Iterable[Call], place: Callable[[Call], Hashable]) -> Iterator[Group]:
-    """Calls that a report does not tell apart, with the first of them."""
+    """Group calls that a report does not distinguish, with the first call of each group."""
     groups: dict[Hashable, list[Call]] = defaultdict(list)
     for call in calls:
         groups[place(call)].append(call)
@@ -50,7 +50,7 @@ def _page(
     edges: tuple[str, str],
     results: Callable[[list[Call]], Iterable[object]],
 ) -> bytes:
-    """A bucket for each day, also for one without calls."""
+    """Write one bucket for each day, including days without calls."""
     shown: Callable[[int], object] = int if edges[0] == "start_time" else _moment
     buckets = [
         {
@@ -116,7 +116,7 @@ def _anthropic_costs(calls: list[Call]) -> Iterator[Mapping[str, Any]]:
 
 
 def _aws_cur(calls: Sequence[Call]) -> bytes:
-    """Every line of the billing period, which the export writes anew each time."""
+    """Write every line of the billing period, because the export is always complete."""
     first = datetime.fromtimestamp(DAYS[0], UTC)
     period = {
         "bill_billing_period_start_date": first.isoformat(),
@@ -151,7 +151,7 @@ def _aws_cur(calls: Sequence[Call]) -> bytes:
 
 
 def files(provider: str, calls: Sequence[Call], days: Sequence[int]) -> Mapping[str, bytes]:
-    """What a provider reports of its calls on these days, by the name of the source."""
+    """Return a provider's reports for these days, by source name."""
     own = [call for call in calls if call.provider == provider and call.day in days]
     unix, rfc = ("start_time", "end_time"), ("starting_at", "ending_at")
     if provider == OPENAI:

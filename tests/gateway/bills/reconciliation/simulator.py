@@ -1,9 +1,8 @@
 """
-A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the reports.
+A simulated month of five providers: calls, bills by published rules, and the ledger's count of the reports.
 
-The rules are written down here once more, apart from the price book: cached input, writes for five minutes
-and an hour, batches at half the price, inputs over 200,000 tokens, money rounded as the provider rounds it,
-rows that come late.
+The billing rules are implemented independently of the price book: cached input, writes for five minutes and
+an hour, batches at half the price, inputs over 200,000 tokens, each provider's rounding, and late rows.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _HAVE_LARGE = (ANTHROPIC, GOOGLE)
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Dollars a million tokens, as a price list has them."""
+    """Prices in dollars per million tokens, as in a price list."""
 
     input: str
     cache_read: str
     cache_write_5m: str
     cache_write_1h: str
     output: str
-    large: tuple[str, str] | None = None  # the whole call costs so many times as much: input, output
+    large: tuple[str, str] | None = None  # factors for the price of the whole call: input, output
 
     def of(self, kind: str) -> Decimal:
         return Decimal(getattr(self, kind))
@@ -103,14 +102,14 @@ class Call:
     key: str
     batch: bool
     tokens: Mapping[str, int]
-    region: str = ""  # a tenth dearer
+    region: str = ""  # costs ten percent more
 
     @property
     def day(self) -> int:
         return self.time // DAY_S * DAY_S
 
     def bill(self, kind: str, rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> Decimal:
-        """What the provider charges for one kind of its tokens."""
+        """Return the provider's charge for one kind of the call's tokens."""
         of = rates[self.provider][self.model]
         price = of.of(kind)
         if of.large and sum(count for each, count in self.tokens.items() if each != "output") > LARGE:
@@ -126,7 +125,7 @@ class Call:
 
 
 def month(seed: int = 7, a_day: int = 12, providers: Sequence[str] = PROVIDERS) -> list[Call]:
-    """The calls of a month, more of them by day than by night."""
+    """Create the calls of a month, more by day than by night."""
     random = Random(seed)
     calls = []
     for day in DAYS:
@@ -159,7 +158,7 @@ def month(seed: int = 7, a_day: int = 12, providers: Sequence[str] = PROVIDERS) 
 Settled = Callable[[int], bool]
 RatesOf = Callable[[Call], Mapping[str, Mapping[str, Rates]]]
 
-# What providers publish. Each gives the rows of its report; `settled` as at the time of the pull.
+# Reports of the providers as rows. `settled` refers to the time of the pull.
 
 
 def statements(
@@ -168,7 +167,7 @@ def statements(
     settled: Callable[[int], bool] = lambda _: True,
     rates: Callable[[Call], Mapping[str, Mapping[str, Rates]]] = lambda _: MODELS,
 ) -> list[StatementRow]:
-    """Every provider's reports about the calls that it has billed by now, at the rates of each."""
+    """Return every provider's reports about the calls billed so far, at the rates of each call."""
     calls = list(calls)
     found: list[StatementRow] = []
     for provider in ALL_PROVIDERS:
@@ -198,7 +197,7 @@ def _sum(calls: Sequence[Call], kind: str, rates: RatesOf) -> Decimal:
 
 
 def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Usage by key, model and batch with a number of requests; costs by model and line, without keys."""
+    """Report usage by key, model and batch with request counts, and costs by model and line without keys."""
     for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch)):
         of = group[0]
         place = {"key": of.key, "batch": of.batch, "tier": "default"}
@@ -215,7 +214,8 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
 
 def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """
-    Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a cent.
+    Report usage by key, model, tier and region without requests, and costs by model, kind and tier in
+    fractions of a cent.
     """
     for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.region)):
         of = group[0]
@@ -241,7 +241,9 @@ def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Itera
 
 
 def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Lines of the cost and usage report: tokens and money of each kind and tier, without keys and requests."""
+    """
+    Report tokens and costs of each kind and tier, without keys and requests, as AWS's cost and usage report does.
+    """
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         for kind in KINDS:
@@ -253,7 +255,9 @@ def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterato
 
 
 def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Meters of a day, whose names have the month and day of a model alone; the owner is the resource."""
+    """
+    Report daily meters whose names contain only the month and day of a model. The resource is the owner.
+    """
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         place = {
@@ -270,7 +274,7 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
 
 
 def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """SKUs of a day and project; text that was thought is billed under its own."""
+    """Report SKUs by day and project. Thinking tokens have a SKU of their own."""
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         place = {"tier": tier, "batch": of.batch, "account": "project-1", "region": of.region or "global"}
@@ -292,7 +296,6 @@ _REPORTS = {OPENAI: _openai, ANTHROPIC: _anthropic, BEDROCK: _bedrock, AZURE: _a
 
 
 def book(rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> PriceBook:
-    """A price book with these prices."""
     sellers = {OPENAI: "openai", ANTHROPIC: "anthropic", BEDROCK: "aws", AZURE: "azure", GOOGLE: "google"}
     return PriceBook(
         Card(
@@ -330,7 +333,7 @@ def _model(name: str, rates: Rates) -> Model:
 
 
 def record(call: Call, *, source: str = "litellm", key: str | None = None) -> Inference:
-    """A call as its source reports it."""
+    """Return the report of a call by a source."""
     tokens = call.tokens
     written = tokens["cache_write_5m"] + tokens["cache_write_1h"]
     return Inference(
@@ -353,7 +356,7 @@ def record(call: Call, *, source: str = "litellm", key: str | None = None) -> In
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a ledger has of the reported calls."""
+    """The ledger's count of the reported calls."""
 
     by_provider: Mapping[str, Sequence[CountedUse]]
     hours: Mapping[str, Mapping[int, int]]
@@ -361,7 +364,7 @@ class Counts:
 
 
 async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
-    """Records through a ledger of their own, priced as the intake prices them."""
+    """Count records in a new ledger, priced as the intake prices them."""
     log, clock = FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
     hours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for each in records:
@@ -382,7 +385,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
 def reconcile(
     provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object
 ) -> Reconciliation:
-    """The comparison of a provider, all days settled unless told otherwise."""
+    """Reconcile a provider. All days are settled unless `fields` says otherwise."""
     facts = BothSides(
         provider=provider,
         days=DAYS,

@@ -1,4 +1,6 @@
-"""Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference."""
+"""
+Each cause alone, in a bill and a ledger that are otherwise equal: only it is claimed, for the whole difference.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
 
 
 def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedUse:
-    """Ten calls of a day."""
+    """Create the use of ten calls on a day."""
     price = listed("", fields.get("tier", ""), day)
     values = {meter: count * price[meter] for meter, count in tokens.items()}
     given: dict[str, Any] = {
@@ -54,7 +56,7 @@ def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedU
 
 
 def told_of(of: CountedUse) -> list[BilledTokens]:
-    """Usage of a provider about the same calls."""
+    """Create the provider's usage for the same calls."""
     place = {
         "source": "usage",
         "day": of.day,
@@ -69,7 +71,7 @@ def told_of(of: CountedUse) -> list[BilledTokens]:
 
 
 def paid(of: CountedUse) -> list[BilledMoney]:
-    """What a provider takes for the same calls."""
+    """Create the provider's charges for the same calls."""
     return [
         BilledMoney(
             source="costs",
@@ -89,14 +91,14 @@ Sides = tuple[list[BilledTokens], list[BilledMoney], list[CountedUse]]
 
 
 def equal() -> Sides:
-    """Two keys, of which the second is half of the first."""
+    """Create equal sides with two keys. The second has half the use of the first."""
     half = {meter: count // 2 for meter, count in TOKENS.items()}
     uses = [each for day in DAYS for each in (use(day), use(day, half, key="b", calls=5))]
     return [row for each in uses for row in told_of(each)], [row for each in uses for row in paid(each)], uses
 
 
 def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
-    """What is claimed, what is left, and the difference."""
+    """Return the claims, the unexplained rest, and the difference."""
     tokens, money, counted = sides
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
     case = Case(split=parts, left=Left(parts), days=tuple(DAYS), **fields)
@@ -132,7 +134,7 @@ def test_a_model_that_only_the_bill_has() -> None:
 
 
 def test_a_provider_of_which_nothing_reports() -> None:
-    """All of the bill is traffic that nobody reports, and not a difference without a cause."""
+    """The whole bill is unreported traffic, not an unexplained difference."""
     tokens, money, _ = equal()
     claim = the_one((tokens, money, []), "unreported_traffic")
     assert sum(row.amount for row in money) == claim.amount
@@ -146,7 +148,7 @@ def test_a_model_that_only_the_ledger_has() -> None:
 
 
 def test_days_that_exchange() -> None:
-    """What the ledger has of a day, the bill has on the next; without hours to look at it is a guess."""
+    """The bill has some tokens one day later than the ledger. Without hours, the claim is uncertain."""
     tokens, money, counted = equal()
     sizes = [3, 9, 4, 8, 2, 7, 5, 9, 3]
     moved = {meter: count // 20 for meter, count in TOKENS.items()}
@@ -168,7 +170,7 @@ def test_days_that_exchange() -> None:
 
 
 def test_a_tier_that_is_not_reported() -> None:
-    """The bill has half of the calls as a batch, at half the price."""
+    """The bill has half of the calls as batch, at half the price."""
     tokens, money, counted = equal()
     batch = [use(each.day, each.tokens, key=each.key, tier="batch", calls=each.calls) for each in counted]
     tokens += [row for each in batch for row in told_of(each)]
@@ -182,7 +184,7 @@ def test_a_tier_that_is_not_reported() -> None:
 
 @pytest.mark.parametrize(("to", "cause"), [(INPUT, "cache_split"), (WRITE_1H, "cache_ttl_1h")])
 def test_cached_input_under_another_kind(to: str, cause: str) -> None:
-    """The ledger has writes for five minutes where the bill has something else."""
+    """The ledger has five-minute cache writes where the bill has another kind."""
     tokens, money, counted = equal()
     wrong = []
     for each in counted:
@@ -202,7 +204,7 @@ def test_everything_twice_by_one_source() -> None:
 
 
 def test_calls_without_their_tokens() -> None:
-    """A fifth of the calls came as streams without usage."""
+    """A fifth of the calls were streams without usage."""
     tokens, money, _ = equal()
     four = {meter: count // 5 * 4 for meter, count in TOKENS.items()}
     less = [
@@ -220,7 +222,7 @@ def test_calls_without_their_tokens() -> None:
 
 
 def test_calls_that_nobody_reports() -> None:
-    """A fifth of the calls of each key are retries within an SDK."""
+    """A fifth of the calls of each key are retries inside an SDK."""
     tokens, money, counted = equal()
     less = [
         use(each.day, {meter: count // 5 * 4 for meter, count in each.tokens.items()}, key=each.key,
@@ -248,14 +250,14 @@ def test_one_factor_for_all(numerator: int, denominator: int, cause: str) -> Non
     the_one((tokens, other, counted), cause)
 
 
-# By day, tenths of the calls that were processed in a region.
+# tenths of each day's calls that were processed in a region
 SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
 
 
 def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides:
     """
-    A share of the calls of each day is billed at more tenths of the price; `regions` divide that share, in
-    tenths. They are told by the ledger, or by the statement.
+    Bill a share of each day's calls at `at` tenths of the price. `regions` divides that share in tenths.
+    `told` is the side that states the regions.
     """
     tokens, money, counted = [], [], []
     for place, day in enumerate(DAYS):
@@ -275,7 +277,7 @@ def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides
 @pytest.mark.parametrize("at", [11, 14])
 @pytest.mark.parametrize("regions", [{"us": 10}, {"eu-west-1": 4, "us-east-1": 6}])
 def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
-    """Whatever share of the calls it has on a day, and whether its factor is published or not."""
+    """This holds for any share of the calls, and for published and unpublished factors."""
     claim = the_one(dearer_in(regions, told, at), "region")
     assert claim.sure == "strong"
     assert tuple(sorted(regions)) == claim.regions
@@ -285,7 +287,7 @@ def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str)
 
 
 def test_one_region_of_several_that_is_dearer() -> None:
-    """The others have the price of calls that are processed anywhere."""
+    """The other regions have the normal price."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
         replace(each, region=each.region or ("global" if place % 4 else "eu"))
@@ -295,7 +297,7 @@ def test_one_region_of_several_that_is_dearer() -> None:
 
 
 def test_regions_with_a_price_each() -> None:
-    """Each region's factor is found, and a region that costs what calls anywhere cost is not named."""
+    """The factor of each region is found. A region at the normal price is not named."""
     tokens, money, counted = [], [], []
     for place, day in enumerate(DAYS):
         for share, name, at in (
@@ -312,9 +314,7 @@ def test_regions_with_a_price_each() -> None:
 
 
 def test_all_calls_in_one_region() -> None:
-    """
-    A tenth more for all of them is the region's; any other price all along is a price, and none of the region's.
-    """
+    """A tenth more for all calls is the region. Any other constant factor is a price."""
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
@@ -326,7 +326,9 @@ def test_all_calls_in_one_region() -> None:
 
 
 def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
-    """The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open."""
+    """
+    Days whose calls state the region are claimed by region. Other days only match the pattern, or stay unexplained.
+    """
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
@@ -352,7 +354,7 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
 
 
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
-    """The shape alone: a factor that regions have."""
+    """Only the pattern matches: the factor is one that regions have."""
     tokens, money, counted = equal()
     claim = the_one(
         (tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region"
@@ -362,7 +364,7 @@ def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
 
 
 def test_large_inputs() -> None:
-    """A quarter of the tokens are of large inputs: 2 and 1.5 times the price."""
+    """A quarter of the tokens belongs to large inputs, at 2 and 1.5 times the price."""
     tokens, money, counted = equal()
     other = [
         replace(row, amount=row.amount + row.amount // (8 if row.meter == OUTPUT else 4)) for row in money
@@ -371,7 +373,7 @@ def test_large_inputs() -> None:
 
 
 def test_writes_alone() -> None:
-    """The bill has writes of an hour as writes, and tells nothing of how long."""
+    """The bill has one-hour writes as writes, and does not state their duration."""
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * 13 // 10) if row.meter == WRITE_5M else row for row in money]
     assert "50%" in the_one((tokens, other, counted), "cache_ttl_1h").evidence
@@ -390,7 +392,7 @@ def test_a_price_from_a_day_on() -> None:
 
 
 def test_a_price_that_sources_know() -> None:
-    """Sources report what was billed; the price book alone is wrong, and nothing is left of it."""
+    """Sources report what was billed, so only the price book is wrong, and nothing remains."""
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * 5 // 4) for row in money]
     claim = the_one(
@@ -400,7 +402,7 @@ def test_a_price_that_sources_know() -> None:
 
 
 def test_lines_that_are_no_tokens() -> None:
-    """Each kind is a claim of its own, credits with their sign."""
+    """Each kind is a separate claim, and credits keep their sign."""
     tokens, money, counted = equal()
     lines = {"web_search": 5 * UNIT, "credit": -2 * UNIT, "tax": UNIT}
     money += [replace(money[0], meter=kind, amount=amount) for kind, amount in lines.items()]
@@ -413,7 +415,7 @@ def test_lines_that_are_no_tokens() -> None:
 
 
 def test_searches_that_calls_tell_as_well() -> None:
-    """They meet the bill's lines: only what is left is a difference, and none of the ledger's own prices."""
+    """They match the bill's lines. Only the rest is a difference, and it is not the ledger's price."""
     tokens, money, counted = equal()
     fees = {"web_search": 3 * UNIT}
     searching = [replace(counted[0], fees=fees, cost=counted[0].cost + 3 * UNIT), *counted[1:]]
@@ -426,7 +428,7 @@ def test_searches_that_calls_tell_as_well() -> None:
 
 
 def test_calls_without_a_price() -> None:
-    """They count as 0 in the ledger and are billed."""
+    """They count as 0 in the ledger but are billed."""
     tokens, money, counted = equal()
     unpriced = [replace(each, cost=0) if each.key == "b" else each for each in counted]
     assert (
@@ -436,7 +438,7 @@ def test_calls_without_a_price() -> None:
 
 
 def test_what_nothing_explains() -> None:
-    """A difference of no known shape stays unexplained, all of it."""
+    """A difference of unknown pattern stays completely unexplained."""
     tokens, money, counted = equal()
     other = [
         replace(row, amount=row.amount * (10 + (row.day // DAY_S * 7) % 5) // 10)
@@ -450,7 +452,7 @@ def test_what_nothing_explains() -> None:
 
 
 def test_two_causes_at_once() -> None:
-    """A batch that nobody reports, and a price that changed: each has its own share, and nothing is left."""
+    """An unreported batch and a price change each get their share, and nothing remains."""
     tokens, money, counted = equal()
     batch = [use(day, tier="batch") for day in DAYS]
     tokens += [row for each in batch for row in told_of(each)]

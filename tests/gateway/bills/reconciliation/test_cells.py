@@ -1,4 +1,7 @@
-"""Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell."""
+"""
+Billed cost is the sum of counted cost, volume, rate, other and own, for any bill and ledger, in total and
+in each cell.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ LEVELS = st.builds(
 
 
 def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
-    """A price book that knows one model, and not all of its meters."""
+    """Return list prices that cover only one model, and not all of its meters."""
     return {"input": 7 * UNIT // 10**6 + 1, "output": UNIT // 10**5} if model == "gpt-4o" else {}
 
 
@@ -93,7 +96,7 @@ def test_identity(
     levels: Levels,
     imputed: bool,
 ) -> None:
-    """Nothing is lost and nothing is rounded, whatever the two sides tell apart."""
+    """Nothing is lost or rounded, whatever fields the two sides state."""
     found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
     counted_total = sum(each.cost for each in found.counted.values())
     assert sum(row.cost for row in counted) == counted_total
@@ -113,7 +116,7 @@ def test_identity(
 
 @given(st.lists(COUNTED, min_size=1, max_size=6))
 def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
-    """A statement that says what was counted, at the same prices, leaves nothing but the ledger's own difference."""
+    """A bill with the counted tokens at the same prices leaves only the ledger's own difference."""
     tokens = [
         BilledTokens(
             source="usage",

@@ -1,6 +1,6 @@
 """
-Lines of bills for sound, images, seconds, characters, pages and searches meet the same meters of calls: nothing is
-claimed where they agree, and the difference of the one unit where they do not.
+Bill lines for audio, images, seconds, characters, pages and searches match the same meters of calls. Only a
+difference of that unit is claimed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEVELS = Levels(key=False, tier=False, money_key=False, money_tier=False)
 
 
 def counted(provider: str, model: str, meters: dict[str, int], **counts: int) -> CountedUse:
-    """A day of calls, which cost what the price book says."""
+    """Create a day of calls at the price book's cost."""
     named = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0}
     total = TokenSum(
         provider=provider, response_model=None, request_model=model, mode="", time=DAY * NS, beyond=0, calls=10,
@@ -51,7 +51,7 @@ def counted(provider: str, model: str, meters: dict[str, int], **counts: int) ->
 
 
 def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list[tuple[str, str]]:
-    """What is claimed where a statement has these tokens and these amounts, by its kinds; nothing is left over."""
+    """Return the claims for a bill with these tokens and amounts by kind. Nothing may remain."""
     place: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
     told = [
         BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **place)
@@ -73,7 +73,10 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
 
 
 def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
-    """2 million of text at 0.3 and 1 of audio at 1; of another model 1 at 5 and 1 of images at 8, and 1 at 32."""
+    """
+    By hand: 2 million text tokens at 0.3 and 1 million of audio at 1; for another model 1 million at 5,
+    images at 8 and at 32.
+    """
     use = counted(
         "gcp.gemini", "gemini-2.5-flash", {"input_audio_tokens": MILLION},
         input_tokens=3 * MILLION, output_tokens=MILLION,
@@ -104,7 +107,10 @@ def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
 def test_other_units_meet_the_lines_of_a_bill(
     provider: str, model: str, meters: dict[str, int], kind: str, paid: str
 ) -> None:
-    """25 images at 0.04, two hours at 0.36, 2 million characters at 15, 500 pages at 2 and searches at 10 and 2.5."""
+    """
+    By hand: 25 images at 0.04, two hours at 0.36, 2 million characters at 15, 500 pages at 2, and searches at
+    10 and 2.5.
+    """
     use = counted(provider, model, meters)
     assert money.units(paid) == use.cost == sum(use.fees.values())
     assert [] == apart(use, {}, {kind: paid})
@@ -112,7 +118,7 @@ def test_other_units_meet_the_lines_of_a_bill(
 
 
 def test_a_line_of_a_unit_that_no_call_tells_is_none_of_theirs() -> None:
-    """Searches of calls do not meet a line of images."""
+    """Searches of calls do not match a bill line of images."""
     use = counted("anthropic", "claude-opus-5", {"web_searches": 300})
     found = apart(use, {}, {"web_search": "3", "images": "4"})
     assert [("not_tokens", "4")] == found

@@ -1,4 +1,4 @@
-"""A model under each name that a bill may give it: nothing is claimed of a name alone."""
+"""A different name of a model in the bill causes no claim."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def counts() -> Counts:
 
 
 def compared(counts: Counts, rows: Sequence[StatementRow], billed: str, own: str) -> Reconciliation:
-    """The month of a model that the bill and the calls name as given."""
+    """Reconcile a month in which the bill and the calls use these names of the model."""
     named = [msgspec.structs.replace(row, model=billed) for row in rows]
     uses = [replace(use, model=own) for use in counts.by_provider[BEDROCK]]
     return reconcile(BEDROCK, named, replace(counts, by_provider={BEDROCK: uses}))
@@ -65,7 +65,7 @@ def compared(counts: Counts, rows: Sequence[StatementRow], billed: str, own: str
         (google.model_of("Gemini 2.5 Flash GA Text Input - Predictions"), "gemini-2.5-flash"),
         (google.model_of("Claude Sonnet 4.5 Input"), "claude-sonnet-4-5@20250929"),
         ("Claude Haiku 4.5", "claude-haiku-4-5-20251001"),
-        ("DZH318Z0BQ4W", "gpt-4o"),  # the number of a SKU: its tokens alone tell it
+        ("DZH318Z0BQ4W", "gpt-4o"),  # a SKU number, so only its tokens identify it
     ],
 )
 async def test_no_spelling_is_another_model(counts: Counts, billed: str, own: str) -> None:
@@ -78,7 +78,7 @@ async def test_no_spelling_is_another_model(counts: Counts, billed: str, own: st
 
 
 async def test_a_name_that_nothing_joins(counts: Counts) -> None:
-    """Twice the tokens under another name: it may be the same model, so no claim is certain."""
+    """Twice the tokens under an unknown name may be the same model, so no claim is certain."""
     doubled = [
         msgspec.structs.replace(row, amount=row.amount * 2 if row.unit == "tokens" else row.amount)
         for row in ROWS
@@ -89,7 +89,7 @@ async def test_a_name_that_nothing_joins(counts: Counts) -> None:
 
 
 async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
-    """Ten times the tokens of another model beside those that agree."""
+    """The bill has ten times the tokens of another model next to models that agree."""
     other = [msgspec.structs.replace(row, model="gpt-4o-1120", amount=row.amount * 10) for row in ROWS]
     uses = counts.by_provider[BEDROCK]
     found = reconcile(BEDROCK, [*ROWS, *other], replace(counts, by_provider={BEDROCK: uses}))
@@ -100,7 +100,7 @@ async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
 
 
 async def test_a_short_date_has_the_price_of_its_snapshot() -> None:
-    """Calls and bills share one table of names: `gpt-4o-0513` costs what `gpt-4o-2024-05-13` does."""
+    """Calls and bills share one table of names, so `gpt-4o-0513` costs the same as `gpt-4o-2024-05-13`."""
     prices = PriceBook.load()
 
     def price(model: str) -> Decimal:

@@ -1,4 +1,4 @@
-"""A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause."""
+"""A month of three providers: complete reports reconcile exactly, and a planted defect is the first claim."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of(provider: str) -> list[Call]:
 
 
 def holds(found: Reconciliation) -> None:
-    """The identity, of all and of each line of each level; lines add up to all."""
+    """Check the identities in total and for each line of each level, and that the lines add up."""
     for line in (found.total, *found.days, *found.models, *found.keys):
         assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
     for lines in filter(None, (found.days, found.models, found.keys)):
@@ -61,7 +61,7 @@ def holds(found: Reconciliation) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_all_was_reported(provider: str) -> None:
-    """Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away."""
+    """Every token agrees by day, model and tier. Costs agree except for the provider's rounding."""
     counts = await count([record(call) for call in CALLS], book())
     found = reconcile(provider, ROWS, counts)
     holds(found)
@@ -79,7 +79,7 @@ async def test_all_was_reported(provider: str) -> None:
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
 @pytest.mark.parametrize("named_alike", [True, False])
 async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> None:
-    """Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs."""
+    """The claim names the provider's key and its cost, whether or not our keys have the same names."""
     silent = KEYS[1]
     reported = [
         record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
@@ -100,7 +100,7 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_source_twice(provider: str) -> None:
-    """An SDK reports every call of one key that the gateway reports, too, under other ids."""
+    """An SDK reports every call of one key that the gateway also reports, with other ids."""
     again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
     found = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
     holds(found)
@@ -114,7 +114,7 @@ async def test_a_source_twice(provider: str) -> None:
 @pytest.mark.parametrize("since", [0, 14])
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
 async def test_a_stale_price(provider: str, since: int) -> None:
-    """A model's price changed, before the month or within it, and the price book does not know."""
+    """A model's price changed before or during the month, but not in the price book."""
     model = min(MODELS[provider])
     changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
     new = {**MODELS, provider: changed}
@@ -137,7 +137,9 @@ async def test_a_stale_price(provider: str, since: int) -> None:
 
 
 async def test_a_wrong_zone() -> None:
-    """A source writes its local time, eight hours ahead, as UTC: what moved to another day, and how far."""
+    """
+    A source writes its local time, eight hours ahead, as UTC. The claim states the moved amount and the hours.
+    """
     records = [record(replace(call, time=call.time + 8 * 3600)) for call in CALLS]
     for provider in PROVIDERS:
         found = reconcile(provider, ROWS, await count(records, book()))
@@ -156,7 +158,7 @@ async def test_a_wrong_zone() -> None:
 
 
 async def test_late_rows_and_a_restatement() -> None:
-    """A day that may be restated is open and in no sum; what the provider restates replaces what it said."""
+    """A day that may be restated is open and in no sum. A restatement replaces the earlier rows."""
     counts = await count([record(call) for call in CALLS], book())
     late = {call.time for call in CALLS[::17]}
     horizon = DAYS[-2]
@@ -172,7 +174,7 @@ async def test_late_rows_and_a_restatement() -> None:
 
 
 async def test_a_day_without_a_statement() -> None:
-    """It is not known to be nothing, unless a statement is about that day."""
+    """A day without a bill is unknown, unless a bill covers that day."""
     counts = await count([record(call) for call in CALLS], book())
     rows = [row for row in ROWS if row.start != DAYS[3]]
     found = reconcile(BEDROCK, rows, counts)
@@ -191,7 +193,7 @@ async def test_a_day_without_a_statement() -> None:
 
 @pytest.mark.parametrize("by", ["api_key", "team"])
 async def test_owners(by: str) -> None:
-    """Keys that have other names here are compared where the operator says whose calls they have."""
+    """Keys with other names are compared if the operator maps them to their owners."""
     names = {key: f"{by} {key}" for key in KEYS}
     records = [record(call, key=names[call.key] if by == "api_key" else "shared") for call in CALLS]
     for each, call in zip(records, CALLS, strict=True):
@@ -214,11 +216,11 @@ async def test_owners(by: str) -> None:
 
 
 async def test_tolerance() -> None:
-    """A day within it agrees; at its edge, and one token beyond."""
+    """A day at the tolerance agrees, and a day beyond it differs."""
     counts = await count([record(call) for call in CALLS], book())
     [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
     row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
-    more = day.counted_tokens // 99  # a hundredth of what is billed then
+    more = day.counted_tokens // 99  # a hundredth of what is then billed
     for extra, state in ((more, AGREES), (more + day.counted_tokens // 1000, "differs")):
         rows = [replace_amount(each, extra) if each is row else each for each in ROWS]
         found = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
@@ -240,7 +242,10 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
-    """What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else is."""
+    """
+    The billed cost of that time is one claim with its days, and the only claim, whether or not the
+    report states calls.
+    """
     lost = [call for call in of(provider) if SILENT[silent](call)]
     reported = [record(call) for call in CALLS if not SILENT[silent](call)]
     found = reconcile(provider, ROWS, await count(reported, book()))
@@ -255,7 +260,7 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
-    """Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports."""
+    """Calls of all keys and days are missing. They are claimed with or without the bill's number of calls."""
     calls = month(seed=11, a_day=40)
     lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
     found = reconcile(
@@ -273,7 +278,7 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
 
 
 async def test_days_that_were_not_billed() -> None:
-    """A statement that is about them and has nothing, while it has something of others."""
+    """The bill covers these days and has no rows for them, but has rows for other days."""
     free = {DAYS[4], DAYS[5]}
     rows = [row for row in ROWS if row.start not in free]
     counts = await count([record(call) for call in CALLS], book())
@@ -300,7 +305,7 @@ async def test_days_that_were_not_billed() -> None:
     ],
 )
 async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str) -> None:
-    """A negative line of no tokens, whatever the bill calls it, unless it names what it is."""
+    """A negative line other than tokens is a credit, unless the bill names its kind."""
     first = next(row for row in ROWS if (row.provider, row.unit) == (OPENAI, "usd"))
     line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
     found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
@@ -319,7 +324,9 @@ DEAR_DAYS = {
 @pytest.mark.parametrize("days", DEAR_DAYS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_days_at_another_price(provider: str, days: str) -> None:
-    """The same tokens at a factor that comes and goes: each set of days is named with what it came to."""
+    """
+    The tokens are equal, but a price factor applies on some days. Each set of days is named with its amount.
+    """
     factors = {day: Decimal(factor) for day, factor in DEAR_DAYS[days].items()}
     rows = [
         msgspec.structs.replace(row, amount=row.amount * factors.get(row.start, Decimal(1)))

@@ -1,4 +1,6 @@
-"""Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said."""
+"""
+Two causes in one month each get their own amount, no other cause is claimed, and inseparable causes are named.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,7 @@ CALLS = month()
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """
-    What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a row.
-    """
+    """A change of calls at the provider, of their report (None means no report), or of a bill row."""
 
     cause: str
     done: Callable[[Call], Call] = lambda call: call
@@ -102,7 +102,8 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
 )
 async def test_two_causes(provider: str, first: str, second: str) -> None:
     """
-    Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by it.
+    Each claim is within 2 % of its cause alone or on top of the other. For example, a price change also
+    raises the cost of a region.
     """
     both = await found(provider, first, second)
     sums, difference = claimed(both), Decimal(money.text(both.total.difference))
@@ -122,7 +123,7 @@ async def test_two_causes(provider: str, first: str, second: str) -> None:
 @pytest.mark.parametrize("provider", [ANTHROPIC, BEDROCK, OPENAI])
 @pytest.mark.parametrize("name", PLANTS)
 async def test_one_cause(provider: str, name: str) -> None:
-    """It alone, of all of the difference; large inputs of another tier are as dear as the ledger says."""
+    """One cause gets the whole difference. Large inputs of another tier cost what the ledger says."""
     alone = await found(provider, name)
     sums, difference = claimed(alone), Decimal(money.text(alone.total.difference))
     assert [PLANTS[name].cause] == list(sums)
@@ -130,7 +131,7 @@ async def test_one_cause(provider: str, name: str) -> None:
 
 
 async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
-    """Calls of one key that nobody reports, and of one in a dearer region, which the ledger tells."""
+    """Reconcile a month with an unreported key, and a reported key in an expensive region."""
     bill = [
         replace(call, region="us") if call.key == regional else call
         for call in CALLS
@@ -142,7 +143,7 @@ async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
 
 
 async def test_what_cannot_be_told_apart_is_said() -> None:
-    """Calls that nobody reports, in a region that nobody tells: the dearer price is one with them."""
+    """Unreported calls in an unreported region have a higher price that cannot be separated from them."""
     found = await of_a_lost_key(KEYS[1], KEYS[1])
     [claim] = [each for each in found.claims if each.cause != "rounding"]
     assert "unreported_calls" == claim.cause
@@ -151,7 +152,9 @@ async def test_what_cannot_be_told_apart_is_said() -> None:
 
 
 async def test_a_price_of_others_is_none_of_the_missing_calls() -> None:
-    """The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks."""
+    """
+    The calls of the expensive region are in the ledger, so its price is not applied to the missing calls.
+    """
     sums = claimed(await of_a_lost_key(KEYS[0], KEYS[1]))
     lost = sum(
         (call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[0]), Decimal(0)

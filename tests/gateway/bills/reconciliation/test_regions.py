@@ -1,4 +1,6 @@
-"""Regions are compared where both sides mean the same by them: a dearer one beside another cause."""
+"""
+Regions are compared only if both sides use the same names. An expensive region is found next to another cause.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def plant(name: str, provider: str) -> Plant:
     [(GOOGLE, "batch share"), (AZURE, "half"), (GOOGLE, "discount"), (ANTHROPIC, "discount")],
 )
 async def test_beside_another_cause(provider: str, other: str) -> None:
-    """Within 2 % of what each is alone, or after the other, and nothing else is claimed."""
+    """Each claim is within 2 % of its cause alone or on top of the other, and nothing else is claimed."""
     plants = [plant("region", provider), plant(other, provider)]
     found = await planted(provider, SEED, plants)
     holds(found)
@@ -41,7 +43,9 @@ async def test_beside_another_cause(provider: str, other: str) -> None:
 
 
 async def test_other_names() -> None:
-    """Where a source names a region otherwise, or tells it of some calls alone, nothing goes by regions."""
+    """
+    If a source uses other region names, or names regions for only some calls, the comparison ignores regions.
+    """
     regional = plant("region", GOOGLE)
 
     def otherwise(name: str, keys: int) -> Plant:

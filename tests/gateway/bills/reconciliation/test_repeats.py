@@ -1,4 +1,4 @@
-"""What one side has more than once, beside another cause: each has its own amount, to the cent."""
+"""Repeated rows or reports next to another cause each get their own amount, to the cent."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
 )
 async def test_beside_another_cause(provider: str, again: str, other: str) -> None:
     """
-    Tokens of another tier or kind are looked for in those of one time, so that large inputs that changed
-    their tier are no price. What is repeated has the price that was billed, or the one that was counted.
+    Tokens of another tier or kind are matched only within one time, so large inputs that changed tier are not
+    a price. A repeat has the billed or the counted price.
     """
     seed = 3016937225
     plants = {name: PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in (again, other)}

@@ -1,4 +1,4 @@
-"""The reports of every source that is read, compared with a ledger that has nothing of it."""
+"""The reports of every supported source, reconciled with an empty ledger."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spool.statements import StatementRow
 CASES = Path(__file__).parents[3] / "statements"
 FILES = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
 DAY_S = 86400
-READ_AT = 1_790_812_800  # two months after what the reports are about
+READ_AT = 1_790_812_800  # two months after the period of the reports
 
 
 def rows_of(path: Path) -> dict[str, list[StatementRow]]:
-    """The rows of a report, by provider."""
+    """Return the rows of a report, by provider."""
     file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
     found: dict[str, list[StatementRow]] = {}
     for read in read_reports([file], source=None, account=None, most=10**6):
@@ -36,7 +36,7 @@ def unpriced(model: str, tier: str, day: int) -> Mapping[str, int]:
 
 
 def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
-    """All days from the first to the last, whatever is still open."""
+    """Reconcile all days from the first to the last, including open days."""
     first, last = min(day_of(row) for row in rows), max(row.end for row in rows)
     sides = BothSides(
         provider=provider,
@@ -51,7 +51,7 @@ def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_reports_of_each_source(path: Path) -> None:
-    """Nothing of the money is lost, lines add up, and every amount has its cause or is unexplained."""
+    """No amount is lost, lines add up, and every amount has a cause or is unexplained."""
     by_provider = rows_of(path)
     assert by_provider
     for provider, rows in by_provider.items():
@@ -71,7 +71,7 @@ def test_the_reports_of_each_source(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
 def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
-    """No day within it is lost, whether the long line is of calls or is none."""
+    """No day of the month is lost, whether or not the monthly line is usage."""
     path = CASES / "focus/commitment.csv"
     rows = [msgspec.structs.replace(row, settled=True) for row in rows_of(path)["aws.bedrock"]]
     changed = [msgspec.structs.replace(row, kind=kind) if row.kind == "throughput" else row for row in rows]

@@ -1,6 +1,6 @@
 """
-Files of the simulated month through the store: what a provider restates replaces what it said, late rows
-come, days stay open until they have settled, and then all of it agrees.
+Files of the simulated month in the store: restatements replace earlier rows, late rows are added, and days
+stay open until they have settled. Then everything agrees.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ from tests.moved_clock import MovedClock
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 CALLS = month(a_day=6)
-NEWEST = 20  # the number of the day that is restated
+NEWEST = 20  # number of the restated day
 DAY = DAYS[NEWEST]
 REPORTED = DAYS[: NEWEST + 1]
 ADA = Actor("ada@example.com", "command")
 ON_DAY = {name: [call for call in CALLS if (call.provider, call.day) == (name, DAY)] for name in PROVIDERS}
-TWICE = [call for calls in ON_DAY.values() for call in calls[::3]]  # what the provider counted twice at first
+TWICE = [
+    call for calls in ON_DAY.values() for call in calls[::3]
+]  # calls that the provider first counted twice
 LATE = {id(call) for calls in ON_DAY.values() for call in calls[1::2]}
 
 
 @dataclass
 class Books:
-    """A ledger that counted every call, and a store of statements."""
+    """A ledger that counted every call, and a store of bills."""
 
     sources: StatementSources
     provider: str
@@ -54,7 +56,7 @@ class Books:
         return max(SOURCES[name].settle_s for name in files(self.provider, CALLS, REPORTED))
 
     async def take(self, calls: Sequence[Call], *, read_at: float) -> list[StatementOutcome]:
-        """Import what the provider reports of these calls."""
+        """Import the provider's reports about these calls."""
         outcomes = []
         for name, content in files(self.provider, calls, REPORTED).items():
             [report] = read_reports(
@@ -75,7 +77,7 @@ class Books:
         return compare(sides)
 
     async def said(self) -> tuple[int, Decimal]:
-        """Tokens and dollars that are kept of the whole month."""
+        """Return the stored tokens and dollars of the whole month."""
         rows = await self.sources.statements.rows(provider=self.provider, start=0, end=2**40)
         return int(tokens(rows)), billed(rows)
 
@@ -84,7 +86,7 @@ class Books:
         return sum(sum(call.tokens.values()) for call in own), sum((call.cost() for call in own), Decimal(0))
 
     async def holds(self, calls: Sequence[Call]) -> None:
-        """What is kept is what these calls come to, once; but for digits that providers round away."""
+        """Check that the stored amounts equal these calls once, except for the provider's rounding."""
         kept, wanted = await self.said(), self.used(calls)
         assert wanted[0] == kept[0]
         assert abs(wanted[1] - kept[1]) < Decimal("0.001")
@@ -114,7 +116,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_a_restated_day_and_late_rows(books: Books) -> None:
-    """The day is open and in no sum until the provider had its time; after the last file all of it agrees."""
+    """The day is open and in no sum until it has settled. After the last file, everything agrees."""
     begun = [call for call in CALLS if id(call) not in LATE]
     over = DAY + DAY_S
     await books.take([*begun, *TWICE], read_at=over)
@@ -158,7 +160,7 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
 
 
 async def test_the_same_file_again(books: Books) -> None:
-    """Changes nothing; and rows that never came are named when the day has settled."""
+    """It changes nothing. When the day has settled, missing rows are named."""
     begun = [call for call in CALLS if id(call) not in LATE]
     settled = DAY + DAY_S + books.settle_s
     await books.take(begun, read_at=settled)

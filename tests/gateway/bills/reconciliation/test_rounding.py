@@ -1,4 +1,4 @@
-"""What a bill rounds away is rounding, and nothing else: whatever the number of its lines."""
+"""Only the provider's rounding is claimed as rounding, for any number of bill lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def counts() -> Counts:
 def exported(
     lines: int, change: Change = lambda row: row.amount, digits: str = "1E-10"
 ) -> list[StatementRow]:
-    """The bill with each amount in so many lines, as clouds export resources and hours apart."""
+    """Split each amount of the bill into `lines` rows, as cloud exports do by resource and hour."""
     found = []
     for row in ROWS:
         amount = change(row)
@@ -63,19 +63,19 @@ def states(found: Reconciliation) -> list[str]:
 
 
 def twice(row: StatementRow) -> Decimal:
-    """Rows of one day stand twice."""
+    """Double the rows of one day."""
     return row.amount * 2 if row.start == DAYS[4] else row.amount
 
 
 def discounted(row: StatementRow) -> Decimal:
-    """Batches are 5 % cheaper: less than a hundredth of the bill."""
+    """Reduce batch prices by 5 %, which is less than a hundredth of the bill."""
     return row.amount * Decimal("0.95") if row.unit == "usd" and row.tier == "batch" else row.amount
 
 
 @pytest.mark.parametrize("lines", [1, 100])
 @pytest.mark.parametrize("change", [twice, discounted])
 async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Change) -> None:
-    """However many lines the export has, what is apart is as large as it is and is not called rounding."""
+    """For any number of lines, the difference keeps its size and is not claimed as rounding."""
     found = reconcile(BEDROCK, exported(lines, change), counts)
     planted = sum((change(row) - row.amount for row in ROWS if row.unit == "usd"), Decimal(0))
     assert abs(amounts(found).get("rounding", Decimal(0))) < Decimal("0.00001")
@@ -87,7 +87,7 @@ async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Cha
 
 @pytest.mark.parametrize("lines", [1, 3])
 async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
-    """The cents that such a bill rounds away are rounding, of at most half a cent a line, and its days agree."""
+    """Such a bill rounds at most half a cent per line. The claim is rounding, and its days agree."""
     found = reconcile(BEDROCK, exported(lines, digits="0.01"), counts)
     assert {"rounding"} == set(amounts(found))
     assert 0 == found.total.unexplained
@@ -96,7 +96,7 @@ async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
 
 @pytest.mark.parametrize("factor", ["1.3", "1.02"])
 async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
-    """A day of an hourly export does not agree while a cause is claimed of it, however little it came to."""
+    """A day differs as long as a cause is claimed for it, however small the amount."""
 
     def dearer(row: StatementRow) -> Decimal:
         return row.amount * Decimal(factor) if row.unit == "usd" and row.start >= DAYS[-7] else row.amount

@@ -1,8 +1,7 @@
 """
-Months of five providers with causes planted in them: each alone, in pairs, in threes, and none. A claim is
-within 2 % of what was planted, or half a cent, none is invented, and all adds up; of those that are said to be
-inseparable it is said by name, and together they are within 2 %. In a long run (`TOLLHOUSE_FAULTS=full`) of
-other seeds, and of many pairs and threes.
+Months of five providers with no cause, one, two or three causes. A claim is within 2 % or half a cent of the
+planted amount, no other cause is claimed, and everything adds up. Inseparable causes are named, and their sum
+is within 2 %. A full run (`TOLLHOUSE_FAULTS=full`) uses other seeds and many pairs and triples.
 """
 
 from __future__ import annotations
@@ -43,32 +42,39 @@ from tests.rounds import IS_LONG
 
 SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
-LONG = {2: 40, 3: 20}  # so many pairs and threes of each provider and seed
-SHORT = {2: 1, 3: 1}  # and of causes alone each provider has its part
+LONG = {2: 40, 3: 20}  # number of pairs and triples for each provider and seed
+SHORT = {2: 1, 3: 1}  # in short runs, each provider also has only a part of the single causes
 ONCE_WRONG = (
-    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate left on one day was taken for a price
-    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key had the rates of others as well
-    (GOOGLE, 22001, ("key", "half a day")),  # hours without a call were not named beside what each day lacks
-    (AZURE, 23001, ("half a day", "local hours")),  # half a day that the ledger lacks was billed twice
-    (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was of those that it lacks
-    (AZURE, 16001, ("input price", "discount", "dear days")),  # a discount of all days was a price of some
+    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate that remained on one day was taken for a price
+    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key also had the rates of other keys
+    # hours without a call were not named next to the calls that each day lacked
+    (GOOGLE, 22001, ("key", "half a day")),
+    (
+        AZURE,
+        23001,
+        ("half a day", "local hours"),
+    ),  # half a day that the ledger lacked was taken for a double bill
+    (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was applied to the missing calls
+    # a discount on all days was taken for a price of some days
+    (AZURE, 16001, ("input price", "discount", "dear days")),
     (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
     (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
-    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a model that lacks nothing was silent
-    (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all the rates of their day
-    (GOOGLE, 23002, ("half a day", "twice", "searches")),  # a day without calls for hours was billed twice
+    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a complete model was taken for a silent one
+    (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all rates of their day
+    # a day with hours without calls was taken for a double bill
+    (GOOGLE, 23002, ("half a day", "twice", "searches")),
     (
         GOOGLE,
         23002,
         ("share", "four days", "twice"),
-    ),  # a day twice, where less than half of the others lack calls
+    ),  # a day was billed twice, while less than half of the other days lacked calls
     (
         BEDROCK,
         23003,
         ("twice", "local hours", "unsized"),
-    ),  # calls without tokens at other times were unreported
-    (GOOGLE, 31007, ("key", "input price")),  # a price that missing calls hide was theirs
-    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without a counted call had another price
+    ),  # calls without tokens at other times were taken for unreported calls
+    (GOOGLE, 31007, ("key", "input price")),  # a price hidden by missing calls was applied to those calls
+    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without counted calls got another price
 )
 
 
@@ -79,13 +85,13 @@ def seeds() -> list[int]:
 
 
 def plants_of(seed: int, provider: str) -> dict[str, Plant]:
-    """By chance, those that a provider's bill can show."""
+    """Create random plants that the provider's bill can show."""
     found = {name: plant(Random(f"{seed} {name} {provider}"), provider) for name, plant in PLANTS.items()}
     return {name: plant for name, plant in found.items() if provider in plant.providers}
 
 
 def together(seed: int, provider: str, plants: dict[str, Plant], number: int) -> list[tuple[str, ...]]:
-    """Some pairs or threes of causes that have different names: others for each provider and seed."""
+    """Return random pairs or triples of distinguishable causes, different for each provider and seed."""
     every = [names for names in combinations(plants, number) if _are_apart([plants[name] for name in names])]
     most = (LONG if IS_LONG else SHORT)[number]
     return Random(f"{seed} {provider} {number}").sample(every, min(len(every), most))
@@ -108,7 +114,9 @@ async def test_nothing_is_planted(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
-    """Days that another source tells as well are not added, and money that is not in dollars is not compared."""
+    """
+    Days that a second source also reports are not added, and amounts in other currencies are not compared.
+    """
 
     def told_again(rows: Rows) -> Rows:
         return [
@@ -132,7 +140,7 @@ async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_one_cause(provider: str) -> None:
-    """By name, all of it, and no other."""
+    """The claim names the cause, for the whole amount, and no other."""
     verdicts: dict[str, Verdict] = {}
     for seed in seeds():
         plants = plants_of(seed, provider)
@@ -146,7 +154,7 @@ async def test_one_cause(provider: str) -> None:
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 @pytest.mark.parametrize("number", [2, 3])
 async def test_causes_together(provider: str, number: int) -> None:
-    """Each has its own amount, or it is said that some are one; what nothing explains is unexplained."""
+    """Each cause gets its amount, or some are named as inseparable. The rest is unexplained."""
     verdicts: dict[str, Verdict] = {}
     for seed in seeds():
         plants = plants_of(seed, provider)
@@ -160,14 +168,14 @@ async def test_causes_together(provider: str, number: int) -> None:
 
 @pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
 async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
-    """Causes together that long rounds once found wrong."""
+    """These combinations failed in earlier full runs."""
     plants = [plants_of(seed, provider)[name] for name in names]
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
     assert verdict.state not in (WRONG, INVENTED), verdict.words
 
 
 def _tell(title: str, verdicts: dict[str, Verdict]) -> None:
-    """A line for who looks at a long run."""
+    """Print a summary for full runs."""
     counts = Counter(each.state for each in verdicts.values())
     worst = max((each.error for each in verdicts.values() if each.state == RIGHT), default=Decimal(0))
     states = ", ".join(f"{counts[state]} {state}" for state in (RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED))

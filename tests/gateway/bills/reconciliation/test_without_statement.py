@@ -1,4 +1,4 @@
-"""What was counted of sellers without a statement is asked of the ledger as one question."""
+"""Counted costs of sellers without a bill are read with one query of the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = BEGIN + 30 * HOUR
 
 
 async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
-    """Of calls that a gateway's cache answered, of makers and products, of amounts in other currencies, too."""
+    """The result includes calls answered by a gateway's cache, makers and products, and other currencies."""
     ledger = await open_ledger(tmp_path, clock=FakeClock(NOW))
     log = FakeLog()
     log.add(

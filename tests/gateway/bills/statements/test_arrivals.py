@@ -1,4 +1,4 @@
-"""Until when reports have come, of each kind and account."""
+"""The day up to which reports have arrived, by kind and account."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def pull(**fields: Any) -> PullState:
 
 
 def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
-    """Also where the provider had nothing to tell; before its first end, to what is kept of its source."""
+    """
+    This also holds if the provider had no data. Before the first pull has finished, the stored rows of
+    the source decide.
+    """
     assert [FIRST + 10 * DAY_S] == [each.until for each in arrivals([info()], [pull()])]
     [asked] = arrivals([info()], [pull(pulled_to="2026-08-20")])
     assert asked.until == FIRST + 20 * DAY_S
@@ -39,7 +42,7 @@ def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
 
 
 def test_an_account_is_pulled_or_imported() -> None:
-    """A pull with an account is of that one; the other accounts of the source are imported."""
+    """A pull with an account covers only that account. Other accounts of the source are imported."""
     infos = [info(account="acme"), info(account="other", days=40), info("aws_cur", days=3)]
     found = {(each.source, each.account, each.pull): each for each in arrivals(infos, [pull(account="acme")])}
     assert {("openai_costs", "acme", "costs"), ("openai_costs", "other", ""), ("aws_cur", "", "")} == set(

@@ -1,4 +1,4 @@
-"""Regions of AWS's bill, in the words that calls have for them."""
+"""Regions in AWS bills, translated to the region names of calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gateway.bills.statements.sources.aws import region_of
         ("EU-NovaLite-input-tokens", "eu-west-1"),
         ("APN1-MP:APN1_cache_write_tokens_1h_standard-Units", "ap-northeast-1"),
         ("USW2-MP:USW2_InputTokenCount_Global-Units", "global"),
-        ("XYZ9-NovaLite-input-tokens", "XYZ9"),  # newer than the table
+        ("XYZ9-NovaLite-input-tokens", "XYZ9"),  # not in the table yet
         ("NovaLite-input-tokens", None),
         ("", None),
     ],
 )
 def test_a_region_of_the_bill_is_one_of_calls(usage_type: str, region: str | None) -> None:
-    """So that a comparison says `us-east-1` whoever tells it."""
+    """A comparison then shows `us-east-1` for both sides."""
     assert region == region_of(usage_type)

@@ -1,4 +1,4 @@
-"""Every kind of report, built from its published schema with its pitfalls, and the rows that it must become."""
+"""Every kind of report, built from its published schema with its pitfalls, and the expected rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INPUTS = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".e
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What becomes of a file, in the form of the expected ones."""
+    """Read a file into the form of the expected files."""
     file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
     [report] = read_reports([file], source=None, account=None, most=1000)
     assert report.statement is not None
@@ -39,12 +39,13 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_a_report_becomes_its_rows(path: Path) -> None:
-    """Recognised by what is in it; every digit of its money; damaged rows named and left out."""
+    """
+    The format is recognized by content, amounts keep every digit, and damaged rows are named and skipped.
+    """
     expected = json.loads(path.with_name(f"{path.name}.expected.json").read_text())
     assert expected == read(path)
     assert path.parent.name == expected["source"]
 
 
 def test_every_source_has_a_case() -> None:
-    """And every case a source."""
     assert set(SOURCES) == {path.parent.name for path in INPUTS}

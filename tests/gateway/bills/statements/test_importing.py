@@ -1,4 +1,4 @@
-"""Files of reports: recognised, bounded, put together where they are parts, and never a crash."""
+"""Report files: recognized, limited, merged if they are parts, and never a crash."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reports(
 
 
 def test_parts_of_one_report_are_one_statement() -> None:
-    """Files of a source whose reports are cut into parts; the same file twice is one."""
+    """Some sources split their reports into files. A repeated file counts once."""
     head, *lines = CUR.read_bytes().splitlines(keepends=True)
     whole, split = reports(CUR.read_bytes()), reports(head + b"".join(lines[:5]), head + b"".join(lines[5:]))
     assert 1 == len(split)
@@ -53,13 +53,13 @@ def test_parts_of_one_report_are_one_statement() -> None:
 
 
 def test_whole_pages_stand_apart() -> None:
-    """A bucket that two files hold is one of them, not both."""
+    """A bucket that two files contain is imported from one of them, not from both."""
     again = USAGE.read_bytes() + b" "
     assert 2 == len(reports(USAGE.read_bytes(), again))
 
 
 def test_days_are_open_until_they_have_settled() -> None:
-    """By when the provider said it, and by what the report says itself."""
+    """The provider's settle time and the report's own statement decide."""
     first = reports(USAGE.read_bytes())[0].statement
     assert first is not None
     read_at = first.start + DAY_S + SOURCES["openai_usage"].settle_s
@@ -70,7 +70,7 @@ def test_days_are_open_until_they_have_settled() -> None:
 
 
 def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
-    """As far as the limit, which counts what is inflated; a file was read at the latest when it was written."""
+    """The limit applies to the inflated size. The read time is at most the file's modification time."""
     path = tmp_path / "report.csv.gz"
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
@@ -87,7 +87,7 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", None])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """With its name."""
+    """The error names the file."""
     path = tmp_path / "report.gz"
     if content is not None:
         path.write_bytes(content)
@@ -106,13 +106,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
     ],
 )  # fmt: skip
 def test_what_is_no_report_is_refused(content: bytes) -> None:
-    """With the sources that there are."""
+    """The error lists the supported sources."""
     with pytest.raises(Invalid):
         reports(content)
 
 
 def test_what_is_named_is_not_guessed() -> None:
-    """A page without data is of no known source until it is named."""
+    """A page without data belongs to no known source until `--source` names it."""
     empty = b'{"data": [{"start_time": 1785542400, "end_time": 1785628800, "results": []}]}'
     with pytest.raises(Invalid, match="--source"):
         reports(empty)
@@ -127,7 +127,7 @@ def test_what_is_named_is_not_guessed() -> None:
 
 
 def test_cells_are_bounded() -> None:
-    """Up to the limit they are read; one more is an error that names the setting."""
+    """A report at the limit is read. One more row is an error that names the setting."""
     [report] = reports(CUR.read_bytes())
     assert report.statement is not None
     cells = len(report.statement.rows)
@@ -138,7 +138,7 @@ def test_cells_are_bounded() -> None:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_damage_is_never_a_crash(path: Path) -> None:
-    """Whatever byte of a report is another one, or whatever value of its JSON, it is read or refused."""
+    """A report with a changed byte or JSON value is read or refused, but never a crash."""
     chance = random.Random(path.name)
     content = path.read_bytes()
     source = path.parent.name
@@ -160,7 +160,7 @@ def test_damage_is_never_a_crash(path: Path) -> None:
 
 
 def _swapped(document: object, chance: random.Random) -> list[object]:
-    """The document with one value of another kind, many times."""
+    """Return many copies of the document, each with one value of another type."""
     found = []
     for _ in range(150):
         copy = json.loads(json.dumps(document))
@@ -179,7 +179,9 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
 
 
 def test_nothing_of_another_time_than_was_asked_for() -> None:
-    """A row of another day is left out, a row of a longer time is named: neither is added to the days asked for."""
+    """
+    Rows of another day are skipped, and rows of a longer period are named. Neither is added to the requested days.
+    """
     source = SOURCES["github_copilot"]
     item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
     day = 1_785_715_200  # 2026-08-03
@@ -198,7 +200,7 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
 
 
 def test_a_month_in_place_of_its_first_day() -> None:
-    """A provider that does not heed the day answers with the month: nothing of it is the first day's."""
+    """Some providers ignore the requested day and return the month. None of it counts for the first day."""
     page = {"timePeriod": {"year": 2026, "month": 8}, "usageItems": [{"netAmount": 3}]}
     first = 1_785_542_400  # 2026-08-01
     reader = ReportReader(SOURCES["github_copilot"], most=100, asked=(first, first + DAY_S))
@@ -212,7 +214,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
 @pytest.mark.parametrize("period", [{"month": 0}, {"month": 13}, {"month": 2, "day": 0}, {"month": 2, "day": 30},
                                     {"day": 3}, {"month": 7.5}, {"month": -1}])  # fmt: skip
 def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
-    """It is named, and nothing is read under it."""
+    """The period is named as damaged, and nothing is read from it."""
     page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     [report] = read_reports([file], source=None, account=None, most=100)
@@ -221,7 +223,7 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     assert "timePeriod" in report.named[0]
 
 
-# Whose rows have an id, or are the only one of their bucket and group; others may honestly be equal.
+# Their rows have an id, or are unique in their bucket and group. In other files, equal rows may be correct.
 WITH_IDS = ("legacy.csv", "cur2.csv")
 COUNTED_ONCE = frozenset({
     "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",
@@ -231,7 +233,7 @@ COUNTED_ONCE = frozenset({
 
 
 def twice(path: Path) -> bytes:
-    """The same page, or the same rows, once more in one file."""
+    """Repeat the page or the rows in one file."""
     content = path.read_bytes()
     if path.suffix == ".json":
         return b"[" + content + b"," + content + b"]"
@@ -241,7 +243,9 @@ def twice(path: Path) -> bytes:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_stands_twice_is_told(path: Path) -> None:
-    """And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal."""
+    """
+    Repeated rows count once if the report identifies them. Otherwise the number of equal rows is reported.
+    """
     [once], [again] = (
         reports(path.read_bytes(), source=path.parent.name),
         reports(twice(path), source=path.parent.name),
@@ -263,7 +267,9 @@ def test_what_stands_twice_is_told(path: Path) -> None:
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_lines_with_an_id_count_once(files: int) -> None:
-    """Within a file and over the part files of an export; another line of the same id is another line."""
+    """
+    This holds within a file and across parts of an export. A different line with the same id is counted separately.
+    """
     head, *lines = CUR.read_text().splitlines()
     first, second = (
         "\n".join(
@@ -286,7 +292,7 @@ def test_lines_with_an_id_count_once(files: int) -> None:
 
 
 def test_a_large_page_of_the_usual_form_is_read() -> None:
-    """The bound on what JSON becomes is for lists of nothing, not for pages as providers answer them."""
+    """The limit on decoded JSON must not reject pages that providers really send."""
     page = json.loads(USAGE.read_bytes())
     [bucket, *_] = page["data"]
     [result, *_] = bucket["results"]
@@ -298,7 +304,7 @@ def test_a_large_page_of_the_usual_form_is_read() -> None:
 
 
 def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
-    """A wrong line is named, also far behind those by which the report was recognised."""
+    """An invalid line is named, even far after the lines by which the format was recognized."""
     path = tmp_path / "lines.json"
     row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
     path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")
@@ -316,7 +322,7 @@ def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
 
 
 def test_digests_are_known_again() -> None:
-    """Beyond what the table begins with, and none twice."""
+    """The test exceeds the table's initial size."""
     digests = [blake2b(str(place).encode(), digest_size=8).digest() for place in range(20_000)]
     known = KnownDigests()
     assert not any(known.add(each) for each in digests)

@@ -1,4 +1,4 @@
-"""Parquet of CUR and FOCUS: the same statement as of CSV, bounded, and never a crash."""
+"""Parquet files of CUR and FOCUS: same result as CSV, limited memory, and never a crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = [path for path in INPUTS if path.parent.name in ("aws_cur", "focus") an
 
 
 def packed(rows: list[dict[str, Any]], group: int = 3, **types: Any) -> bytes:
-    """A Parquet file of rows, in several groups."""
+    """Write rows to a Parquet file with several row groups."""
     import pyarrow as pa
     from pyarrow import parquet as pq
 
@@ -38,7 +38,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def typed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with times and decimal numbers in place of text, in each column that has nothing else."""
+    """Convert columns that contain only times or decimals to these types."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for name, texts in columns.items():
         for read_cell in (_time, _decimal):
@@ -71,7 +71,7 @@ def read(content: bytes, most: int = 10**7) -> ReadReport:
 @pytest.mark.parametrize("is_typed", [False, True], ids=["texts", "times and decimals"])
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None:
-    """The same rows, the same source, the same damage, whatever types the columns have."""
+    """Rows, source and damaged rows are equal, whatever types the columns have."""
     rows = rows_of(path)
     by_csv, by_parquet = read(path.read_bytes()), read(packed(typed(rows) if is_typed else rows))
     assert by_csv.source is by_parquet.source
@@ -84,7 +84,7 @@ def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None
 
 
 def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
-    """Tags of CUR are a map; small amounts have no exponent."""
+    """Tags in CUR are a map, and small amounts are written without an exponent."""
     import pyarrow as pa
 
     rows = [{"tags": [("team", "search")], "cost": 1.5e-07, "on": True, "many": 3, "none": None}]
@@ -97,7 +97,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
 
 
 def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
-    """Values that are alike are few bytes as they are packed: the bound is of the unpacked ones, and of the file."""
+    """Equal values compress well, so both the unpacked size and the file size are limited."""
     rows = [{"ChargePeriodStart": "x" * 50 + str(place), "BilledCost": "0"} for place in range(20_000)]
     content = packed(rows, group=20_000)
     with pytest.raises(Invalid, match="unpacked"):
@@ -109,7 +109,7 @@ def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [4, 12, 200])
 def test_a_damaged_file_is_refused_by_name(kept: int) -> None:
-    """Cut anywhere, it is no crash and no half of a statement."""
+    """A truncated file is neither a crash nor a partial result."""
     content = packed(rows_of(TABLES[0]))
     for damaged in (content[:kept], content[:kept] + bytes(len(content) - kept - 4) + content[-4:]):
         with pytest.raises(Invalid, match="report"):
@@ -124,7 +124,7 @@ def test_without_the_extra_the_import_says_what_to_do(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("version", focus.VERSIONS)
 def test_what_is_exported_can_be_read_again(version: str) -> None:
-    """Rows of every version of FOCUS are the same statement: who sells stands in one of its columns."""
+    """This holds for every version of FOCUS. The seller is in one of its columns."""
     charges = [
         focus.Charge(start=datetime(2026, 9, day, 4, tzinfo=UTC), cost="1.25", list_cost="1.5", provider="openai",
                      model="o3", team="search", calls=2, input_tokens=10, output_tokens=5)
